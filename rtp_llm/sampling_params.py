@@ -12,7 +12,7 @@ import msgspec
 
 DEFAULT_MAX_TOKENS = 16  # of offline generation and of /v1/completions, as in vLLM and OpenAI's API
 MAX_SEQUENCES = 128
-MAX_LOGPROBS = 100
+MAX_LOGPROBS = 2**24  # as large as vocabularies may be
 MAX_NGRAM_SIZE = 128
 MAX_LOGIT_BIAS = 4096
 MAX_LOGPROB_TOKEN_IDS = 128
@@ -259,21 +259,21 @@ def check_token_fields(params: SamplingParams, size: int) -> None:
 
 
 def truncate_prompt(
-    ids: list[int], keep: int | None, max_model_len: int, max_tokens: int
+    ids: list[int], keep: int | None, max_model_len: int, max_tokens: int, side: str = "left"
 ) -> list[int]:
     """The last ``keep`` of ``ids``; None: all, -1: as many as leave ``max_tokens`` their place.
 
-    Raises ValueError when it is more than the context.
+    ``side`` "right": the first of them instead. Raises ValueError when it is more than the context.
     """
     if keep is None:
         return ids
     if keep == -1:
-        return ids[-max(1, max_model_len - max_tokens) :]
+        keep = max(1, max_model_len - max_tokens)
     if keep > max_model_len:
         raise ValueError(
             f"truncate_prompt_tokens={keep} must not exceed the model's context of {max_model_len}"
         )
-    return ids[-keep:]
+    return ids[:keep] if side == "right" else ids[-keep:]
 
 
 def _set(params: SamplingParams, name: str, value: object) -> None:

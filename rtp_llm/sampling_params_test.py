@@ -66,7 +66,7 @@ def test_defaults_are_those_of_openai() -> None:
         ("truncate_prompt_tokens", 0, "truncate_prompt_tokens=0"),
         ("truncate_prompt_tokens", -2, "truncate_prompt_tokens=-2"),
         ("skip_special_tokens", 1, "skip_special_tokens=1 must be true or false"),
-        ("logprobs", 101, "logprobs=101 must be between 0 and 100"),
+        ("logprobs", 2**24 + 1, "logprobs=16777217 must be between 0 and 16777216"),
         ("prompt_logprobs", -2, "prompt_logprobs=-2"),
         ("priority", 101, "priority=101 must be between -100 and 100"),
     ],

@@ -104,12 +104,6 @@ COUNTERPARTS = (
         "--scheduling-policy", "--schedule-policy", (), "a request's `priority` is always honoured"
     ),
     Counterpart(
-        "--max-logprobs",
-        "",
-        ("max_prompt_logprobs",),
-        "of a prompt's tokens; 20 for each generated one, always",
-    ),
-    Counterpart(
         "--trust-remote-code",
         "--trust-remote-code",
         (),

@@ -76,7 +76,18 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("request", "lora_path", "Adapters (LoRA) cannot be applied yet.", _LEAVE_OUT),
     Refusal("request", "prompt_embeds", "Prompts are texts or token ids.", _LEAVE_OUT),
     Refusal("request", "return_hidden_states", "Hidden states are not given out.", _LEAVE_OUT),
-    Refusal("request", "documents", "Chat templates get no documents yet.", _LEAVE_OUT),
+    Refusal(
+        "request",
+        "documents",
+        "The model's chat template does not read them.",
+        "Leave the field out and put the documents into a message.",
+    ),
+    Refusal(
+        "request",
+        "kv_transfer_params",
+        "Prompts are computed elsewhere by --role, not by fields of requests.",
+        _LEAVE_OUT,
+    ),
     Refusal(
         "request",
         "enable_thinking",

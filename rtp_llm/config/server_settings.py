@@ -208,6 +208,22 @@ class ServerSettings:
         choices=("both", "reasoning_content", "reasoning"),
         advanced=True,
     )
+    response_compat: str = option(
+        "none",
+        "text",
+        "server",
+        "Write fields into chats and completions that another engine always sends, as null where "
+        "they were not asked for (docs/serving.md).",
+        choices=("none", "vllm"),
+        advanced=True,
+    )
+    return_tokens_as_token_ids: bool = option(
+        False,
+        "switch",
+        "server",
+        "Log-probabilities name tokens token_id:N, unless a request says otherwise.",
+        advanced=True,
+    )
     max_tokenize_characters: int = option(
         2**20,
         "integer",
@@ -217,6 +233,16 @@ class ServerSettings:
         unit="characters",
         minimum=1,
         maximum=2**31,
+    )
+    max_logprobs: int = option(
+        20,
+        "integer",
+        "server",
+        "Most alternatives of each generated token that top_logprobs and a completion's logprobs "
+        "may ask for; -1: the whole vocabulary.",
+        minimum=-1,
+        maximum=2**31 - 1,
+        advanced=True,
     )
     max_prompt_logprobs: int = option(
         20,

@@ -59,10 +59,13 @@ class EndpointBase:
             strict_fields=settings.strict_fields,
             trust_chat_template=settings.trust_request_chat_template,
             max_tokenize_characters=settings.max_tokenize_characters,
+            max_logprobs=settings.max_logprobs,
             max_prompt_logprobs=settings.max_prompt_logprobs,
             tool_call_parser=state.forms.tool_calls,
             reasoning_parser=state.forms.reasoning,
             reasoning_fields=_REASONING_FIELDS[settings.reasoning_field],
+            return_tokens_as_token_ids=settings.return_tokens_as_token_ids,
+            vllm_fields=settings.response_compat == "vllm",
             inline=True,
         )
 

@@ -91,10 +91,12 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
         """The prompt of a conversation; `variables` are further names for the template.
 
+        `documents`: what the answer is to be drawn from, for templates that read them.
         `continue_final_message`: the prompt ends with the last message's text. A content that is
         None becomes "", and messages with calls become what the template takes (`call_style`);
         other keys whose value is None are left out, as most templates expect.
@@ -112,7 +114,7 @@ class ChatTemplate:
             raise ChatTemplateError("continue_final_message: the last message has no text")
         has_calls = any("tool_calls" in message for message in plain)
         plain = fit(plain, self.call_style if has_calls else CallStyle())
-        given = {**variables, "tools": tools}
+        given = {**variables, "tools": tools, "documents": documents}
         if continue_final_message:
             return self._render_open(plain, given)
         return self._render(plain, given, add_generation_prompt)
@@ -155,10 +157,10 @@ class ChatTemplate:
         try:
             text = self._template.render(
                 {
+                    "documents": None,
                     **self._special_tokens,
                     **variables,
                     "messages": messages,
-                    "documents": None,
                     "add_generation_prompt": add_generation_prompt,
                 }
             )

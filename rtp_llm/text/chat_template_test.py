@@ -275,7 +275,7 @@ def test_sandbox(source: str) -> None:
         ChatTemplate(source, SPECIAL).render([USER])
 
 
-@pytest.mark.parametrize("name", ["messages", "documents", "add_generation_prompt", "self", "loop"])
+@pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "self", "loop"])
 def test_reserved_variables(name: str) -> None:
     if name == "add_generation_prompt":
         assert "assistant" not in ChatTemplate(CHATML, SPECIAL).render([USER], **{name: False})

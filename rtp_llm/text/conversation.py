@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Role = Literal["system", "user", "assistant", "tool"]
+# "system", "user", "assistant", "tool", or one that the model's template knows.
+Role = str
 
 
 @dataclass(frozen=True)

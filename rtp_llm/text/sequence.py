@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rtp_llm.text.detokenizer import Detokenizer
+from rtp_llm.text.stop_regex import StopRegex
 from rtp_llm.text.stop_strings import StopStrings
 
 
 class SequenceText:
     """Takes token ids as the engine produces them and gives back text that may be shown.
 
-    Stop strings are looked for behind the first `min_tokens` tokens only. Once one is found,
-    `stopped` is set, further ids are ignored, and the caller ends the sequence in the engine.
-    Online and offline generation both use it, so their texts are equal.
+    A stop string, or a match of `stop_regex`, counts when its last character comes after the first
+    `min_tokens` tokens. Once one is found, `stopped` is set, later ids are ignored, and the caller
+    ends the sequence in the engine. Online and offline generation both use it, so their texts are
+    equal.
     """
 
     def __init__(
@@ -21,12 +23,17 @@ class SequenceText:
         detokenizer: Detokenizer,
         stops: Sequence[str] = (),
         *,
+        stop_regex: Sequence[str] = (),
         min_tokens: int = 0,
         include_stop: bool = False,
         track_offsets: bool = False,
     ) -> None:
         self._detokenizer = detokenizer
-        self._stops = StopStrings(stops, include=include_stop) if stops else None
+        self._stops: StopStrings | StopRegex | None = None
+        if stop_regex:
+            self._stops = StopRegex(stop_regex, stops, include=include_stop)
+        elif stops:
+            self._stops = StopStrings(stops, include=include_stop)
         self._min_tokens = min_tokens
         self._produced = 0
         self.num_tokens = 0
@@ -43,7 +50,7 @@ class SequenceText:
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that was found."""
+        """The stop string, or the pattern, that was found."""
         return None if self._stops is None else self._stops.matched
 
     def feed(self, token_ids: Sequence[int], finished: bool = False) -> str:

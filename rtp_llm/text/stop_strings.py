@@ -39,14 +39,21 @@ class StopStrings:
                 self._held = ""
                 end = position + 1
                 return text[: end if self._include else end - len(found)]
+        return self._release(text)
+
+    def skip(self, text: str) -> str:
+        """Take a piece in which no stop may be complete; one may begin in it."""
+        if not self._stops:
+            return text
+        for character in text:
+            self._advance(character)
+        return self._release(self._held + text)
+
+    def _release(self, text: str) -> str:
+        """Hold back the end that may become a stop; return what comes before it."""
         keep = len(text) - max(self._lengths)
         self._held = text[keep:]
         return text[:keep]
-
-    def skip(self, text: str) -> str:
-        """Let text through unsearched; a stop cannot begin inside it."""
-        released = self.flush()
-        return released + text
 
     def flush(self) -> str:
         """The text is over: return what was held back."""

@@ -175,6 +175,7 @@ class Tokenizer:
         continue_final_message: bool = False,
         chat_template: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
         """Messages to the prompt's text; encode it with add_special_tokens=False.
@@ -199,6 +200,7 @@ class Tokenizer:
             ),
             continue_final_message=continue_final_message,
             tools=tools,
+            documents=documents,
             **variables,
         )
 

@@ -119,6 +119,12 @@ class ServerState:
         return self._tokenizer is None or self._tokenizer.has_chat_template
 
     @property
+    def reads_documents(self) -> bool:
+        """Whether the chat template does; False until the tokenizer is there."""
+        tokenizer = self._tokenizer
+        return tokenizer is not None and "documents" in tokenizer.template_variables()
+
+    @property
     def limits(self) -> Limits:
         """Raises ApiError 503 before the engine is ready."""
         ready = self.engine.ready

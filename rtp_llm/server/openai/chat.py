@@ -18,7 +18,8 @@ from rtp_llm.server.openai.chunks import (
 )
 from rtp_llm.server.openai.generation import ChoiceDelta, LogprobEntry, Usage
 from rtp_llm.server.openai.message_parts import MessageParts
-from rtp_llm.server.prepare.jobs import ChatForm
+from rtp_llm.server.openai.vllm_fields import VLLM_CHAT, VLLM_CHAT_CHOICE, VLLM_MESSAGE
+from rtp_llm.server.prepare.jobs import AnswerOptions, ChatForm
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -29,9 +30,10 @@ _PLAIN = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":nu
 class ChatLogprobs:
     """Log-probabilities as the chat endpoint shows them."""
 
-    def __init__(self, tokenizer: Tokenizer, as_ids: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, options: AnswerOptions) -> None:
         self._tokenizer = tokenizer
-        self._as_ids = as_ids
+        self._as_ids = options.tokens_as_ids
+        self._named = options.named_logprobs
 
     def content(self, entries: list[LogprobEntry]) -> dict[str, Any]:
         """{"content": [{token, logprob, bytes, top_logprobs}], "refusal": null}."""
@@ -39,7 +41,11 @@ class ChatLogprobs:
 
     def _entry(self, entry: LogprobEntry) -> dict[str, Any]:
         logprob = entry.logprob
-        top = [self._token(token, value) for token, value in logprob.top]
+        shown = logprob.top
+        if self._named:  # the sampled token comes first, as in vLLM
+            own = logprob.token_id
+            shown = [(own, logprob.logprob), *(pair for pair in shown if pair[0] != own)]
+        top = [self._token(token, value) for token, value in shown]
         return {**self._token(logprob.token_id, logprob.logprob), "top_logprobs": top}
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
@@ -58,9 +64,7 @@ class ChatStream:
         self, form: ChatForm, tokenizer: Tokenizer, prompt_ids: Sequence[int], usage: Usage
     ) -> None:
         options = form.options
-        self._logprobs = (
-            ChatLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
-        )
+        self._logprobs = ChatLogprobs(tokenizer, options) if options.logprobs else None
         head = answer_head("chatcmpl", "chat.completion.chunk", form.model)
         live = usage if options.continuous_usage else None
         self._frame = ChunkFrame(head, options.include_usage, live)
@@ -86,7 +90,9 @@ class ChatStream:
             ids = delta.token_ids if self._show_ids else None
             out += self._chunk(number, content, delta.logprobs, ids=ids)
         if delta.finish is not None:
-            out += self._chunk(number, b"{}", finish=_json(self._parts.finish(delta.finish)))
+            finish = _json(self._parts.finish(delta.finish))
+            finish += b',"stop_reason":' + _json(delta.stop_reason)
+            out += self._chunk(number, b"{}", finish=finish)
         return out
 
     def _typed(self, delta: ChoiceDelta, parts: Sequence[OutputDelta]) -> bytes:
@@ -151,9 +157,7 @@ class ChatAnswer:
         self._tokenizer = tokenizer
         self._prompt_ids = prompt_ids
         self._prompt_logprobs: list[TokenLogprob | None] | None = None
-        self._logprobs = (
-            ChatLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
-        )
+        self._logprobs = ChatLogprobs(tokenizer, options) if options.logprobs else None
         self._texts: list[list[str]] = [[form.echo] for _ in range(num_choices)]
         self._parts: list[list[OutputDelta]] = [[] for _ in range(num_choices)]
         self._shown = MessageParts(form)
@@ -161,6 +165,7 @@ class ChatAnswer:
         self._ids: list[list[int]] = [[] for _ in range(num_choices)]
         self._entries: list[list[LogprobEntry]] = [[] for _ in range(num_choices)]
         self._finish: list[str | None] = [None] * num_choices
+        self._stop_reasons: list[str | int | None] = [None] * num_choices
 
     def add(self, delta: ChoiceDelta) -> None:
         """Take a delta."""
@@ -170,6 +175,7 @@ class ChatAnswer:
             self._parts[delta.choice] += delta.parts
         self._entries[delta.choice] += delta.logprobs
         self._finish[delta.choice] = delta.finish
+        self._stop_reasons[delta.choice] = delta.stop_reason
         if self._form.options.token_ids:
             self._ids[delta.choice] += delta.token_ids
         if delta.prompt_logprobs is not None:
@@ -189,6 +195,8 @@ class ChatAnswer:
             )
         if self._form.options.token_ids:
             content["prompt_token_ids"] = self._prompt_ids
+        if self._form.options.vllm_fields:
+            content = VLLM_CHAT | content
         return _json(content)
 
     def _choice(self, number: int) -> dict[str, Any]:
@@ -202,7 +210,11 @@ class ChatAnswer:
             "message": {"role": "assistant", **message, "refusal": None},
             "logprobs": shown,
             "finish_reason": self._shown.finish(self._finish[number]),
+            "stop_reason": self._stop_reasons[number],
         }
         if self._form.options.token_ids:
             choice["token_ids"] = self._ids[number]
+        if self._form.options.vllm_fields:
+            choice["message"] = VLLM_MESSAGE | choice["message"]
+            choice = VLLM_CHAT_CHOICE | choice
         return choice

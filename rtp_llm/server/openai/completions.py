@@ -17,6 +17,7 @@ from rtp_llm.server.openai.chunks import (
     usage_content,
 )
 from rtp_llm.server.openai.generation import ChoiceDelta, Usage
+from rtp_llm.server.openai.vllm_fields import VLLM_COMPLETION, VLLM_COMPLETION_CHOICE
 from rtp_llm.server.prepare.jobs import CompletionForm, Echo
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -27,6 +28,10 @@ _PLAIN = b'{"index":%d,"text":%b,"logprobs":null,"finish_reason":null}'
 def _finish_of(form: CompletionForm, delta: ChoiceDelta) -> str | None:
     """A dropped answer ends for its length, whatever ended the token behind the scenes."""
     return "length" if form.drop_answer and delta.finish else delta.finish
+
+
+def _stop_reason_of(form: CompletionForm, delta: ChoiceDelta) -> str | int | None:
+    return None if form.drop_answer else delta.stop_reason
 
 
 class LegacyLogprobs:
@@ -50,8 +55,8 @@ class LegacyLogprobs:
     def _top(self, logprob: TokenLogprob | None) -> dict[str, float] | None:
         if logprob is None:
             return None
-        pairs = [*logprob.top, (logprob.token_id, logprob.logprob)]
-        return {self._name(token): value for token, value in pairs}
+        own = {self._name(logprob.token_id): logprob.logprob}  # comes first, as in vLLM
+        return own | {self._name(token): value for token, value in logprob.top} | own
 
     def _name(self, token_id: int) -> str:
         """A token's text; one that is no whole character is spelt bytes:\\xNN, as OpenAI does."""
@@ -173,6 +178,8 @@ class CompletionStream:
         self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None, more: bytes = b""
     ) -> bytes:
         finish = _json(_finish_of(self._form, delta))
+        if delta.finish is not None:
+            finish += b',"stop_reason":' + _json(_stop_reason_of(self._form, delta))
         return self._frame.chunk(
             b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}'
             % (delta.choice, _json(text), _json(logprobs), finish, more)
@@ -201,12 +208,14 @@ class CompletionAnswer:
         self._ids: list[list[int]] = [[] for _ in range(form.num_choices)]
         self._logprobs: list[dict[str, list[Any]] | None] = [None] * form.num_choices
         self._finish: list[str | None] = [None] * form.num_choices
+        self._stop_reasons: list[str | int | None] = [None] * form.num_choices
 
     def add(self, delta: ChoiceDelta) -> None:
         """Take a delta."""
         text, logprobs = self._parts.take(delta)
         self._texts[delta.choice].append(text)
         self._finish[delta.choice] = _finish_of(self._form, delta)
+        self._stop_reasons[delta.choice] = _stop_reason_of(self._form, delta)
         if self._form.options.token_ids and not self._form.drop_answer:
             self._ids[delta.choice] += delta.token_ids
         if logprobs is not None:
@@ -222,13 +231,12 @@ class CompletionAnswer:
 
     def body(self, usage: Usage) -> bytes:
         """The answer as JSON."""
-        return _json(
-            {
-                **answer_head("cmpl", "text_completion", self._form.model),
-                "choices": [self._choice(number) for number in range(self._form.num_choices)],
-                "usage": usage_content(usage),
-            }
-        )
+        content: dict[str, Any] = {
+            **answer_head("cmpl", "text_completion", self._form.model),
+            "choices": [self._choice(number) for number in range(self._form.num_choices)],
+            "usage": usage_content(usage),
+        }
+        return _json(VLLM_COMPLETION | content if self._form.options.vllm_fields else content)
 
     def _choice(self, number: int) -> dict[str, Any]:
         options = self._form.options
@@ -240,6 +248,7 @@ class CompletionAnswer:
             "text": "".join(self._texts[number]),
             "logprobs": (self._logprobs[number] or empty) if options.logprobs else None,
             "finish_reason": self._finish[number],
+            "stop_reason": self._stop_reasons[number],
         }
         prompt = self._parts.prompt_logprobs(number)
         if options.prompt_logprobs is not None and prompt is not None:
@@ -248,4 +257,4 @@ class CompletionAnswer:
         if options.token_ids:
             choice["token_ids"] = self._ids[number]
             choice["prompt_token_ids"] = self._prompts[number // self._form.choices_per_prompt]
-        return choice
+        return VLLM_COMPLETION_CHOICE | choice if options.vllm_fields else choice

@@ -36,7 +36,10 @@ async def test_stream_chunk_by_chunk(usage: bool | None) -> None:
     expected = [
         {
             **head,
-            "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}],
+            "choices": [
+                {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+                | ({} if finish is None else {"stop_reason": None})
+            ],
             **extra,
         }
         for text, finish in (("On", None), ("ce", "length"))
@@ -57,7 +60,15 @@ async def test_whole_answer() -> None:
     assert answer == {
         "object": "text_completion",
         "model": "demo",
-        "choices": [{"index": 0, "text": "Once", "logprobs": None, "finish_reason": "length"}],
+        "choices": [
+            {
+                "index": 0,
+                "text": "Once",
+                "logprobs": None,
+                "finish_reason": "length",
+                "stop_reason": None,
+            }
+        ],
         "usage": USAGE,
     }
 

@@ -46,8 +46,8 @@ class ChoiceDelta:
     """What one choice gained. `finish` is set on its last delta, and on that only.
 
     `parts` are there where the answer is read by a parser, and `text` is empty then; `outputs` has
-    either. `token_ids` may be ahead of both, parts of which can be held back. `stop_string`: the
-    one that ended the choice.
+    either. `token_ids` may be ahead of both, parts of which can be held back. `stop_string` (or
+    pattern) and `stop_token_id`: the one of the request that ended the choice.
     """
 
     choice: int
@@ -58,6 +58,12 @@ class ChoiceDelta:
     token_ids: list[int] = field(default_factory=list)
     parts: list[OutputDelta] | None = None
     stop_string: str | None = None
+    stop_token_id: int | None = None
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """What ended the choice, if the request had named it."""
+        return self.stop_token_id if self.stop_string is None else self.stop_string
 
     @property
     def outputs(self) -> Sequence[OutputDelta]:
@@ -99,10 +105,14 @@ class _Choice:
         self.text = SequenceText(
             detokenizer,
             params.stop,
+            stop_regex=job.stop_regex,
             min_tokens=params.min_tokens,
             include_stop=job.include_stop,
             track_offsets=params.logprobs is not None,
         )
+        # An end token of the model is none, except where the request made it an ordinary one.
+        ended_by_model = frozenset() if params.ignore_eos else job.hidden
+        self._stop_token_ids = frozenset(params.stop_token_ids) - ended_by_model
         self._pending: list[LogprobEntry] = []
         self.parsed = None if plain else ParsedText(job, self.text)
 
@@ -123,6 +133,8 @@ class _Choice:
         made = ChoiceDelta(self.number, text, finish, entries, delta.prompt_logprobs, ids, parts)
         if finish is not None:
             made.stop_string = self.text.stop_string
+            if delta.stop_token_id in self._stop_token_ids:
+                made.stop_token_id = delta.stop_token_id
         return made
 
     def _finish(self, delta: SequenceDelta) -> Finish | None:

@@ -16,7 +16,7 @@ import msgspec
 from fastapi import FastAPI
 
 from rtp_llm import sampling_params as params
-from rtp_llm.config.refusals import REFUSALS
+from rtp_llm.config.refusals import REFUSALS, get_refusal
 from rtp_llm.server.ollama.errors import is_of_ollama
 from rtp_llm.server.openai import openapi_agents, openapi_ollama, responses
 from rtp_llm.server.openai.openapi_chat import (
@@ -33,6 +33,7 @@ from rtp_llm.server.openai.protocol import (
 )
 from rtp_llm.server.prepare.parse import HARMLESS
 from rtp_llm.server.prepare.sampling import MAX_STOP_LENGTH, MAX_STOPS
+from rtp_llm.text.stop_regex import MAX_PATTERN_LENGTH, MAX_PATTERNS
 
 Schema = dict[str, Any]
 BODIES: Mapping[str, type[msgspec.Struct]] = {
@@ -97,8 +98,6 @@ _RANGES: Mapping[str, tuple[float | None, float | None]] = {
     "no_repeat_ngram_size": (0, params.MAX_NGRAM_SIZE),
     "seed": (-(2**63), 2**63 - 1),
     "priority": (-params.MAX_PRIORITY, params.MAX_PRIORITY),
-    "top_logprobs": (0, 20),
-    "logprobs": (0, 20),
     "truncate_prompt_tokens": (1, None),
 }
 _LONGEST = {"logprob_token_ids": params.MAX_LOGPROB_TOKEN_IDS}
@@ -110,19 +109,21 @@ _TOKEN_IDS = ("stop_token_ids", "allowed_token_ids", "logprob_token_ids", "token
 class Served:
     """What the document says of the served model; zeros while it is not known.
 
-    `max_sequences`: of one request; `max_prompt_logprobs`: as the setting; `trusts_templates`:
-    requests may bring a chat template; `calls_tools`, `thinks`: the model's forms of tool calls and
-    of thinking are known.
+    `max_sequences`: of one request; `max_logprobs`, `max_prompt_logprobs`: as the settings;
+    `trusts_templates`: requests may bring a chat template; `calls_tools`, `thinks`: the model's
+    forms of tool calls and of thinking are known; `reads_documents`: the chat template does.
     """
 
     name: str
     max_model_len: int = 0
     vocab_size: int = 0
     max_sequences: int = 0
+    max_logprobs: int = 20
     max_prompt_logprobs: int = 0
     trusts_templates: bool = False
     calls_tools: bool = False
     thinks: bool = False
+    reads_documents: bool = False
 
 
 def describe(app: FastAPI, served: Served) -> Schema:
@@ -134,10 +135,7 @@ def describe(app: FastAPI, served: Served) -> Schema:
         sorted(kinds, key=lambda kind: kind.__name__), ref_template=place
     )
     for kind in (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest):
-        properties = components[kind.__name__]["properties"]
-        _bound(properties, served)
-        if not served.trusts_templates and "chat_template" in properties:
-            properties["chat_template"] = _nothing("--trust-request-chat-template allows it.")
+        _bound(components[kind.__name__]["properties"], served)
     _name_served(components, served.name)
     _name_refused(components["ChatRequest"]["properties"], "request")
     _name_refused(components["CompletionRequest"]["properties"], "completion", "request")
@@ -236,6 +234,11 @@ def _bound(properties: Schema, served: Served) -> None:
                 each["minimum"] = low
             if high is not None:
                 each["maximum"] = high
+    if not served.trusts_templates and "chat_template" in properties:
+        properties["chat_template"] = _nothing("--trust-request-chat-template allows it.")
+    if not served.reads_documents and "documents" in properties:
+        said = get_refusal("request", "documents").reason
+        properties["documents"] = {"enum": [None, []], "description": said}
     if "truncate_prompt_tokens" in properties:
         properties["truncate_prompt_tokens"]["anyOf"].insert(0, {"const": -1})
     if "model" in properties:
@@ -253,9 +256,13 @@ def _ranges_of(served: Served) -> Mapping[str, tuple[float | None, float | None]
         ranges |= {"max_tokens": (1, answer), "max_completion_tokens": (1, answer)}
         ranges["min_tokens"] = (0, answer)
         ranges["truncate_prompt_tokens"] = (1, served.max_model_len)
-    most = served.max_prompt_logprobs
-    whole = most == -1 or 0 < served.vocab_size <= most
-    ranges["prompt_logprobs"] = (-1, served.vocab_size or None) if whole else (0, most)
+    for name, most in (
+        ("prompt_logprobs", served.max_prompt_logprobs),
+        ("top_logprobs", served.max_logprobs),
+        ("logprobs", served.max_logprobs),
+    ):
+        whole = most == -1 or 0 < served.vocab_size <= most
+        ranges[name] = (-1, served.vocab_size or None) if whole else (0, most)
     if served.max_sequences:
         ranges["n"] = (1, min(params.MAX_SEQUENCES, served.max_sequences))
     return ranges
@@ -281,6 +288,11 @@ def _bound_lists(properties: Schema, served: Served) -> None:
             each |= {"items": text, "maxItems": most}
     for each in _types(properties.get("stop"), "string"):
         each |= text
+    pattern = text | {"format": "regex", "maxLength": MAX_PATTERN_LENGTH}
+    for each in _types(properties.get("stop_regex"), "array"):
+        each |= {"items": pattern, "maxItems": MAX_PATTERNS}
+    for each in _types(properties.get("stop_regex"), "string"):
+        each |= pattern
 
 
 def _name_refused(properties: Schema, *areas: str) -> None:

@@ -84,6 +84,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     # ---
+    stop_regex: str | list[str] | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
@@ -98,6 +99,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: Literal["left", "right"] | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     add_special_tokens: bool | None = None
@@ -124,10 +126,11 @@ class MessageToolCall(msgspec.Struct, kw_only=True):
 class Message(msgspec.Struct, kw_only=True):
     """One message of a conversation; `audio` is refused unless it is empty.
 
+    `role`: system, developer, user, assistant, tool, function, or one that the template knows.
     Fields that are not listed are taken and not used: clients send back whole answers.
     """
 
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    role: str
     content: str | list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
     name: str | None = None
     reasoning_content: str | None = None
@@ -203,6 +206,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     thinking_budget: int | None = None
     include_reasoning: bool | None = None
     echo: bool | None = None
+    documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = None
@@ -236,6 +240,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
+    documents: list[dict[str, Any]] | None = None
 
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True):

@@ -100,12 +100,13 @@ class AssistantMessage(_Answer):
 
 
 class ChatChoice(_Answer):
-    """One of `n` answers."""
+    """One of `n` answers; `stop_reason`: a stop of the request that ended it."""
 
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobsAnswer | None
     finish_reason: FinishReason
+    stop_reason: str | int | None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -150,12 +151,13 @@ class ChunkDelta(_Answer):
 
 
 class ChunkChoice(_Answer):
-    """One choice of a chunk."""
+    """One choice of a chunk; the last one has `stop_reason`."""
 
     index: int
     delta: ChunkDelta
     logprobs: ChatLogprobsAnswer | None
     finish_reason: FinishReason | None
+    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -181,12 +183,13 @@ class LegacyLogprobsAnswer(_Answer):
 
 
 class CompletionChoice(_Answer):
-    """One answer to one prompt; of a streamed one, what it gained."""
+    """One answer to one prompt; of a streamed one, what it gained. The last has `stop_reason`."""
 
     index: int
     text: str
     logprobs: LegacyLogprobsAnswer | None
     finish_reason: FinishReason | None
+    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
     prompt_logprobs: list[dict[str, PromptLogprob] | None] | msgspec.UnsetType = msgspec.UNSET
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, TokenizeRequest
+from rtp_llm.server.prepare.answer_options import answer_options, chat_logprobs, prompt_logprobs
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.constraint import constraint_name, constraint_of
 from rtp_llm.server.prepare.functions import choice, declared, with_tool_calls
@@ -12,12 +13,7 @@ from rtp_llm.server.prepare.openai_messages import conversation
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedChat
-from rtp_llm.server.prepare.sampling import (
-    answer_options,
-    chat_lengths,
-    chat_logprobs,
-    prompt_logprobs,
-)
+from rtp_llm.server.prepare.sampling import chat_lengths
 from rtp_llm.server.prepare.served_model import ServedModel
 
 MAX_BUDGET = 2**31 - 1
@@ -27,8 +23,8 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     """From the body to a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
     check_best_of(request)
-    prompt_top = prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
-    options = answer_options(request, chat_logprobs(request), prompt_top)
+    prompt_top = prompt_logprobs(request, model)
+    options = answer_options(request, model, chat_logprobs(request, model), prompt_top)
     turn = ChatTurn(
         prompt=chat_prompt(request),
         tool_choice=choice(request),
@@ -58,6 +54,7 @@ def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
     return ChatPrompt(
         messages=conversation(with_tool_calls(request.messages or ())),
         tools=declared(request),
+        documents=request.documents or (),
         reasoning=_reasoning(request),
         variables=request.chat_template_kwargs or {},
         chat_template=request.chat_template or None,

@@ -38,6 +38,7 @@ class ChatPrompt:
 
     messages: Sequence[Message]
     tools: tuple[Tool, ...] = ()
+    documents: Sequence[Mapping[str, Any]] = ()
     reasoning: ReasoningWish = ReasoningWish()
     variables: Mapping[str, Any] = field(default_factory=dict)
     chat_template: str | None = None

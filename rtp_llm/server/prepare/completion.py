@@ -8,6 +8,11 @@ from typing import Any
 from rtp_llm.constraints import Grammar
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import CompletionRequest
+from rtp_llm.server.prepare.answer_options import (
+    answer_options,
+    completion_logprobs,
+    prompt_logprobs,
+)
 from rtp_llm.server.prepare.constraint import check_compiles, constraint_name, constraint_of
 from rtp_llm.server.prepare.fill_in_middle import middle_prompt, with_ends
 from rtp_llm.server.prepare.jobs import AnswerOptions, CompletionForm, Echo, Job
@@ -15,12 +20,9 @@ from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepared import PreparedCompletion
 from rtp_llm.server.prepare.prompts import check_size, encode_prompt, make_job
 from rtp_llm.server.prepare.sampling import (
-    answer_options,
     bad_words,
     check_token_ids,
     completion_lengths,
-    completion_logprobs,
-    prompt_logprobs,
     sampling_params,
 )
 from rtp_llm.server.prepare.served_model import ServedModel
@@ -33,8 +35,8 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     request, ignored = parse_request(body, CompletionRequest, model)
     check_best_of(request)
     request = with_ends(request, model)
-    prompt_top = prompt_logprobs(request, model.max_prompt_logprobs, model.limits.vocab_size)
-    options = answer_options(request, completion_logprobs(request), prompt_top)
+    prompt_top = prompt_logprobs(request, model)
+    options = answer_options(request, model, completion_logprobs(request, model), prompt_top)
     grammar = constraint_of(request, model)
     check_compiles(constraint_name(request), grammar, model)
     prompts = _prompts(request, model)
@@ -86,7 +88,7 @@ def _prompt(
         return None, middle_prompt(item, request, model, lengths)
     text = None
     if isinstance(item, list):
-        ids = lengths.truncate(item, request.truncate_prompt_tokens, model.limits)
+        ids = lengths.truncate(item, request, model.limits)
     else:
         add = request.add_special_tokens is not False
         ids, whole = encode_prompt(item, request, model, lengths, add)

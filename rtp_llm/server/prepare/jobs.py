@@ -14,7 +14,8 @@ from rtp_llm.text.parsers.spec import ParserSpec
 class Job:
     """One prompt and what is wanted of it.
 
-    `hidden`: ids that show no text; `first_choice`: number of its first choice; `prompt_only`: the
+    `hidden`: ids that show no text; `stop_regex`: patterns whose match in its text ends an answer;
+    `first_choice`: number of its first choice; `prompt_only`: the
     answer is not shown or counted; `parser`: how the answer is read; `single_call`: the answer ends
     with its first tool call.
     """
@@ -25,6 +26,7 @@ class Job:
     first_choice: int = 0
     skip_special_tokens: bool = True
     include_stop: bool = False
+    stop_regex: tuple[str, ...] = ()
     continues_prompt: bool = False
     prompt_only: bool = False
     cache_salt: str = ""
@@ -40,7 +42,9 @@ class AnswerOptions:
 
     `continuous_usage`: in every chunk; `token_ids`: those of prompts and answers;
     `tokens_as_ids`: log-probabilities name tokens "token_id:N"; `top_logprobs` and
-    `prompt_logprobs`: how many of the most likely tokens, None: no log-probabilities.
+    `prompt_logprobs`: how many of the most likely tokens, None: no log-probabilities;
+    `named_logprobs`: those of tokens that the request names, and of the sampled one;
+    `vllm_fields`: whole answers have vLLM's fields that were not asked for as null.
     """
 
     include_usage: bool = False
@@ -49,6 +53,8 @@ class AnswerOptions:
     tokens_as_ids: bool = False
     top_logprobs: int | None = None
     prompt_logprobs: int | None = None
+    named_logprobs: bool = False
+    vllm_fields: bool = False
 
     @property
     def logprobs(self) -> bool:

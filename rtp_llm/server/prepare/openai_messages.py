@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -20,6 +21,8 @@ _ROLES: dict[str, Role] = {
     "function": "tool",
 }
 
+_ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
 
 def conversation(messages: Sequence[protocol.Message]) -> tuple[Message, ...]:
     """Raises ApiError 400 for what is no text and no tool call."""
@@ -29,7 +32,13 @@ def conversation(messages: Sequence[protocol.Message]) -> tuple[Message, ...]:
 
 
 def _message(message: protocol.Message, place: str) -> Message:
-    role = _ROLES[message.role]
+    role = _ROLES.get(message.role, message.role)
+    if not _ROLE.fullmatch(role):
+        raise bad_request(
+            f"{place}.role: must be a word of at most 64 letters, digits, - and _.",
+            f"{place}.role",
+            "invalid_value",
+        )
     if not is_harmless("audio", message.audio):
         raise refused("messages.content", f"{place}.audio")
     if message.tool_calls and role != "assistant":

@@ -8,7 +8,7 @@ from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import SamplingFields
 from rtp_llm.server.prepare.jobs import Job
-from rtp_llm.server.prepare.sampling import Lengths, Limits
+from rtp_llm.server.prepare.sampling import Lengths, Limits, stop_regex
 from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -31,15 +31,17 @@ def encode_prompt(
 ) -> tuple[list[int], bool]:
     """The ids of a prompt, and whether all of them are there; raises ApiError.
 
-    `truncate_prompt_tokens` keeps the last of them; a text that it leaves little of is cut first.
+    `truncate_prompt_tokens` keeps the last or first of them; a text that it leaves little of is cut
+    first.
     """
     keep, limit = request.truncate_prompt_tokens, model.limits.max_model_len
     if keep is None:
         _check_length(model.tokenizer, text, limit, lengths.prompt_name)
     else:
-        text = text[-LONG_TOKEN * limit :]
+        size = LONG_TOKEN * limit
+        text = text[:size] if request.truncation_side == "right" else text[-size:]
     ids = model.tokenizer.encode(text, add_special_tokens)
-    kept = lengths.truncate(ids, keep, model.limits)
+    kept = lengths.truncate(ids, request, model.limits)
     return kept, keep is None or len(kept) == len(ids)
 
 
@@ -68,6 +70,7 @@ def make_job(
         hidden=limits.eos_token_ids,
         skip_special_tokens=request.skip_special_tokens is not False,
         include_stop=bool(request.include_stop_str_in_output),
+        stop_regex=stop_regex(request),
         cache_salt=request.cache_salt or "",
         **fields,
     )

@@ -14,6 +14,7 @@ from rtp_llm.text.template_messages import template_messages, template_tools
 
 # Variables of templates that turn the thinking on and off.
 THINKING_SWITCHES = ("enable_thinking", "thinking")
+_ROLES = frozenset({"system", "user", "assistant", "tool"})  # that every template knows
 # Variables that a template can only look at: no numbers to count up to, no lists to walk.
 _PLAIN = (bool, str, type(None))
 
@@ -42,9 +43,13 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
             "invalid_value",
         )
     check_template(prompt.chat_template, model)
-    if model.inline and prompt.chat_template is not None:
+    if model.inline and (prompt.chat_template is not None or prompt.documents):
         raise NotInline  # even compiling it may take long: constants are folded
     try:
+        if prompt.documents:
+            known = model.tokenizer.template_variables(prompt.chat_template)
+            if "documents" not in known:
+                raise refused("documents", "documents")
         variables = _variables(prompt, model)
         if model.inline and not all(isinstance(each, _PLAIN) for each in variables.values()):
             raise NotInline
@@ -54,8 +59,10 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
             continue_final_message=final,
             chat_template=prompt.chat_template,
             tools=template_tools(prompt.tools) or None,
+            documents=list(prompt.documents) or None,
             **variables,
         )
+        _check_roles(prompt, text)
         told = [variables[name] for name in THINKING_SWITCHES if name in variables]
         return Rendered(text, bool(told[0]) if told else None)
     except ChatTemplateError as error:
@@ -65,6 +72,24 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
             param="messages" if prompt.chat_template is None else "chat_template",
             code="chat_template",
         ) from error
+
+
+def _check_roles(prompt: ChatPrompt, text: str) -> None:
+    """Raise ApiError 400 for a role that the template leaves out of the prompt.
+
+    Many templates know four roles and drop the messages of any other.
+    """
+    for at, message in enumerate(prompt.messages):
+        if message.role in _ROLES:
+            continue
+        content = (message.content or "").strip()
+        if content not in text or message.role.lower() not in text.lower():
+            raise bad_request(
+                f"messages[{at}].role: the chat template does not show messages of the role "
+                f"{message.role!r} to the model.",
+                f"messages[{at}].role",
+                "invalid_value",
+            )
 
 
 def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:

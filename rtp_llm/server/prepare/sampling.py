@@ -13,16 +13,15 @@ from rtp_llm.sampling_params import (
     check_vocabulary,
     truncate_prompt,
 )
-from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, CompletionRequest, SamplingFields
-from rtp_llm.server.prepare.jobs import AnswerOptions
 from rtp_llm.text.bad_words import bad_word_ids
 from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.stop_regex import StopRegexError, check_stop_regex
 from rtp_llm.text.tokenizer import Tokenizer
 
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024
-MAX_TOP_LOGPROBS = 20
 COMPLETION_MAX_TOKENS = 16  # OpenAI's default of the legacy endpoint
 
 
@@ -53,11 +52,13 @@ class Lengths:
     default: int | None
     clamp: bool = False
 
-    def truncate(self, ids: list[int], keep: int | None, limits: Limits) -> list[int]:
-        """The end of a prompt that `truncate_prompt_tokens` keeps; ApiError 400 out of its range.
+    def truncate(self, ids: list[int], request: SamplingFields, limits: Limits) -> list[int]:
+        """What `truncate_prompt_tokens` keeps of a prompt: its end, or with `truncation_side`
+        "right" its beginning; ApiError 400 out of its range.
 
         -1 leaves room for the answer that was asked for.
         """
+        keep, side = request.truncate_prompt_tokens, request.truncation_side or "left"
         if keep is not None and keep < 1 and keep != -1:
             raise bad_request(
                 f"truncate_prompt_tokens={keep} must be -1 or between 1 and "
@@ -66,7 +67,7 @@ class Lengths:
                 "invalid_value",
             )
         try:
-            return truncate_prompt(ids, keep, limits.max_model_len, self.asked or 1)
+            return truncate_prompt(ids, keep, limits.max_model_len, self.asked or 1, side)
         except ValueError as error:
             raise bad_request(f"{error}.", "truncate_prompt_tokens", "invalid_value") from error
 
@@ -189,6 +190,17 @@ def _stops(request: SamplingFields) -> tuple[str, ...]:
     return stops
 
 
+def stop_regex(request: SamplingFields) -> tuple[str, ...]:
+    """Raises ApiError 400 for patterns that cannot be used."""
+    given = request.stop_regex
+    patterns = (given,) if isinstance(given, str) else tuple(given or ())
+    try:
+        check_stop_regex(patterns)
+    except StopRegexError as error:
+        raise bad_request(f"stop_regex: {error}.", "stop_regex", "invalid_value") from error
+    return patterns
+
+
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")  # without leading zeros: each id has one key
 
 
@@ -216,67 +228,6 @@ def check_token_ids(name: str, ids: list[int], limits: Limits) -> None:
         raise bad_request(f"{error}.", param=name, code="invalid_value") from error
 
 
-def chat_logprobs(request: ChatRequest) -> int | None:
-    """How many alternatives a chat asks for; None without logprobs."""
-    top = request.top_logprobs
-    if top is not None and not request.logprobs and top > 0:
-        raise bad_request(
-            "top_logprobs: needs logprobs to be true.", "top_logprobs", "invalid_value"
-        )
-    if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise _out_of_range("top_logprobs", top)
-    return (top or 0) if request.logprobs or request.logprob_token_ids else None
-
-
-def completion_logprobs(request: CompletionRequest) -> int | None:
-    """How many alternatives a completion asks for."""
-    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
-        raise _out_of_range("logprobs", request.logprobs)
-    return 0 if request.logprobs is None and request.logprob_token_ids else request.logprobs
-
-
-def prompt_logprobs(request: SamplingFields, most: int, vocab_size: int) -> int | None:
-    """How many alternatives of each prompt token are asked for; -1 asks for the vocabulary.
-
-    `most`: --max-prompt-logprobs. Raises ApiError 400.
-    """
-    wanted = request.prompt_logprobs
-    if wanted is None:
-        return None
-    most = vocab_size if most == -1 else min(most, vocab_size)
-    count = vocab_size if wanted == -1 else wanted
-    if not 0 <= count <= most:
-        all_of = f" (the whole vocabulary, {vocab_size} tokens)" if wanted == -1 else ""
-        raise bad_request(
-            f"prompt_logprobs: {wanted}{all_of} must be between 0 and {most} "
-            "(see --max-prompt-logprobs).",
-            "prompt_logprobs",
-            "invalid_value",
-        )
-    if request.stream:
-        raise bad_request(
-            "prompt_logprobs: not available when stream=true.", "prompt_logprobs", "invalid_value"
-        )
-    return count
-
-
-def answer_options(
-    request: SamplingFields, logprobs: int | None, prompt_logprobs: int | None
-) -> AnswerOptions:
-    """What the answer shows: log-probabilities as `prompt_logprobs` and the endpoint's own fields
-    ask for them."""
-    options = request.stream_options
-    include_usage = bool(options and options.include_usage)
-    return AnswerOptions(
-        include_usage=include_usage,
-        continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
-        token_ids=bool(request.return_token_ids),
-        tokens_as_ids=bool(request.return_tokens_as_token_ids),
-        top_logprobs=logprobs,
-        prompt_logprobs=prompt_logprobs,
-    )
-
-
 def bad_words(request: SamplingFields, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """The token ids of `bad_words`; raises ApiError 400 for too many or too long ones."""
     given = request.bad_words or ()
@@ -292,8 +243,3 @@ def bad_words(request: SamplingFields, tokenizer: Tokenizer) -> tuple[tuple[int,
         return bad_word_ids(tokenizer, words)
     except ValueError as error:
         raise bad_request(f"{error}.", "bad_words", "invalid_value") from error
-
-
-def _out_of_range(name: str, value: int) -> ApiError:
-    message = f"{name}: {value} must be between 0 and {MAX_TOP_LOGPROBS}."
-    return bad_request(message, name, "invalid_value")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtp_llm.server.prepare.sampling import MAX_TOP_LOGPROBS, Limits
+from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -23,12 +23,15 @@ class ModelFacts:
     limits: Limits
     max_sequences: int
     max_tokenize_characters: int
-    max_prompt_logprobs: int = MAX_TOP_LOGPROBS
+    max_logprobs: int = 20
+    max_prompt_logprobs: int = 20
     strict_fields: bool = False
     trust_chat_template: bool = False
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     reasoning_fields: tuple[str, ...] = ()
+    return_tokens_as_token_ids: bool = False
+    vllm_fields: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

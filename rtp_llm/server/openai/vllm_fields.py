@@ -1,0 +1,21 @@
+"""Fields that vLLM writes into every whole answer, null where a request asked for nothing.
+
+`--response-compat vllm` writes them, too. Streams have none of them in vLLM either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ANSWER: dict[str, None] = dict.fromkeys(
+    ("service_tier", "system_fingerprint", "kv_transfer_params")
+)
+VLLM_CHAT: dict[str, None] = _ANSWER | dict.fromkeys(("prompt_logprobs", "prompt_token_ids"))
+VLLM_CHAT_CHOICE: dict[str, None] = {"token_ids": None}
+VLLM_MESSAGE: dict[str, None] = dict.fromkeys(
+    ("refusal", "annotations", "audio", "function_call", "reasoning")
+)
+VLLM_COMPLETION = _ANSWER
+VLLM_COMPLETION_CHOICE: Mapping[str, None] = dict.fromkeys(
+    ("token_ids", "prompt_logprobs", "prompt_token_ids")
+)

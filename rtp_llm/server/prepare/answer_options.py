@@ -1,0 +1,87 @@
+"""What an answer shows besides its text: log-probabilities, token ids, usage."""
+
+from __future__ import annotations
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    SamplingFields,
+    StreamOptions,
+)
+from rtp_llm.server.prepare.jobs import AnswerOptions
+from rtp_llm.server.prepare.served_model import ModelFacts
+
+
+def chat_logprobs(request: ChatRequest, model: ModelFacts) -> int | None:
+    """How many alternatives a chat asks for, -1: the vocabulary; None without logprobs."""
+    top = request.top_logprobs
+    if top is not None and not request.logprobs and top != 0:
+        raise bad_request(
+            "top_logprobs: needs logprobs to be true.", "top_logprobs", "invalid_value"
+        )
+    count = _in_range("top_logprobs", top or 0, model.max_logprobs, model)
+    return count if request.logprobs or request.logprob_token_ids else None
+
+
+def completion_logprobs(request: CompletionRequest, model: ModelFacts) -> int | None:
+    """How many alternatives a completion asks for, -1: the vocabulary."""
+    if request.logprobs is None:
+        return 0 if request.logprob_token_ids else None
+    return _in_range("logprobs", request.logprobs, model.max_logprobs, model)
+
+
+def _in_range(name: str, wanted: int, most: int, model: ModelFacts) -> int:
+    """How many alternatives are wanted; `most`: as the setting says. Raises ApiError 400."""
+    size = model.limits.vocab_size
+    most = size if most == -1 else min(most, size)
+    count = size if wanted == -1 else wanted
+    if not 0 <= count <= most:
+        all_of = f" (the whole vocabulary, {size} tokens)" if wanted == -1 else ""
+        flag = "--max-prompt-logprobs" if name == "prompt_logprobs" else "--max-logprobs"
+        raise bad_request(
+            f"{name}: {wanted}{all_of} must be between 0 and {most} (see {flag}).",
+            name,
+            "invalid_value",
+        )
+    return count
+
+
+def prompt_logprobs(request: SamplingFields, model: ModelFacts) -> int | None:
+    """How many alternatives of each prompt token are asked for; -1 asks for the vocabulary.
+
+    Raises ApiError 400.
+    """
+    wanted = request.prompt_logprobs
+    if wanted is None:
+        return None
+    count = _in_range("prompt_logprobs", wanted, model.max_prompt_logprobs, model)
+    if request.stream:
+        raise bad_request(
+            "prompt_logprobs: not available when stream=true.", "prompt_logprobs", "invalid_value"
+        )
+    return count
+
+
+def answer_options(
+    request: SamplingFields, model: ModelFacts, logprobs: int | None, prompt_logprobs: int | None
+) -> AnswerOptions:
+    """What the answer shows: log-probabilities as `prompt_logprobs` and the endpoint's own fields
+    ask for them. Raises ApiError 400 for options of a stream that is none."""
+    options = request.stream_options
+    if not request.stream and options is not None and options != StreamOptions():
+        raise bad_request(
+            "stream_options: only with stream=true.", "stream_options", "invalid_value"
+        )
+    as_ids = request.return_tokens_as_token_ids
+    include_usage = bool(options and options.include_usage)
+    return AnswerOptions(
+        include_usage=include_usage,
+        continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
+        token_ids=bool(request.return_token_ids),
+        tokens_as_ids=model.return_tokens_as_token_ids if as_ids is None else as_ids,
+        top_logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        named_logprobs=bool(request.logprob_token_ids),
+        vllm_fields=model.vllm_fields,
+    )
