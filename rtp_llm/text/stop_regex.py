@@ -18,8 +18,8 @@ MAX_PATTERN_LENGTH = 1024
 MAX_STATES = 256
 MAX_MEMO = 4096
 
-_syntax: Any = re._parser  # type: ignore[attr-defined]
-_codes: Any = re._constants  # type: ignore[attr-defined]
+_syntax: Any = re._parser
+_codes: Any = re._constants
 _CATEGORIES: dict[Any, Callable[[str], bool]] = {
     _codes.CATEGORY_DIGIT: str.isdecimal,
     _codes.CATEGORY_SPACE: str.isspace,
@@ -93,7 +93,8 @@ class _Automaton:
         if code is _codes.BRANCH:
             return self._state(None, *[self._sequence(each, after) for each in value[1]])
         if code in (_codes.MAX_REPEAT, _codes.MIN_REPEAT):
-            return self._repeat(*value, after)
+            least, most, items = value
+            return self._repeat(least, most, items, after)
         if code is _codes.AT:
             return self._anchor(value, after)
         test = self._test(code, value)

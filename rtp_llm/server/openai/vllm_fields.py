@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 _ANSWER: dict[str, None] = dict.fromkeys(
     ("service_tier", "system_fingerprint", "kv_transfer_params")
 )
@@ -16,6 +14,6 @@ VLLM_MESSAGE: dict[str, None] = dict.fromkeys(
     ("refusal", "annotations", "audio", "function_call", "reasoning")
 )
 VLLM_COMPLETION = _ANSWER
-VLLM_COMPLETION_CHOICE: Mapping[str, None] = dict.fromkeys(
+VLLM_COMPLETION_CHOICE: dict[str, None] = dict.fromkeys(
     ("token_ids", "prompt_logprobs", "prompt_token_ids")
 )
