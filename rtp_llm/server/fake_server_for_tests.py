@@ -23,6 +23,7 @@ from rtp_llm.server.http import lifecycle
 from rtp_llm.server.http.listener import StartError
 from rtp_llm.server.run import engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
+from rtp_llm.worker.shared import stopped
 
 
 class MortalEngine(FakeEngine):
@@ -49,6 +50,7 @@ def be_patient() -> None:
     """With clients that had to wait for a core, and with an engine that has to."""
     lifecycle.DEATH_SECONDS = 600.0
     restarting_client.LONGEST_DELAY_SECONDS = 0.2
+    stopped.STOPPED_SECONDS = liveness.GONE_SECONDS  # tests stop an engine to have it wait
     if os.environ.get("FAKE_PATIENCE") != "0":
         liveness.SILENCE_SECONDS = liveness.GONE_SECONDS
 

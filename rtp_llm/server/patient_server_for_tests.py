@@ -1,7 +1,8 @@
 """`rtp-llm serve`, as a program, on a machine that has more tests than cores.
 
 An engine that has to wait for a core for longer than SILENCE_SECONDS is not taken for a silent one,
-which would refuse requests. One that is gone is noticed as ever.
+which would refuse requests, and one that a test stops for a while is not given up at once. One that
+is gone is noticed as ever.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import sys
 
 from rtp_llm import cli
 from rtp_llm.engine.client import liveness
+from rtp_llm.worker.shared import stopped
 
 if __name__ == "__main__":
-    liveness.SILENCE_SECONDS = liveness.GONE_SECONDS
+    liveness.SILENCE_SECONDS = stopped.STOPPED_SECONDS = liveness.GONE_SECONDS
     sys.exit(cli.main(["serve", *sys.argv[1:]]))

@@ -34,6 +34,7 @@ from rtp_llm.engine.messages import (
     StepOutput,
     Wake,
 )
+from rtp_llm.worker.shared.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -332,6 +333,7 @@ class EngineClient:
     # -- its death -----------------------------------------------------------------------------
 
     async def _watch(self, link: EngineLink, step_timeout: float) -> None:
+        stop = StopWatch(link.process.pid)
         while self._failure is None and self._link is not None:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
@@ -341,6 +343,9 @@ class EngineClient:
                 await asyncio.sleep(TICK_SECONDS / 2)
                 self._receive(link)
                 self._die(link.process.epitaph())
+            elif stop.look(now):
+                link.process.kill()  # it ends in no other way
+                self._die(f"the engine process {STOPPED}")
             elif self.ready is not None:
                 self._receive(link)
                 if reason := self._signs.failure(now, step_timeout):

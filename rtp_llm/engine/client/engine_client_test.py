@@ -21,6 +21,7 @@ from rtp_llm.engine.client_calls_for_tests import collect, eventually, request
 from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
 from rtp_llm.testing import scripted_engine as script
 from rtp_llm.testing.allowed_steps import AllowedSteps
+from rtp_llm.worker.shared import stopped
 
 MODULE = "rtp_llm.testing.scripted_engine"
 
@@ -143,12 +144,14 @@ def test_abort_ends_the_stream_with_its_reason():
         (script.KILL, "ended by signal SIGABRT"),
         (script.RAISE, "ZeroDivisionError: by the script"),
         (script.STOP_BEATING, "no sign of life for 3 s"),
+        (script.STOP_BEATING, f"the engine process {stopped.STOPPED}"),
         (script.SLEEP, "a step hangs: it has taken longer than step_timeout=2 s"),
     ],
 )
 def test_every_waiting_request_learns_of_the_engines_death(command, words, monkeypatch):
-    if command == script.STOP_BEATING:
+    if "no sign" in words:  # as one that is stopped in a way that the kernel does not tell
         monkeypatch.setattr(liveness, "GONE_SECONDS", 3.0)
+        monkeypatch.setattr(stopped, "STOPPED_SECONDS", 600.0)
 
     async def test(client):
         jobs = [collect(client.generate(request(client, 1, max_tokens=10**6))) for _ in range(3)]

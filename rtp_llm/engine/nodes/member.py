@@ -25,6 +25,7 @@ from rtp_llm.engine.nodes.shared_settings import shared_settings
 from rtp_llm.engine.tensor.rank_start import RANK_FACTORY, rank_environment
 from rtp_llm.engine.tensor.topology import Topology
 from rtp_llm.worker.nodes.frames import (
+    Alive,
     Begin,
     End,
     Hello,
@@ -50,6 +51,8 @@ _RETRY_SECONDS = 0.2
 # Node 0 has this long to listen again, if it is restarted, and this long to end after a loss.
 _RETURN_SECONDS = 120.0
 _END_SECONDS = 5.0
+# Between two signs of life: node 0 waits for many of them.
+_ALIVE_SECONDS = 0.5
 
 
 class NodeError(RuntimeError):
@@ -151,6 +154,8 @@ class _Inbox(threading.Thread):
         self.frames: queue.SimpleQueue[Layout | Sequences | End | Step | Over] = queue.SimpleQueue()
         self.loss = Loss(self._tell)
         self._link = link
+        self._ended = threading.Event()
+        threading.Thread(target=self.say_alive, name="alive", daemon=True).start()
 
     def run(self) -> None:
         """Until the end of the engine or of the connection."""
@@ -165,10 +170,18 @@ class _Inbox(threading.Thread):
         except LinkError as error:
             self.loss.tell(f"node 0: {error}")
 
+    def say_alive(self) -> None:
+        """Until the connection ends; in a thread of its own, which waits for nobody."""
+        frame = encode(Alive())
+        with contextlib.suppress(LinkError):
+            while not self._ended.wait(_ALIVE_SECONDS):
+                self._link.send(frame)
+
     def _tell(self, reason: str) -> None:
         """The ranks here can go on no more: node 0 hears of it, and who takes frames wakes up."""
         with contextlib.suppress(LinkError):  # it is the one that is gone
             self._link.send(encode(Lost(reason=reason)))
+        self._ended.set()
         self._link.finish()
         self.frames.put(End(ids=(), aborted=False))
 

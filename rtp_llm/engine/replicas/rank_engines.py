@@ -38,6 +38,7 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.engine.replicas.metrics import all_ready
 from rtp_llm.engine.replicas.ranks_client import LOOK_SECONDS, LOOKS, reason_of
+from rtp_llm.worker.shared.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -68,6 +69,7 @@ class RankEngines:
         self._fatal: list[str | None] = [None] * size
         self._failure: str | None = None
         self._signs = [Liveness() for _ in range(size)]
+        self._stops: list[StopWatch] = []
         self.ready = self._start(settings, module)
         self._limits = EngineLimits(
             max_model_len=self.ready.max_model_len,
@@ -86,6 +88,7 @@ class RankEngines:
             for rank in range(size):
                 self._links.append(EngineLink(module, settings, self._membership(rank, settings)))
                 self._poller.register(self._links[-1].inbox, zmq.POLLIN)
+                self._stops.append(StopWatch(self._links[-1].process.pid))
             while any(ready is None for ready in self._ready):
                 self._receive()
                 if time.monotonic() > deadline:
@@ -183,11 +186,17 @@ class RankEngines:
             for message in link.receive():
                 self._signs[rank].hear(message, now)
                 self._take(rank, message, outputs)
+        self._check_stopped(now)
         if any(self._fatal) or not all(link.process.running for link in self._links):
             self._hear_last_words()
         if all(self._ready):
             self._check_signs(now)
         return outputs
+
+    def _check_stopped(self, now: float) -> None:
+        for rank, stop in enumerate(self._stops):
+            if stop.look(now):
+                self._die(f"rank {rank}: the engine process {STOPPED}")
 
     def _check_signs(self, now: float) -> None:
         for rank, signs in enumerate(self._signs):

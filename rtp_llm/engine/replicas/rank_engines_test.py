@@ -20,12 +20,13 @@ from rtp_llm.engine.replicas.rank_engines import RankEngines
 from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.testing import scripted_engine as script
+from rtp_llm.worker.shared import stopped
 
 MODULE = "rtp_llm.testing.scripted_engine"
 SETTINGS = Settings(model="scripted", data_parallel_size=2, step_timeout=1.0)
 LONG = 900
 SIGNS = [
-    (signal.SIGSTOP, "rank 1: the engine process gave no sign of life for 4 s"),
+    (signal.SIGSTOP, f"rank 1: the engine process {stopped.STOPPED}"),
     (signal.SIGKILL, "rank 1: the engine process was ended by signal SIGKILL"),
 ]
 every_end = pytest.mark.parametrize(("sign", "words"), SIGNS, ids=["stopped", "killed"])
@@ -137,6 +138,7 @@ def test_streams_of_all_ranks_end_and_the_server_knows(sign, words):
 def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch, model):
     """The other one goes on serving unless it needs this one."""
     monkeypatch.setattr(liveness, "GONE_SECONDS", 30)
+    monkeypatch.setattr(stopped, "STOPPED_SECONDS", 30)
 
     async def life() -> None:
         client = RanksClient(2, MODULE)

@@ -23,9 +23,9 @@ from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.pipeline.later_stage import LaterStageWorker
+from rtp_llm.worker.shared.stopped import STOPPED
 from rtp_llm.worker.worker import Worker
 
-STEP_TIMEOUT = 1.5
 _PATIENCE = 60.0
 _LATE = "RTP_LLM_TEST_LOST_STEP"
 
@@ -71,8 +71,6 @@ _LAST_STEPS: dict[Callable[[TinyEngine], None], int] = {idle: 45, in_a_prompt: 1
 _SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 _REASONS = {
     "out of memory": r"rank [12].*: OutOfMemoryError: a rank's memory is full",
-    # Which of the ranks' calls waits for one that is stopped depends on the moment.
-    "stopped": "lost contact to another rank|a rank has not begun a step",
 }
 
 
@@ -99,15 +97,14 @@ def check_loss(
     """
     rank = stages * size - 1 if lost is None else lost
     name = Topology(pipeline=stages, tensor=size).rank_name(rank)
-    reason = _REASONS.get(how) or re.escape(f"{name} was ended by signal SIGKILL")
+    ended = STOPPED if how == "stopped" else "was ended by signal SIGKILL"
+    reason = _REASONS.get(how) or re.escape(f"{name} {ended}")
     settings: dict[str, Any] = {"step_timeout": _PATIENCE, "pipeline_parallel_size": stages}
     if stages == 1:
         settings["enable_overlap"] = overlap
     if how == "out of memory":
         patch.setattr(tensor_ranks, "RANK_FACTORY", f"{__name__}:running_out_of_memory")
         patch.setenv(_LATE, str(_LAST_STEPS[moment]))
-    elif how == "stopped":
-        settings["step_timeout"], seconds = STEP_TIMEOUT, STEP_TIMEOUT + seconds
     with ranks(folder, size, **settings) as engine:
         pids = _lose(engine, how, moment, rank, reason, seconds)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -34,10 +34,11 @@ def test_a_rank_is_lost(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_stage_is_killed(
-    moment: Callable[[TinyEngine], None], folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_stage_is_lost(
+    how: str, moment: Callable[[TinyEngine], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_loss(folder, "killed", moment, monkeypatch, seconds=20.0, size=1, stages=2)
+    check_loss(folder, how, moment, monkeypatch, seconds=20.0, size=1, stages=2)
 
 
 def test_a_rank_of_a_stage_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from rtp_llm.worker.nodes.link import LinkError
 from rtp_llm.worker.shared.messages import Ended
 from rtp_llm.worker.shared.plan import PlanLayout
 
-PROTOCOL = 1  # changes with what follows
+PROTOCOL = 2  # changes with what follows
 
 # -- from another node to the first ---------------------------------------------------------------
 
@@ -31,6 +31,10 @@ class Lost(msgspec.Struct, tag="lost", frozen=True, kw_only=True):
     """The node's ranks can go on no more."""
 
     reason: str
+
+
+class Alive(msgspec.Struct, tag="alive", frozen=True):
+    """The node's process runs; sent again and again from Begin on."""
 
 
 # -- from the first node to another ---------------------------------------------------------------
@@ -137,7 +141,7 @@ class Over(msgspec.Struct, tag="over", frozen=True, kw_only=True):
 
 
 FromFirst = Refused | Begin | Layout | Sequences | End | Step | Over
-FromOther = Hello | Lost
+FromOther = Hello | Lost | Alive
 
 _encoder = msgspec.msgpack.Encoder()
 _of_first = msgspec.msgpack.Decoder(FromFirst)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import select
 import socket
 import threading
 from typing import Literal
@@ -88,6 +89,15 @@ class Link:
                 self._socket.sendall(frame)
         except OSError as error:
             raise LinkError(f"{self.peer} is gone ({error})") from error
+
+    def readable(self, seconds: float) -> bool:
+        """Whether something comes within that time, or the end. Others may send meanwhile."""
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            return bool(poll.poll(int(seconds * 1000)))
+        except ValueError:  # closed on this side, as `receive` says
+            return True
 
     def receive(self, seconds: float | None = None) -> bytearray:
         """The next frame, waited for that long.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.nodes.frames import (
+    Alive,
     FromFirst,
     Layout,
     Lost,
@@ -24,11 +25,16 @@ from rtp_llm.worker.shared.memory import PLAN
 from rtp_llm.worker.shared.messages import Ended
 from rtp_llm.worker.shared.plan import PlanLayout
 
+# Its machine is watched by the kernel (see Link), its ranks by themselves: this is for a process
+# that is stopped, or has nothing to run on.
+SILENCE_SECONDS = 10.0
+
 
 class OtherNodes:
     """Sends each node what its ranks must know, in the order in which ranks here are told.
 
-    A thread listens to each: ``loss`` is told when one is gone or its ranks can go on no more.
+    A thread listens to each: ``loss`` is told when one is gone or silent, or its ranks can go on no
+    more.
     Every call raises WorkerLostError when a node is gone.
     """
 
@@ -87,7 +93,11 @@ class OtherNodes:
     def _listen(self, node: int, link: Link) -> None:
         try:
             while True:
+                if not link.readable(SILENCE_SECONDS):
+                    raise LinkError(f"{link.peer} gave no sign of life for {SILENCE_SECONDS:g} s")
                 frame = from_other(link.receive())
+                if isinstance(frame, Alive):
+                    continue
                 if not isinstance(frame, Lost):
                     raise LinkError(f"{link.peer} comes twice")
                 self._loss.tell(f"node {node}: {frame.reason}")

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from rtp_llm.worker.shared.messages import (
     Start,
     Steps,
 )
+from rtp_llm.worker.shared.stopped import LOOK_SECONDS, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.worker.new_sequences import NewSequences
@@ -217,10 +219,21 @@ class Outbox(logging.Handler):
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel end this process, which may be stopped or hang, with its parent."""
+    """Let the kernel end this process, which may be stopped or hang, with its parent.
+
+    A parent that is stopped says nothing any more; the ranks elsewhere notice that this one ends.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it went before that was said
         os._exit(_PARENT_IS_GONE)
+
+    def watch() -> None:
+        stop = StopWatch(parent)
+        while not stop.look():
+            time.sleep(LOOK_SECONDS)
+        os._exit(_PARENT_IS_GONE)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def _run(process: RankProcess) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -28,6 +29,7 @@ from rtp_llm.worker.shared.messages import (
     Start,
     Steps,
 )
+from rtp_llm.worker.shared.stopped import LOOK_SECONDS, STOPPED, StopWatch
 
 # What a rank says before it ends may come a little after its end was seen.
 _LAST_WORDS_SECONDS = 1.0
@@ -37,8 +39,8 @@ class RankProcesses:
     """Processes of the ranks of this machine, spawned and never forked. They end with this process.
 
     A thread listens to them: their log lines go to this process's log, and ``loss`` is told when
-    the first of them has ended though nobody asked for it. May be set: ``on_news``, called in it
-    when a rank has said something of what it does beside steps.
+    the first of them has ended though nobody asked for it, or was stopped. May be set: ``on_news``,
+    called in it when a rank has said something of what it does beside steps.
     """
 
     def __init__(
@@ -131,9 +133,12 @@ class RankProcesses:
     def _listen(self) -> None:
         pipes = dict(enumerate(self._pipes, self._first))
         ends = {rank: os.pidfd_open(pid) for rank, pid in enumerate(self.pids, self._first)}
+        stops = {rank: StopWatch(pid) for rank, pid in enumerate(self.pids, self._first)}
+        heard = time.monotonic()
         try:
             while ends:
-                ready = wait([*pipes.values(), *ends.values()], self._patience())
+                ready = wait([*pipes.values(), *ends.values()], LOOK_SECONDS)
+                heard = time.monotonic() if ready else heard
                 for rank in [rank for rank, pipe in pipes.items() if pipe in ready]:
                     if not self._hear(rank, pipes[rank]):
                         del pipes[rank]
@@ -143,15 +148,15 @@ class RankProcesses:
                     os.close(ends.pop(rank))
                     if rank not in self._survivors:
                         self.loss.tell(f"{self._names[rank]} {self._epitaph(rank)}")
-                if self._survivors and (not ready or not ends):  # nobody else says anything
+                for rank in [rank for rank in ends if stops[rank].look()]:
+                    self.loss.tell(f"{self._names[rank]} {STOPPED}")
+                    self._processes[rank - self._first].kill()  # the others still wait for it
+                silent = time.monotonic() - heard >= _LAST_WORDS_SECONDS
+                if self._survivors and (silent or not ends):  # nobody else says anything
                     self.loss.tell(next(iter(self._survivors.values())))
         finally:
             for descriptor in ends.values():
                 os.close(descriptor)
-
-    def _patience(self) -> float | None:
-        """Seconds for the one that the others miss to be found; None: nobody is missed."""
-        return _LAST_WORDS_SECONDS if self._survivors and not self.loss.happened else None
 
     def _hear(self, rank: int, pipe: Connection) -> bool:
         """Take one message; False: there will be no other."""

@@ -16,6 +16,7 @@ import pytest
 
 from rtp_llm.worker.shared.loss import Loss, WorkerLostError
 from rtp_llm.worker.shared.rank_processes import RankProcesses
+from rtp_llm.worker.shared.stopped import STOPPED
 from rtp_llm.worker.worker import Worker
 
 HERE = "rtp_llm.worker.shared.rank_processes_test"
@@ -92,6 +93,27 @@ def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
         processes.close()
 
 
+def test_a_rank_that_is_stopped_is_lost_and_ended() -> None:
+    """Nobody computes: it is missed before anybody waits for it, as while it loads."""
+    told: list[str] = []
+    arguments: tuple[Any, Any] = ((), ())
+    names = ["rank 1", "rank 2"]
+    processes = RankProcesses(
+        f"{HERE}:wait_for_ever", arguments, [{}, {}], names, Loss(told.append)
+    )
+    try:
+        stopped = processes.pids[1]
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(WorkerLostError, match=f"^rank 2 {STOPPED}$"):
+            processes.check(_PATIENCE)
+        wait_until(lambda: told)
+        wait_until(lambda: _has_ended(stopped))
+        assert not _has_ended(processes.pids[0])
+    finally:
+        processes.close()
+    assert told == [f"rank 2 {STOPPED}"]
+
+
 def test_an_end_that_is_asked_for_is_no_loss() -> None:
     told: list[str] = []
     loss = Loss(told.append)
@@ -102,8 +124,8 @@ def test_an_end_that_is_asked_for_is_no_loss() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_rank_ends_with_its_parent_even_if_it_is_stopped(stopped: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["killed", "killed while the rank is stopped", "stopped"])
+def test_a_rank_ends_with_its_parent(which: str, tmp_path: Path) -> None:
     code = f"from {HERE} import start_one; start_one({str(tmp_path)!r})"
     path = os.pathsep.join(sys.path)
     parent = subprocess.Popen(
@@ -115,8 +137,11 @@ def test_a_rank_ends_with_its_parent_even_if_it_is_stopped(stopped: bool, tmp_pa
     assert parent.stdout is not None
     pid = int(parent.stdout.readline().split()[0])
     assert "waiting" in parent.stdout.readline()
-    if stopped:
+    if which == "killed while the rank is stopped":
         os.kill(pid, signal.SIGSTOP)
+    if which == "stopped":
+        os.kill(parent.pid, signal.SIGSTOP)
+        wait_until(lambda: _has_ended(pid))
     parent.kill()
     parent.wait()
     parent.stdout.close()
