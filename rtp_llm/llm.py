@@ -29,6 +29,7 @@ from rtp_llm.progress_line import ProgressLine
 from rtp_llm.prompt_job import EncodedPrompt, PromptJob
 from rtp_llm.prompts import PlainPrompt, Prompt, list_prompts, shorten
 from rtp_llm.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
+from rtp_llm.vllm_arguments import hints_as_arguments, settings_of
 
 if TYPE_CHECKING:
     from rtp_llm.engine.engine import Engine
@@ -46,8 +47,8 @@ class LLM:
     ...     print(llm.generate("The sky is", SamplingParams(max_tokens=8))[0].outputs[0].text)
 
     ``settings`` are the fields of rtp_llm.config.Settings (docs/settings.md): dtype, max_seq_len,
-    kv_cache_mem_mb, ... `speculative_config` may be a dictionary, too. An LLM belongs to one
-    thread.
+    kv_cache_mem_mb, ... `speculative_config` may be a dictionary, too. vLLM's names are taken for
+    those that have a counterpart (docs/from_vllm.md). An LLM belongs to one thread.
 
     Raises:
         SettingsError, UnsupportedModelError, ...: with the reason and what to change.
@@ -57,14 +58,9 @@ class LLM:
         from rtp_llm.text.model_files import check_folder
         from rtp_llm.text.tokenizer import Tokenizer
 
-        check_names(settings)
-        if isinstance(settings.get("speculative_config"), dict):
-            settings["speculative_config"] = json.dumps(settings["speculative_config"])
-        self.settings = Settings(model=str(model), **settings)
-        check_one_engine(self.settings)
-        check_nodes(self.settings)
-        check_folder(model, weights=self.settings.load_format != "dummy")
-        with brief_when_interrupted(f"loading {model}"):
+        with hints_as_arguments(), brief_when_interrupted(f"loading {model}"):
+            self.settings = _settings(str(model), settings)
+            check_folder(model, weights=self.settings.load_format != "dummy")
             self.tokenizer: Tokenizer = Tokenizer.from_folder(
                 self.settings.model, self.settings.chat_template
             )
@@ -109,6 +105,7 @@ class LLM:
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
         use_tqdm: bool = True,
+        lora_request: None = None,
     ) -> list[RequestOutput]:
         """Complete prompts, all at once, in their order.
 
@@ -116,13 +113,14 @@ class LLM:
         ``{"prompt_token_ids": ids}``. One ``sampling_params`` serves all prompts, a list has one
         for each; None takes the defaults of the model's generation_config.json. Without
         ``max_tokens`` an output has at most 16 tokens. ``use_tqdm`` shows a progress line on a
-        terminal.
+        terminal. ``lora_request`` must be None.
 
         Raises:
             ValueError: a prompt is empty or too long, or names a token that does not exist.
             TypeError: a prompt is neither text nor token ids.
             EngineDeadError: a step failed, now or before; make a new LLM.
         """
+        _refuse_adapter(lora_request)
         listed = [
             EncodedPrompt(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
             for prompt in list_prompts(prompts)
@@ -138,6 +136,8 @@ class LLM:
         logits_processors: Sequence[LogitsProcessor] = (),
         tools: Sequence[Mapping[str, Any]] | None = None,
         use_tqdm: bool = True,
+        lora_request: None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         **template_variables: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation or several; ``messages`` are ``{"role": ..., "content": ...}``.
@@ -145,13 +145,15 @@ class LLM:
         ``tools``: functions in OpenAI's form, which the chat template shows to the model; calls
         come in the output's text. ``template_variables`` go to the chat template, but for
         ``add_generation_prompt``, ``continue_final_message`` and ``chat_template``, which mean what
-        they do in vLLM.
+        they do in vLLM; ``chat_template_kwargs`` are more of them. ``lora_request`` must be None.
         Without ``max_tokens`` an answer may fill the context.
 
         Raises as ``generate``, and ChatTemplateError.
         """
         from rtp_llm.text.thinking import thinking_in
 
+        _refuse_adapter(lora_request)
+        template_variables |= chat_template_kwargs or {}
         single = bool(messages) and isinstance(messages[0], Mapping)
         conversations: Sequence[Any] = [messages] if single else messages
         continues = bool(template_variables.get("continue_final_message"))
@@ -176,7 +178,7 @@ class LLM:
     ) -> list[tuple[EncodedPrompt, SamplingParams]]:
         """Each prompt, truncated as asked, with its parameters."""
         if given is None or isinstance(given, SamplingParams):
-            listed = [given or self.default_sampling_params()] * len(prompts)
+            listed = [given or self.get_default_sampling_params()] * len(prompts)
         else:
             listed = list(given)
         if len(listed) != len(prompts):
@@ -209,7 +211,11 @@ class LLM:
             params = msgspec.structs.replace(params, max_tokens=wanted)
         return replace(prompt, token_ids=ids), params
 
-    def default_sampling_params(self) -> SamplingParams:
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
         """What the model's generation_config.json asks for, over OpenAI's defaults."""
         used = self.settings.use_generation_config
         return self.tokenizer.defaults.params() if used else SamplingParams()
@@ -326,6 +332,25 @@ class _Run:
         left = [(key, index) for key, job in self._open.items() for index in job.open]
         if left and self._engine.alive:
             self._engine.abort(left)
+
+
+def _settings(model: str, given: Mapping[str, Any]) -> Settings:
+    """Of the arguments of LLM; raises SettingsError."""
+    named = settings_of(given)
+    if named.get("tokenizer") == model:
+        del named["tokenizer"]
+    check_names(named)
+    if isinstance(named.get("speculative_config"), dict):
+        named["speculative_config"] = json.dumps(named["speculative_config"])
+    settings = Settings(model=model, **named)
+    check_one_engine(settings)
+    check_nodes(settings)
+    return settings
+
+
+def _refuse_adapter(lora_request: object) -> None:
+    if lora_request is not None:
+        raise ValueError("lora_request: adapters are not supported yet; leave it out or None")
 
 
 def _refused(job: PromptJob, reason: str) -> ValueError:

@@ -161,7 +161,7 @@ def test_all_defaults_of_generation_config_are_taken(llm, monkeypatch):
     content |= {"repetition_penalty": 1.5, "no_repeat_ngram_size": 3}
     monkeypatch.setattr(llm.tokenizer, "defaults", GenerationDefaults.read(content))
     content["max_tokens"] = content.pop("max_new_tokens")
-    assert llm.default_sampling_params() == SamplingParams(**content)
+    assert llm.get_default_sampling_params() == SamplingParams(**content)
     # As on the server, so many tokens are what nobody asked for: the context is the end.
     (output,) = llm.generate("Once")
     room = llm.ready.max_model_len - len(output.prompt_token_ids)
@@ -376,5 +376,5 @@ def test_the_package_gives_its_names_without_loading_torch():
 def test_roles_are_for_servers(folder):
     with pytest.raises(ValueError, match="role: an LLM does everything itself"):
         LLM(folder, role="prefill")
-    with pytest.raises(ValueError, match="kv_transport: not read with --role both"):
+    with pytest.raises(ValueError, match='kv_transport: not read with role="both"'):
         LLM(folder, kv_transport="tcp")

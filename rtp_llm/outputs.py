@@ -29,6 +29,31 @@ class CompletionOutput:
         """Sum of the tokens' log-probabilities, when they were asked for."""
         return None if self.logprobs is None else sum(entry.logprob for entry in self.logprobs)
 
+    def finished(self) -> bool:
+        """It has ended."""
+        return self.finish_reason is not None
+
+
+@dataclass
+class RequestMetrics:
+    """When a request got where, in vLLM's names.
+
+    ``arrival_time`` is a time of day (time.time()); the others come from one clock that only
+    differences have a meaning of (time.monotonic()), in seconds; 0: not reached.
+    """
+
+    arrival_time: float = 0.0
+    queued_ts: float = 0.0
+    scheduled_ts: float = 0.0
+    first_token_ts: float = 0.0
+    last_token_ts: float = 0.0
+    num_generation_tokens: int = 0
+
+    @property
+    def first_token_latency(self) -> float:
+        """Seconds from the request to its first token."""
+        return max(0.0, self.first_token_ts - self.queued_ts)
+
 
 @dataclass
 class RequestOutput:
@@ -39,3 +64,15 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     prompt_logprobs: list[TokenLogprob | None] | None = None
     cached_tokens: int = 0
+    request_id: str = field(default="", compare=False)
+    metrics: RequestMetrics = field(default_factory=RequestMetrics, compare=False)
+
+    @property
+    def finished(self) -> bool:
+        """All sequences have ended; always so in what LLM returns."""
+        return all(output.finished() for output in self.outputs)
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """vLLM's name of ``cached_tokens``."""
+        return self.cached_tokens

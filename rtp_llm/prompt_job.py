@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.engine.deltas import decode_prompt_logprobs, merge_deltas
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, SequenceDelta
-from rtp_llm.outputs import CompletionOutput, RequestOutput
+from rtp_llm.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from rtp_llm.prompts import PlainPrompt
 from rtp_llm.sampling_params import SamplingParams
 
@@ -51,6 +52,8 @@ class PromptJob:
             prompt=prompt.prompt.text,
             prompt_token_ids=ids,
             outputs=[CompletionOutput(index) for index in range(params.n)],
+            request_id=str(request_id),
+            metrics=RequestMetrics(arrival_time=time.time(), queued_ts=time.monotonic()),
         )
         if params.prompt_logprobs is not None:
             self.output.prompt_logprobs = [None] * len(ids)
@@ -66,6 +69,8 @@ class PromptJob:
         if delta.index not in self.open:
             return False
         output = self.output.outputs[delta.index]
+        if not self.output.metrics.first_token_ts or delta.finish_reason is not None:
+            self._keep_time(delta)
         if self._waiting is not None:
             waiting = self._waiting.get(delta.index)
             delta = merge_deltas(waiting, delta) if waiting else delta
@@ -85,7 +90,16 @@ class PromptJob:
             output.stop_reason = delta.error
         if output.finish_reason is not None:
             self.open.discard(delta.index)
+            self.output.metrics.num_generation_tokens += len(output.token_ids)
         return text.stopped and delta.finish_reason is None
+
+    def _keep_time(self, delta: SequenceDelta) -> None:
+        """Of the request's first token, or of the last one of a sequence."""
+        metrics, now = self.output.metrics, time.monotonic()
+        if not metrics.first_token_ts:
+            metrics.scheduled_ts = metrics.queued_ts + delta.queue_seconds
+            metrics.first_token_ts = now
+        metrics.last_token_ts = now
 
     def take_prompt_logprobs(self, message: PromptLogprobs) -> None:
         """Put a part of the prompt's log-probabilities into its place."""

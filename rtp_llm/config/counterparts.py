@@ -40,11 +40,10 @@ COUNTERPARTS = (
     Counterpart("--max-num-batched-tokens", "--chunked-prefill-size", ("max_batch_tokens_size",)),
     Counterpart("", "--max-prefill-tokens", ("max_batch_tokens_size",)),
     Counterpart(
-        "--gpu-memory-utilization",
+        "",
         "--mem-fraction-static",
-        ("kv_cache_mem_mb", "reserve_runtime_mem_mb"),
-        "MiB, not a share: the size of the KV cache, or what it leaves free; by default it takes "
-        "what a trial step left",
+        ("gpu_memory_utilization",),
+        "what steps take is part of the share; kv_cache_mem_mb and reserve_runtime_mem_mb say MiB",
     ),
     Counterpart("--kv-cache-memory-bytes", "", ("kv_cache_mem_mb",), "MiB, not bytes"),
     Counterpart(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rtp_llm.config.disagg_settings import DisaggSettings
 from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.config.options import Option, SettingsError, option
+from rtp_llm.config.options import Option, SettingsError, flag_name, option
 from rtp_llm.config.other_engines import known_elsewhere
 from rtp_llm.config.rank_settings import RankSettings
 from rtp_llm.config.server_settings import ServerSettings
@@ -169,6 +170,17 @@ class Settings(ModelSettings, SpeculativeSettings, DisaggSettings, RankSettings,
         unit="MiB",
         minimum=0,
         maximum=2**30,
+        advanced=True,
+    )
+    gpu_memory_utilization: float | None = option(
+        None,
+        "number",
+        "cache",
+        "Share of the device's memory that may be in use with weights, steps and KV cache, other "
+        "programs included; on the CPU of the machine's. kv_cache_mem_mb beats it.",
+        minimum=0.01,
+        maximum=1,
+        automatic="what reserve_runtime_mem_mb leaves; on the CPU 70% of what is free at most",
     )
     reuse_cache: bool = option(
         True, "switch", "cache", "Prefix cache: reuse the KV cache of prompts with a common prefix."
@@ -230,8 +242,21 @@ def check_names(names: Iterable[str], where: str = "") -> None:
         if name not in _OPTIONS:
             near = meant(name, _OPTIONS)
             listed = f"did you mean {near}?" if near else f"there are {', '.join(_OPTIONS)}"
-            hint = known_elsewhere(name) or listed
+            hint = as_names(known_elsewhere(name) or listed)
             raise SettingsError(f"{name}: no such setting{where}; {hint}")
+
+
+def as_names(text: str) -> str:
+    """The text with settings as Python and TOML spell them, not as flags: max_seq_len."""
+    return _FLAG.sub(_as_name, text)
+
+
+def _as_name(match: re.Match[str]) -> str:
+    flag, value = match.groups()
+    name = _NAMES.get(flag)
+    if name is None:
+        return match[0]
+    return f'{name}="{value}"' if value in _OPTIONS[name].choices else name + match[0][len(flag) :]
 
 
 def _table() -> dict[str, Option]:
@@ -245,5 +270,7 @@ def _table() -> dict[str, Option]:
 
 
 _OPTIONS: dict[str, Option] = _table()
+_FLAG = re.compile(r"(--[a-z][a-z0-9-]*[a-z0-9])(?: (\w+))?")
+_NAMES = {flag_name(name): name for name in _OPTIONS}
 
-__all__ = ["Settings", "SettingsError", "check_names", "options"]
+__all__ = ["Settings", "SettingsError", "as_names", "check_names", "options"]

@@ -23,6 +23,7 @@ EXAMPLES = {
     "chat_template": ("file.jinja", "other.jinja"),
     "host": ("0.0.0.0", "::1"),
     "api_key": ("secret", "other"),
+    "gpu_memory_utilization": ("0.9", "0.5"),
     "num_speculative_tokens": ("5", "7"),
     "num_speculative_tokens_per_batch_size": ("[[1, 8, 2]]", "[[1, 8, 3], [9, 20, 0]]"),
     "prompt_lookup_min": ("1", "3"),
@@ -182,10 +183,7 @@ def test_unknown_flags_and_abbreviations_exit(capsys) -> None:
         (["m", "--max-model-len", "4096"], "--max-model-len: here it is --max-seq-len"),
         (["m", "--max-num-seqs=8"], "--max-num-seqs: here it is --max-running-requests"),
         (["m", "--context-length", "1"], "--context-length: here it is --max-seq-len"),
-        (
-            ["m", "--gpu-memory-utilization", "0.9"],
-            "here it is --kv-cache-mem-mb or --reserve-runtime-mem-mb (MiB, not a share",
-        ),
+        (["m", "--mem-fraction-static", "0.9"], "here it is --gpu-memory-utilization (what steps"),
         (["m", "--enable-lora"], "--enable-lora: not supported yet"),
         (["m", "--max-modl-len", "1"], "did you mean --max-model-len? (here it is --max-seq-len)"),
         (
@@ -207,9 +205,9 @@ def test_an_unknown_flag_is_answered_with_the_one_that_was_meant(capsys, argv, m
 def test_names_of_other_engines_in_files_and_python(tmp_path) -> None:
     file = tmp_path / "x.toml"
     file.write_text("max_num_seqs = 4\n")
-    with pytest.raises(SettingsError, match="here it is --max-running-requests"):
+    with pytest.raises(SettingsError, match=r"; here it is max_running_requests$"):
         load_settings(["--config", str(file)], {})
-    with pytest.raises(SettingsError, match="here it is --max-seq-len"):
+    with pytest.raises(SettingsError, match=r"; here it is max_seq_len$"):
         check_names(["max_model_len"])
 
 

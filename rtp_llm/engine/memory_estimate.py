@@ -10,7 +10,13 @@ import torch
 
 from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.engine.graph_choice import choose_graphs
-from rtp_llm.engine.memory_plan import beside_steps, idle_bytes, is_of_experts, step_limits
+from rtp_llm.engine.memory_plan import (
+    beside_steps,
+    idle_bytes,
+    is_of_experts,
+    shared_memory,
+    step_limits,
+)
 from rtp_llm.engine.tensor.explain_ranks import stage_layers_of
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
@@ -129,7 +135,7 @@ def _budget(
     if device.shares_memory:
         return modest_budget(
             settings.kv_cache_mem_mb,
-            free=free,
+            free=max(0, shared_memory(settings, device) - weights),
             weights=weights,
             one_sequence=one_sequence,
         )
@@ -138,7 +144,12 @@ def _budget(
         free=free - beside_steps(settings, config, device, limits),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
-    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
+    return measured_budget(
+        settings.kv_cache_mem_mb,
+        settings.reserve_runtime_mem_mb,
+        memory,
+        settings.gpu_memory_utilization,
+    )
 
 
 def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:

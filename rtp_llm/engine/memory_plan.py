@@ -16,6 +16,7 @@ from rtp_llm.worker.cache.budget import (
     CacheBudget,
     CacheSizeError,
     MeasuredMemory,
+    free_within,
     measured_budget,
     modest_budget,
     sampler_estimate,
@@ -95,8 +96,7 @@ def plan_memory(
     budget = (
         modest_budget(
             settings.kv_cache_mem_mb,
-            # Ranks whose device is the host share its memory.
-            free=device.memory_info().free // settings.local_ranks,
+            free=shared_memory(settings, device),
             weights=weight_bytes(model),
             one_sequence=one_sequence,
         )
@@ -110,6 +110,13 @@ def plan_memory(
         max_seq_len=settings.max_seq_len,
     )
     return agree(plan, shape)
+
+
+def shared_memory(settings: Settings, device: Device) -> int:
+    """Free bytes of a rank whose device is the host: all ranks of this machine share them."""
+    info = device.memory_info()
+    free = free_within(settings.gpu_memory_utilization, info.free, info.total)
+    return free // settings.local_ranks
 
 
 def step_limits(
@@ -171,7 +178,12 @@ def _measured(
         sampler=sampler,
     )
     _log(memory, limits)
-    return measured_budget(settings.kv_cache_mem_mb, settings.reserve_runtime_mem_mb, memory)
+    return measured_budget(
+        settings.kv_cache_mem_mb,
+        settings.reserve_runtime_mem_mb,
+        memory,
+        settings.gpu_memory_utilization,
+    )
 
 
 def _log(memory: MeasuredMemory, limits: StepLimits) -> None:

@@ -89,6 +89,21 @@ class Tokenizer:
         """Number of ids that have a token; the model may have more rows."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    @property
+    def eos_token(self) -> str | None:
+        """The end-of-sequence token that tokenizer_config.json names."""
+        return self._special_tokens.get("eos_token")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """Its id; `eos_token_ids` has those of the model's other files, too."""
+        return self.convert_tokens_to_ids(self.eos_token or "")
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """The id of a token by its spelling in the vocabulary; None: there is none."""
+        found: int | None = self._backend.token_to_id(token)
+        return found
+
     def __contains__(self, token: object) -> bool:
         """Whether a token is spelt so."""
         return isinstance(token, str) and self._backend.token_to_id(token) is not None
@@ -175,15 +190,21 @@ class Tokenizer:
         continue_final_message: bool = False,
         chat_template: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
+<<<<<<< HEAD
         documents: Sequence[Mapping[str, Any]] | None = None,
+=======
+        tokenize: bool = False,
+>>>>>>> 373369f (llm: take the arguments of vLLM's scripts that have a counterpart)
         **variables: Any,
     ) -> str:
         """Messages to the prompt's text; encode it with add_special_tokens=False.
 
         `add_generation_prompt`: by default unless the final message is continued;
-        `chat_template`: used instead of the model's; `tools`: functions, in OpenAI's form.
-        Raises ChatTemplateError when there is no template or it refuses the messages.
+        `chat_template`: used instead of the model's; `tools`: functions, in OpenAI's form;
+        `tokenize`: False. ChatTemplateError without a template or when it refuses the messages.
         """
+        if tokenize:
+            raise ChatTemplateError("tokenize=True: encode(text, add_special_tokens=False) does it")
         template = self._template
         if chat_template is not None:
             template = ChatTemplate(chat_template, self._special_tokens)

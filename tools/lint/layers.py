@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "cluster": "router server distributed config bound_child",
         "router": "server config keepalive",
         "server": "text engine config constraints interrupts sampling_params",
-        "llm": "prompt_job outputs text engine worker config constraints interrupts "
+        "llm": "vllm_arguments prompt_job outputs text engine worker config constraints interrupts "
         "sampling_params",
         "outputs": "engine",
         "prompt_job": "outputs text engine constraints sampling_params",
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "config": "",
         "constraints": "",
         "model_folder": "",
+        "vllm_arguments": "config",
         "sampling_params": "",
         "testing": "",  # for tests alone
         "_runtime": "",

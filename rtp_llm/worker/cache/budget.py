@@ -69,6 +69,11 @@ def sampler_estimate(max_running: int, vocab_size: int) -> int:
     return max_running * vocab_size * SAMPLER_BYTES
 
 
+def free_within(share: float | None, free: int, total: int) -> int:
+    """Of ``free`` bytes those that leave at most a ``share`` of ``total`` in use; None: all."""
+    return free if share is None else max(0, free - total + int(share * total))
+
+
 def modest_budget(
     kv_cache_mem_mb: int | None, *, free: int, weights: int, one_sequence: int
 ) -> CacheBudget:
@@ -93,12 +98,16 @@ def modest_budget(
 
 
 def measured_budget(
-    kv_cache_mem_mb: int | None, reserve_runtime_mem_mb: int, memory: MeasuredMemory
+    kv_cache_mem_mb: int | None,
+    reserve_runtime_mem_mb: int,
+    memory: MeasuredMemory,
+    share: float | None = None,
 ) -> CacheBudget:
     """On a device of its own memory: all that is free but a reserve, or what was set.
 
-    The reserve is the most of ``reserve_runtime_mem_mb``, 2 GiB, a twentieth of the device, and
-    what steps took when they were measured or may take for sampling, with the graphs.
+    The reserve is the most of ``reserve_runtime_mem_mb``, what ``share`` (gpu_memory_utilization)
+    leaves together with steps, 2 GiB, a twentieth of the device, and what steps took when they were
+    measured or may take for sampling, with the graphs.
 
     Raises:
         CacheSizeError: what was set leaves less than steps need.
@@ -111,15 +120,21 @@ def measured_budget(
         (memory.graph_bytes + memory.sampler, "for sampling"),
         (memory.steps, "for steps"),
         (reserve_runtime_mem_mb * MIB, "as reserve_runtime_mem_mb says"),
+        (_kept(share, memory), "as gpu_memory_utilization says"),
         (least, "in any case"),
     )
     return CacheBudget(
         memory.free - reserve,
         f"the memory beside the weights ({memory.free // MIB} of {memory.total // MIB} MiB are "
         f"free, {-(-reserve // MIB)} MiB of them are kept {reason})",
-        "lower max_batch_tokens_size, max_running_requests or reserve_runtime_mem_mb, end other "
-        "programs on the device",
+        "lower max_batch_tokens_size, max_running_requests or reserve_runtime_mem_mb, raise "
+        "gpu_memory_utilization, end other programs on the device",
     )
+
+
+def _kept(share: float | None, memory: MeasuredMemory) -> int:
+    """What a share of the device leaves, and steps take of the share."""
+    return 0 if share is None else memory.total - int(share * memory.total) + memory.steps
 
 
 def _asked(kv_cache_mem_mb: int) -> CacheBudget:

@@ -9,6 +9,7 @@ from rtp_llm.worker.cache.budget import (
     MIB,
     CacheSizeError,
     MeasuredMemory,
+    free_within,
     measured_budget,
     sampler_estimate,
 )
@@ -71,6 +72,22 @@ def test_what_is_kept_free(memory, reserve_mb, kept, reason):
     assert reason in budget.source
     for setting in ("max_batch_tokens_size", "max_running_requests", "reserve_runtime_mem_mb"):
         assert setting in budget.remedy
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.5, 12 + 1), (0.9, 2.4 + 1), (1.0, 2), (None, 2)])
+def test_a_share_of_the_device(share, kept):
+    memory = MeasuredMemory(24 * GIB, 20 * GIB, prompt_peak=GIB)
+    budget = measured_budget(None, 0, memory, share)
+    assert budget.bytes == pytest.approx(memory.free - kept * GIB, abs=1)
+    assert ("gpu_memory_utilization says" in budget.source) == (kept > 2)
+    assert measured_budget(512, 0, memory, share).bytes == 512 * MIB
+
+
+def test_a_share_of_the_machine():
+    assert free_within(None, 10, 100) == 10
+    assert free_within(0.95, 10, 100) == 5
+    assert free_within(0.5, 10, 100) == 0
+    assert free_within(1.0, 10, 100) == 10
 
 
 def test_the_setting_wins_over_the_reserve():
