@@ -131,7 +131,6 @@ REFUSALS: tuple[Refusal, ...] = (
             ("conversation", "No conversations are stored here, only responses."),
             ("context_management", "Nothing is left out of a conversation by itself."),
             ("moderation", "There is no moderation model here."),
-            ("background with stream", "Events of a response in the background are not kept."),
         )
     ),
     Refusal("request", "typical_p", "This sampling method is not implemented.", _LEAVE_OUT),

@@ -15,6 +15,7 @@ from rtp_llm.engine.messages import RequestError
 from rtp_llm.server.fake_engine_for_tests import FakeEngine
 from rtp_llm.server.keys import key_ring
 from rtp_llm.server.keys.key_file import digest_of
+from rtp_llm.server.keys.keys_for_tests import bearer, entry, key_file
 from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.serving_for_tests import (
     CHAT,
@@ -28,22 +29,6 @@ from rtp_llm.server.serving_for_tests import (
 from rtp_llm.testing.server_processes import parse_metrics
 
 A, B = "sk-a-secret", "sk-b-secret"
-
-
-def entry(key: str, name: str, **fields: Any) -> str:
-    lines = [f"{field} = {str(value).lower()}" for field, value in fields.items()]
-    digest = digest_of(key.encode()).hex()
-    return "\n".join(["[[keys]]", f'name = "{name}"', f'sha256 = "{digest}"', *lines, ""])
-
-
-def key_file(path: Path, *entries: str) -> str:
-    path.write_text("".join(entries))
-    path.chmod(0o600)
-    return str(path)
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 async def chat(server: Served, key: str, **body: Any) -> httpx.Response:

@@ -26,7 +26,7 @@ from rtp_llm.server.openai.generation import ChoiceDelta, Generation, Usage
 
 PING_SECONDS = 10.0
 EVENTS = b"text/event-stream; charset=utf-8"
-_STREAM_HEADERS = [
+UNBUFFERED = [
     (b"cache-control", b"no-cache"),
     # A buffering proxy would turn a stream into one late answer.
     (b"x-accel-buffering", b"no"),
@@ -185,7 +185,7 @@ class StreamedAnswer(_Answer):
             self._started = True
             self._scope[EVENT_STREAM] = self._media_type is EVENTS
             kind = (b"content-type", self._media_type)
-            await send_start(send, 200, [kind, *_STREAM_HEADERS, *self._more_headers])
+            await send_start(send, 200, [kind, *UNBUFFERED, *self._more_headers])
 
 
 class WholeAnswer(_Answer):

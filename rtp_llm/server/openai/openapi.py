@@ -179,7 +179,7 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
     statuses = [*_OF_ALL, *(_OF_BODIES if body is not None else ())]
     if path == "/v1/models/{name}":
         statuses.append("404")
-    if parameters := openapi_agents.parameters_of(path):
+    if parameters := openapi_agents.parameters_of(path, method):
         operation["parameters"] = parameters
         statuses += ["400", "404"]
     if path in ("/tokenizer_info", "/metrics"):
@@ -209,7 +209,7 @@ def _success(path: str, method: str) -> Schema:
     content = {_JSON: _schema_of(_ANSWERS[path])}
     if path in openapi_ollama.STREAMED:
         content[openapi_ollama.LINES] = {"schema": {"type": "string"}}
-    if path in _CHUNKS and method == "post":
+    if path in _CHUNKS:
         content[_EVENTS] = {"schema": _event(_CHUNKS[path])}
     return content
 

@@ -39,6 +39,7 @@ ANSWERS: Mapping[str, Kind] = {
 DELETED = responses.DeletedAnswer
 CHUNKS: Mapping[str, tuple[Kind, ...]] = {
     "/v1/responses": get_args(responses.Event),
+    _ONE: get_args(responses.Event),
     PATH: get_args(messages.Event),
 }
 ERROR = messages.MessageErrorAnswer
@@ -47,15 +48,21 @@ _LISTED: list[Schema] = [
     {"name": "order", "schema": {"enum": ["asc", "desc"]}},
     {"name": "after", "schema": {"type": "string"}},
 ]
+_STREAMED: list[Schema] = [
+    {"name": "stream", "schema": {"type": "boolean"}},
+    {"name": "starting_after", "schema": {"type": "integer", "minimum": 0}},
+]
 
 
-def parameters_of(path: str) -> list[Schema]:
+def parameters_of(path: str, method: str) -> list[Schema]:
     """Those in the path and in the query."""
     if not path.startswith(_ONE):
         return []
     name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
-    listed = _LISTED if path.endswith("/input_items") else []
-    return [name, *({"in": "query"} | each for each in listed)]
+    query = _LISTED if path.endswith("/input_items") else []
+    if (path, method) == (_ONE, "get"):
+        query = _STREAMED
+    return [name, *({"in": "query"} | each for each in query)]
 
 
 def is_of_messages(path: str) -> bool:

@@ -9,16 +9,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rtp_llm.config.options import SWITCH_WORDS
 from rtp_llm.server.endpoint_base import EndpointBase, json_body, json_response
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.key_ring import ACCOUNT, owner_of
 from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
-from rtp_llm.server.responses.answer import BackgroundAnswer, ResponseAnswer
+from rtp_llm.server.responses.answer import ResponseAnswer
+from rtp_llm.server.responses.background import BackgroundAnswer
 from rtp_llm.server.responses.context import Context, join, wanted_by
+from rtp_llm.server.responses.event_log import EventLog
 from rtp_llm.server.responses.events import DeletedAnswer, ItemList
 from rtp_llm.server.responses.items import unknown_item
 from rtp_llm.server.responses.keeper import Keeper
+from rtp_llm.server.responses.log_stream import LogStream, events_lost
 from rtp_llm.server.responses.store import ResponseStore, StoredItem, StoredResponse
 from rtp_llm.server.responses.writer import ResponseWriter
 
@@ -52,9 +56,14 @@ class ResponsesEndpoints(EndpointBase):
         inputs = [StoredItem(each["id"], msgspec.json.encode(each)) for each in request.inputs]
         keeper = Keeper(self._store, owner, inputs, history)
         if writer.response.background:
+            log = keeper.event_log(writer.response) if request.stream else None
             account = http.scope[ACCOUNT]
-            BackgroundAnswer(self._state, generation, writer, keeper, account).start()
-            return json_response(writer.response)
+            BackgroundAnswer(self._state, generation, writer, keeper, account, log).start()
+            if log is not None:
+                return LogStream(log, generation=generation, more_headers=headers)
+            begun = json_response(writer.response)
+            begun.raw_headers += headers
+            return begun
         answer = ResponseAnswer(writer, keeper)
         if request.stream:
             return StreamedAnswer(self._state, generation, answer, headers)
@@ -69,15 +78,21 @@ class ResponsesEndpoints(EndpointBase):
 
     async def get(self, http: Request) -> Response:
         """GET /v1/responses/{id}."""
-        if http.query_params.get("stream", "false").lower() not in ("false", "0", ""):
-            raise bad_request("stream: a stored response comes whole.", "stream", "unsupported")
-        return json_body(self._find(http).body)
+        streamed = _truth("stream", http.query_params.get("stream"))
+        after = _number("starting_after", http.query_params.get("starting_after"))
+        stored = self._find(http)
+        if streamed:
+            return LogStream(_events_of(stored), -1 if after is None else after)
+        if after is not None:
+            name = "starting_after"
+            raise bad_request(f"{name}: needs stream=true.", name, "invalid_value")
+        return json_body(stored.current)
 
     async def delete(self, http: Request) -> Response:
         """DELETE /v1/responses/{id}."""
         stored = self._find(http)
-        if stored.cancel is not None:
-            await stored.cancel()
+        if stored.live is not None:
+            await stored.live.cancel()
         self._store.remove(stored.id)
         return json_response(DeletedAnswer(id=stored.id))
 
@@ -89,9 +104,9 @@ class ResponsesEndpoints(EndpointBase):
                 "Only a response that was begun with background=true can be cancelled.",
                 code="invalid_value",
             )
-        if stored.cancel is not None:
-            await stored.cancel()
-        return json_body(self._find(http).body)
+        if stored.live is not None:
+            await stored.live.cancel()
+        return json_body(self._find(http).current)
 
     async def input_items(self, http: Request) -> Response:
         """GET /v1/responses/{id}/input_items."""
@@ -132,7 +147,7 @@ class ResponsesEndpoints(EndpointBase):
         if wanted.previous_response_id is not None:
             name = "previous_response_id"
             previous = store.find(wanted.previous_response_id, owner, name)
-            if previous.cancel is not None:
+            if previous.live is not None:
                 raise bad_request(f"{name}: it is still generated.", name, "invalid_value")
             history = previous.conversation
         found = store.find_items(wanted.references(), owner)
@@ -142,6 +157,35 @@ class ResponsesEndpoints(EndpointBase):
             items={item_id: msgspec.Raw(item) for item_id, item in found.items()},
         )
         return context, history
+
+
+def _events_of(stored: StoredResponse) -> EventLog:
+    """Raises ApiError 400 where they are not kept."""
+    if stored.events is not None and stored.events.whole:
+        return stored.events
+    if stored.streamed:
+        raise events_lost()
+    raise bad_request(
+        "stream: only a response that was created with background=true and stream=true can be "
+        "streamed again.",
+        "stream",
+        "invalid_value",
+    )
+
+
+def _truth(name: str, given: str | None) -> bool:
+    value = SWITCH_WORDS.get((given or "false").lower())
+    if value is None:
+        raise bad_request(f"{name}: must be true or false.", name, "invalid_value")
+    return value
+
+
+def _number(name: str, given: str | None) -> int | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and len(given) < 19):
+        raise bad_request(f"{name}: must be a number from 0 on.", name, "invalid_value")
+    return int(given)
 
 
 def _order(given: str | None) -> str:

@@ -159,8 +159,12 @@ class Created(_WithResponse, tag="response.created", kw_only=True):
     """The first event."""
 
 
+class Queued(_WithResponse, tag="response.queued", kw_only=True):
+    """The second, of a response in the background."""
+
+
 class InProgress(_WithResponse, tag="response.in_progress", kw_only=True):
-    """The second."""
+    """The second, or the third after a queued response."""
 
 
 class Completed(_WithResponse, tag="response.completed", kw_only=True):
@@ -253,6 +257,7 @@ class ArgumentsDone(_OfCall, tag="response.function_call_arguments.done", kw_onl
 
 Event: TypeAlias = (
     Created
+    | Queued
     | InProgress
     | Completed
     | Incomplete

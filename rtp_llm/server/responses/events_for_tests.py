@@ -13,10 +13,10 @@ _TYPES = {
 }
 
 
-def read_events(body: str) -> list[dict[str, Any]]:
-    """The events of a stream, each valid by its type, in their order."""
+def read_events(body: str, first: int = 0) -> list[dict[str, Any]]:
+    """The events of a stream from number `first` on, each valid by its type, in their order."""
     events = []
-    for number, block in enumerate(body.removesuffix("\n\n").split("\n\n")):
+    for number, block in enumerate(body.removesuffix("\n\n").split("\n\n"), first):
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
@@ -28,10 +28,13 @@ def read_events(body: str) -> list[dict[str, Any]]:
 
 def add_up(events: list[dict[str, Any]]) -> dict[str, Any]:
     """The response that the deltas make; asserts that each item comes in the right order."""
-    assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
-    response = events[1]["response"]
-    assert response["status"] == "in_progress" and response["output"] == []
-    *between, last = events[2:]
+    begun = 3 if events[0]["response"]["background"] else 2
+    words = [event["type"].removeprefix("response.") for event in events[:begun]]
+    assert words == ["created", *(["queued"] if begun == 3 else []), "in_progress"]
+    statuses = [event["response"]["status"] for event in events[:begun]]
+    assert statuses == (["queued"] * 2 if begun == 3 else ["in_progress"]) + ["in_progress"]
+    assert all(event["response"]["output"] == [] for event in events[:begun])
+    *between, last = events[begun:]
     output: list[dict[str, Any]] = []
     while between:
         between = _take_item(between, output)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import msgspec
 
+from rtp_llm.server.responses.event_log import EventLog
 from rtp_llm.server.responses.events import ResponseObject
-from rtp_llm.server.responses.store import Cancel, ResponseStore, StoredItem, StoredResponse
+from rtp_llm.server.responses.store import Live, ResponseStore, StoredItem, StoredResponse
 
 _json = msgspec.json.encode
 
@@ -33,15 +36,31 @@ class Keeper:
         """It was not begun after all."""
         self._store.remove(response.id)
 
-    def keep(self, response: ResponseObject, cancel: Cancel | None = None) -> bool:
-        """Whether there was room for it. `cancel`: as of StoredResponse."""
-        return response.store and self._store.put(self._stored(response, cancel))
+    def event_log(self, response: ResponseObject) -> EventLog:
+        """Where its events are kept while it is generated in the background."""
+        return EventLog(partial(self._store.grow, response.id))
+
+    def keep(
+        self, response: ResponseObject, live: Live | None = None, events: EventLog | None = None
+    ) -> bool:
+        """Whether there was room for it; `live` and `events`: as of StoredResponse.
+
+        Without room for its events it is kept without them.
+        """
+        if not response.store:
+            return False
+        stored = self._stored(response, live, events)
+        if events is not None and events.whole and self._store.put(stored):
+            return True
+        return self._store.put(replace(stored, events=None))
 
     def fits(self, response: ResponseObject) -> bool:
         """Whether there would be room for it alone."""
-        return self._store.fits(self._stored(response, None))
+        return self._store.fits(self._stored(response, None, None))
 
-    def _stored(self, response: ResponseObject, cancel: Cancel | None) -> StoredResponse:
+    def _stored(
+        self, response: ResponseObject, live: Live | None, events: EventLog | None
+    ) -> StoredResponse:
         return StoredResponse(
             id=response.id,
             owner=self._owner,
@@ -50,5 +69,7 @@ class Keeper:
             outputs=[StoredItem(item.id, _json(item)) for item in response.output],
             history=self._history,
             background=response.background,
-            cancel=cancel,
+            live=live,
+            streamed=events is not None,
+            events=events,
         )

@@ -136,8 +136,6 @@ def _check(request: ResponsesRequest, stored: bool) -> None:
         raise refused("top_logprobs", "top_logprobs", area="responses")
     if "message.output_text.logprobs" in (request.include or ()):
         raise refused("top_logprobs", "include", area="responses")
-    if request.background and request.stream:
-        raise refused("background with stream", "background", area="responses")
     if request.background and not stored:
         raise bad_request(
             "background: the answer would be lost, as it is not stored (see "

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rtp_llm.server.errors import ApiError
+from rtp_llm.server.responses.event_log import EventLog
 
-Cancel = Callable[[], Awaitable[None]]
+
+class Live(Protocol):
+    """What generates a response in the background."""
+
+    def body(self) -> bytes:
+        """The response as it is now, as JSON."""
+
+    async def cancel(self) -> None:
+        """End it, and return when that is done."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,9 @@ class StoredItem:
 class StoredResponse:
     """`body`: the response as JSON; `inputs`: items of its request; `history`: all before these.
 
-    `owner`: whose it is; `cancel`: ends what generates it in the background, None: it has ended.
+    `owner`: whose it is; `live`: what generates it, None: it has ended; `streamed`: in the
+    background and as a stream, whose `events` are kept where there is room; `counted`: bytes that
+    the store counts for it.
     """
 
     id: str
@@ -34,13 +46,22 @@ class StoredResponse:
     outputs: Sequence[StoredItem] = ()
     history: Sequence[StoredItem] = ()
     background: bool = False
-    cancel: Cancel | None = None
+    live: Live | None = None
+    streamed: bool = False
+    events: EventLog | None = None
     until: float = 0.0
+    counted: int = 0
+
+    @property
+    def current(self) -> bytes:
+        """The body, of one that is generated as it is now."""
+        return self.body if self.live is None else self.live.body()
 
     @property
     def size(self) -> int:
         """Bytes of its texts, those that it shares with earlier responses included."""
-        return len(self.body) + sum(len(item.json) for item in self.conversation)
+        kept = self.events.size if self.events is not None else 0
+        return kept + len(self.body) + sum(len(item.json) for item in self.conversation)
 
     @property
     def conversation(self) -> list[StoredItem]:
@@ -82,6 +103,16 @@ class ResponseStore:
             return False
         response.until = self._clock() + self._seconds
         self._stored[response.id] = response
+        response.counted = size
+        self.bytes += size
+        return True
+
+    def grow(self, response_id: str, size: int) -> bool:
+        """So many bytes more of one that is generated; False where there is no room for them."""
+        grown = self._stored.get(response_id)
+        if grown is None or not self._make_room(size, places=0):
+            return False
+        grown.counted += size
         self.bytes += size
         return True
 
@@ -118,19 +149,19 @@ class ResponseStore:
         """Forget it; what still generates it goes on."""
         removed = self._stored.pop(response_id, None)
         if removed is not None:
-            self.bytes -= removed.size
+            self.bytes -= removed.counted
 
     def _expire(self) -> None:
         now = self._clock()
-        ended = [each for each in self._stored.values() if each.cancel is None]
+        ended = [each for each in self._stored.values() if each.live is None]
         for each in ended:
             if each.until <= now:
                 self.remove(each.id)
 
-    def _make_room(self, size: int) -> bool:
+    def _make_room(self, size: int, places: int = 1) -> bool:
         self._expire()
-        while len(self._stored) >= self._most or self.bytes + size > self._most_bytes:
-            oldest = next((r for r in self._stored.values() if r.cancel is None), None)
+        while len(self._stored) + places > self._most or self.bytes + size > self._most_bytes:
+            oldest = next((r for r in self._stored.values() if r.live is None), None)
             if oldest is None:
                 return False
             self.remove(oldest.id)

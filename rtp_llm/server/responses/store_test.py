@@ -67,12 +67,12 @@ def test_one_key_sees_nothing_of_another() -> None:
 def test_what_is_still_generated_stays() -> None:
     clock = Clock()
     store = ResponseStore(1, 100, 60, clock)
-    running = response("a", cancel=lambda: None)
+    running = response("a", live=object())
     assert store.put(running)
     clock.now = 1000
     assert not store.put(response("b"))
     assert kept(store, "a", "b") == ["a"]
-    running.cancel = None
+    running.live = None
     assert store.put(response("b"))
 
 

@@ -56,18 +56,22 @@ class ResponseWriter:
             model=form.model,
             **form.echo,
         )
+        if self.response.background:
+            self.response.status = "queued"
 
     def begin(self) -> list[Event]:
         """The first events."""
         response = msgspec.structs.replace(self.response, output=[])
+        second = events.Queued if response.status == "queued" else events.InProgress
         return [
             events.Created(sequence_number=next(self._numbers), response=response),
-            events.InProgress(sequence_number=next(self._numbers), response=response),
+            second(sequence_number=next(self._numbers), response=response),
         ]
 
     def take(self, deltas: Iterable[OutputDelta]) -> list[Event]:
-        """The events of deltas."""
-        return [
+        """The events of deltas; with the first of them it is no longer queued."""
+        made = self._proceed() if self.response.status == "queued" else []
+        return made + [
             event
             for delta in deltas
             for step in self._blocks.take(delta)
@@ -104,6 +108,11 @@ class ResponseWriter:
         self.response.status, self.response.usage = "cancelled", usage_content(usage)
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _proceed(self) -> list[Event]:
+        self.response.status = "in_progress"
+        response = msgspec.structs.replace(self.response, output=[])
+        return [events.InProgress(sequence_number=next(self._numbers), response=response)]
 
     def _close(self, cut: bool) -> list[Event]:
         return [event for step in self._blocks.finish(cut) for event in self._events(step)]
