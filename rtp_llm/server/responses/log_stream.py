@@ -65,7 +65,9 @@ class LogStream(Response):
 
     async def _send(self, path: str, send: Send) -> None:
         try:
-            await send_start(send, 200, [(b"content-type", EVENTS), *UNBUFFERED, *self._more_headers])
+            await send_start(
+                send, 200, [(b"content-type", EVENTS), *UNBUFFERED, *self._more_headers]
+            )
             try:
                 async with aclosing(self._log.after(self._after)) as events:
                     async for data in events:
