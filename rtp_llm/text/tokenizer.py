@@ -190,11 +190,8 @@ class Tokenizer:
         continue_final_message: bool = False,
         chat_template: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
-<<<<<<< HEAD
         documents: Sequence[Mapping[str, Any]] | None = None,
-=======
         tokenize: bool = False,
->>>>>>> 373369f (llm: take the arguments of vLLM's scripts that have a counterpart)
         **variables: Any,
     ) -> str:
         """Messages to the prompt's text; encode it with add_special_tokens=False.
