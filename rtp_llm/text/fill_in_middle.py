@@ -84,7 +84,7 @@ def fill_in_middle(tokenizer: Tokenizer, vocab_size: int) -> FillInMiddle | None
     """
 
     def find(name: str) -> int:
-        found = tokenizer.token_id(name) if name else None
+        found = tokenizer.convert_tokens_to_ids(name) if name else None
         return found if found is not None and found < vocab_size else -1
 
     for family in _FAMILIES:

@@ -41,7 +41,7 @@ def test_prompts_of_the_families(names: str, prompt: str, tmp_path: Path) -> Non
     assert found is not None
     a, b = (tokenizer.encode(text, add_special_tokens=False) for text in "ab")
     assert tokenizer.decode(found.prompt(a, b), skip_special_tokens=False) == prompt
-    assert {tokenizer.token_id(name) for name in names.split()} == {*found.ends}
+    assert {tokenizer.convert_tokens_to_ids(name) for name in names.split()} == {*found.ends}
 
 
 def test_models_without_the_tokens(tmp_path: Path) -> None:

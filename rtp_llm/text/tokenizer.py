@@ -108,11 +108,6 @@ class Tokenizer:
         """Whether a token is spelt so."""
         return isinstance(token, str) and self._backend.token_to_id(token) is not None
 
-    def token_id(self, token: str) -> int | None:
-        """The id of the token that is spelt so; None: there is none."""
-        found: int | None = self._backend.token_to_id(token)
-        return found
-
     @property
     def chat_template(self) -> str | None:
         """The source of the chat template in use."""

@@ -22,7 +22,7 @@ async def test_the_answer_belongs_between_prompt_and_suffix() -> None:
         assert answer["choices"][0]["finish_reason"] == "stop"
         assert last_prompt(server) == PROMPT
         stops = server.engine.requests[0].params.stop_token_ids
-        assert {code_tokenizer().token_id(name) for name in FIM} <= {*stops}
+        assert {code_tokenizer().convert_tokens_to_ids(name) for name in FIM} <= {*stops}
         streamed = await server.complete(prompt=PREFIX, suffix=SUFFIX, stream=True)
         chunks = events(streamed.text)[:-1]
         assert "".join(each["choices"][0]["text"] for each in chunks) == ANSWER

@@ -47,7 +47,7 @@ def full_item(item: dict[str, Any], stored: Mapping[str, dict[str, Any]]) -> dic
 def _parts(content: str | list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
     given = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role == "assistant":
-        more = {"annotations": [], "logprobs": []}
+        more: dict[str, Any] = {"annotations": [], "logprobs": []}
         return [more | _typed(part, "output_text") for part in given]
     return [_typed(part, "input_text") for part in given]
 
