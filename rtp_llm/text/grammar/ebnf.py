@@ -7,7 +7,7 @@ lexeme is a single character.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rtp_llm.constraints import Grammar
@@ -23,9 +23,11 @@ from rtp_llm.text.grammar.ebnf_parser import (
 )
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.lark import check_text, lark_grammar
-from rtp_llm.text.grammar.pattern_parser import quoted
+from rtp_llm.text.grammar.pattern_parser import MAX_SIZE, quoted
 
 ROOT = "root"
+MAX_CHAIN = 400
+"""Of rules that need each other: the library follows them on its thread's stack."""
 
 
 def ebnf_grammar(text: str) -> Grammar:
@@ -55,6 +57,7 @@ def ebnf_rules(text: str, prefix: str = "") -> Rules:
     _check(rules)
     order = _callees_first(rules)
     regular = order is not None
+    _check_repeats(rules, order or ())
     letter = "R" if regular else "r"
     names = {name: f"{letter}{prefix}{index}" for index, name in enumerate(order or rules)}
     lines = [f"{names[name]}: {_written(rules[name], names)}" for name in names]
@@ -102,11 +105,48 @@ def _check(rules: dict[str, Choice]) -> None:
                 raise GrammarError(
                     f"the rule {name} needs {term.rule}, which is missing", "grammar"
                 )
-    ending: set[str] = set()
-    while grown := {n for n, rule in rules.items() if n not in ending and _ends(rule, ending)}:
-        ending |= grown
-    if ROOT not in ending:
+    if ROOT not in _ending(rules):
         raise GrammarError("the grammar matches no finite text", "grammar")
+
+
+def _ending(rules: dict[str, Choice]) -> set[str]:
+    """The rules that match some finite text."""
+    callers: dict[str, list[str]] = {}
+    for name, rule in rules.items():
+        for callee in set(_callees(rule)):
+            callers.setdefault(callee, []).append(name)
+    ending: set[str] = set()
+    waiting = list(rules)
+    while waiting:
+        name = waiting.pop()
+        if name not in ending and _ends(rules[name], ending):
+            ending.add(name)
+            waiting += callers.get(name, ())
+    return ending
+
+
+def _check_repeats(rules: dict[str, Choice], order: Sequence[str]) -> None:
+    """Refuse what explodes; `order`: callees first, none where there is recursion."""
+    counts: dict[str, int] = {}
+    for name in order or rules:
+        counts[name] = count = _count(rules[name], counts)
+        if count > MAX_SIZE:
+            raise GrammarError(
+                f"the rule {name}: repetitions in each other come to {count}; at most {MAX_SIZE} "
+                "are taken",
+                "grammar",
+            )
+
+
+def _count(term: Term, counts: dict[str, int]) -> int:
+    """The product of the counts of repetitions in each other, the largest of it."""
+    if isinstance(term, Reference):
+        return counts.get(term.rule, 1)
+    if isinstance(term, Repeat):
+        return max(1, term.most or term.least) * _count(term.term, counts)
+    if isinstance(term, Choice):
+        return max((_count(each, counts) for s in term.sequences for each in s), default=1)
+    return 1
 
 
 def _ends(term: Term, ending: set[str]) -> bool:
@@ -121,11 +161,17 @@ def _ends(term: Term, ending: set[str]) -> bool:
 
 
 def _callees_first(rules: dict[str, Choice]) -> list[str] | None:
-    """The rules that `root` needs, each behind those that it needs; None with recursion."""
+    """The rules that `root` needs, each behind those that it needs; None with recursion.
+
+    Raises GrammarError where they need each other more than MAX_CHAIN deep.
+    """
     order: list[str] = []
+    recursive = False
     state = {ROOT: False}  # name: whether it is in the order already
     stack = [(ROOT, iter(_callees(rules[ROOT])))]
     while stack:
+        if len(stack) > MAX_CHAIN:
+            raise GrammarError(f"rules need each other more than {MAX_CHAIN} deep", "grammar")
         name, callees = stack[-1]
         callee = next(callees, None)
         if callee is None:
@@ -136,8 +182,8 @@ def _callees_first(rules: dict[str, Choice]) -> list[str] | None:
             state[callee] = False
             stack.append((callee, iter(_callees(rules[callee]))))
         elif not state[callee]:
-            return None
-    return order
+            recursive = True
+    return None if recursive else order
 
 
 def _callees(rule: Choice) -> list[str]:

@@ -141,3 +141,31 @@ def test_agrees_with_a_recogniser(text: str, samples: list[str]) -> None:
     found, rules = matcher(grammar), parse(text)
     for sample in ["", "a", "ab", *samples]:
         assert accepts(found, sample) == recognises(rules, sample), sample
+
+
+def links(count: int) -> str:
+    """Rules that need each other."""
+    lines = [f'r{i} ::= "a" r{i + 1}' for i in range(count)]
+    return "\n".join(["root ::= r0", *lines, f'r{count} ::= "b"'])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (links(9000), "more than 400 deep"),
+        (links(9000).replace("root ::=", "root ::= root |"), "more than 400 deep"),
+        ('root ::= (("a"{1000} "b"){1000})', "come to 1000000"),
+        ('root ::= x{1000}\nx ::= y{1000}\ny ::= "a"', "come to 1000000"),
+    ],
+    ids=["chain", "recursive chain", "repeats", "repeats by rules"],
+)
+def test_what_would_explode_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(GrammarError, match=reason):
+        ebnf_grammar(text)
+
+
+def test_long_chains_and_many_rules_are_taken() -> None:
+    assert accepts(ebnf_grammar(links(300)), "a" * 300 + "b")
+    names = [f"r{i}" for i in range(2000)]
+    rules = "\n".join(f'{name} ::= "{name}"' for name in names)
+    assert accepts(ebnf_grammar(f"root ::= {' | '.join(names)}\n{rules}"), "r1999")

@@ -11,6 +11,9 @@ from rtp_llm.text.grammar.errors import GrammarError
 
 MAX_DEPTH = 50
 MAX_REPEATS = 10_000
+MAX_SIZE = 100_000
+"""Of repetitions in each other: the product of their counts."""
+_PROPERTY_SIZE = 30  # a property of Unicode is a class of hundreds of ranges
 
 _SPACE = (
     r"\t\n\x0B\x0C\r \x{a0}\x{1680}\x{2000}-\x{200a}"
@@ -81,6 +84,7 @@ class _Parser:
     def __init__(self, pattern: str, newline_only: bool) -> None:
         self.pattern = pattern
         self.at = 0
+        self._size = 1  # of the item that was read last
         self._dot = r"[^\n]" if newline_only else r"[^\n\r\x{2028}\x{2029}]"
 
     def fail(self, reason: str) -> NoReturn:
@@ -92,11 +96,17 @@ class _Parser:
         if depth > MAX_DEPTH:
             self.fail(f"groups are nested deeper than {MAX_DEPTH}")
         found: list[list[Item]] = [[]]
+        size = 1
         while self._peek() not in ("", ")"):
             if self._take("|"):
                 found.append([])
             else:
+                self._size = 1
                 found[-1].append(self._repeated(self._item(depth)))
+                size = max(size, self._size)
+        if size > MAX_SIZE:
+            self.fail(f"repetitions in each other come to {size}; at most {MAX_SIZE} are taken")
+        self._size = size
         return found
 
     def _item(self, depth: int) -> Item:
@@ -131,6 +141,7 @@ class _Parser:
             self.fail(f"more than {MAX_REPEATS} repetitions")
         if least and most and int(most) < int(least):
             self.fail(f"{match[0]} is no range")
+        self._size *= max(1, int(most or least or 1))
         self._take("?")  # what is matched is the same, lazily or not
         if self._peek() == "+":
             self.fail("a possessive quantifier is not supported")
@@ -172,6 +183,7 @@ class _Parser:
         if match is None:
             return None
         self.at = match.end()
+        self._size = _PROPERTY_SIZE
         return f"\\{match[0]}"
 
     def _character(self) -> int:

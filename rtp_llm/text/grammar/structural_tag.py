@@ -8,6 +8,7 @@ text of it goes on to another, since llguidance would only look for the longest.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,8 @@ from rtp_llm.text.grammar.vocabulary import byte_vocabulary
 MAX_DEPTH = 30
 _TEXT = "/(?s:.*)/"
 _MORE = "/(?s:.+)/"
+_LITERAL = re.compile(r'"(?:[^"\\]|\\.)+"')
+_LIMITS = llguidance.LLParserLimits(max_lexer_states=20_000, verbose_errors=False)
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,12 @@ class _Writer:
 
     def _is_prefix_free(self, body: str) -> bool:
         """Whether no text of the terminal begins another one."""
-        terminals = [line for line in self.lines if line[0].isupper()]
+        if _LITERAL.fullmatch(body):
+            return True
+        terminals = [line for line in self.lines if line[0].isupper()] if "R" in body else []
         rules = ["start: BOTH", f"LONE: {body}", f"BOTH: LONE & (LONE {_MORE})", *terminals]
-        matcher = llguidance.LLMatcher(byte_vocabulary(), "\n".join(rules) + "\n", log_level=0)
+        text = "\n".join(rules) + "\n"
+        matcher = llguidance.LLMatcher(byte_vocabulary(), text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             if "empty" in matcher.get_error() or "nsatisf" in matcher.get_error():
                 return True

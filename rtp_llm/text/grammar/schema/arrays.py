@@ -124,13 +124,22 @@ def _shape(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
     count = max((*(place + 1 for place in places), *starts), default=0)
     if most is not None:
         count = min(count, most)
-    prefix = tuple(_item(atoms, index) for index in range(count))
-    shape = ArrayShape(prefix, _item(atoms, max(count, *starts, 0, 0)), least, most)
+    item = _items(atoms)
+    prefix = tuple(item(index) for index in range(count))
+    shape = ArrayShape(prefix, item(max(count, *starts, 0, 0)), least, most)
     unique = next((atom for atom in atoms if isinstance(atom, Unique)), None)
     return distinct(shape, unique.pointer) if unique else [shape]
 
 
-def _item(atoms: Conjunction, index: int) -> Node:
-    found = [atom.literal for atom in atoms if isinstance(atom, ItemAt) and atom.index == index]
-    found += [a.literal for a in atoms if isinstance(a, ItemsFrom) and a.index <= index]
-    return node(found)
+def _items(atoms: Conjunction) -> Callable[[int], Node]:
+    """What an item has to be, by its index."""
+    placed: dict[int, list[Literal]] = {}
+    for atom in atoms:
+        if isinstance(atom, ItemAt):
+            placed.setdefault(atom.index, []).append(atom.literal)
+    later = [(atom.index, atom.literal) for atom in atoms if isinstance(atom, ItemsFrom)]
+
+    def item(index: int) -> Node:
+        return node([*placed.get(index, ()), *(each for at, each in later if at <= index)])
+
+    return item

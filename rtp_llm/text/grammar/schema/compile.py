@@ -10,6 +10,7 @@ from rtp_llm.text.grammar.pattern import MAX_NAME, none_of
 from rtp_llm.text.grammar.schema.document import Document, Schema, schema_text
 from rtp_llm.text.grammar.schema.enforced import enforced
 from rtp_llm.text.grammar.schema.expand import Expander
+from rtp_llm.text.grammar.schema.formula import MAX_CHAIN
 from rtp_llm.text.grammar.schema.scalars import anchored
 from rtp_llm.text.grammar.schema.shapes import (
     NEVER,
@@ -40,7 +41,11 @@ def compile_text(text: str, *, strict: bool) -> dict[str, Any]:
     supported is left out, and the result lets more through than `schema` does.
     """
     document = Document(text, strict=strict)
-    return _Writer(document).write()
+    try:
+        return _Writer(document).write()
+    except RecursionError as error:
+        reason = "the schema's keywords are nested too deeply in each other through $ref"
+        raise GrammarError(f"{reason}; about {MAX_CHAIN} levels are read", "$ref") from error
 
 
 class _Writer:

@@ -136,14 +136,18 @@ class Document:
 
     def _followed(self, number: int) -> Literal:
         """What a subschema that is nothing but a $ref leads to: it is met under one number."""
-        for _ in range(MAX_DEPTH):
+        seen = {number}
+        while True:
             schema = self._schemas[number]
             if not isinstance(schema, dict) or schema.keys() - _ANNOTATIONS != {"$ref"}:
                 break
             try:
-                number = self.resolve(number, schema["$ref"], "$ref").schema
+                number = self._resolved(number, schema["$ref"], "$ref")[0].schema
             except GrammarError:  # where it is used, if it is
                 break
+            if number in seen:
+                break
+            seen.add(number)
         return Literal(number)
 
     def schema(self, number: int) -> Schema:
@@ -173,7 +177,7 @@ class Document:
 
     def resolve(self, number: int, reference: Any, keyword: str) -> Literal:
         """What a $ref of subschema `number` leads to."""
-        return self._resolved(number, reference, keyword)[0]
+        return self._followed(self._resolved(number, reference, keyword)[0].schema)
 
     def resolve_dynamic(self, number: int, reference: Any) -> Literal:
         """What a $dynamicRef of subschema `number`, as it was reached, leads to."""

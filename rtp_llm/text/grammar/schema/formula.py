@@ -29,6 +29,8 @@ from rtp_llm.text.grammar.schema.document import Document, Literal, escaped
 from rtp_llm.text.grammar.schema.values import canonical, kind_of, list_of, map_of
 
 MAX_ALTERNATIVES = 512
+MAX_CHAIN = 100
+"""Of subschemas (by $ref, allOf, not, ...) that each say something of the same value."""
 _OLD = "is of an older draft"
 REFUSED = {"$recursiveRef": _OLD, "disallow": _OLD, "divisibleBy": _OLD, "extends": _OLD}
 """Keywords that no type is spared."""
@@ -48,22 +50,36 @@ class Formulas:
         self._document = document
         self._overlap = overlap
         self._made: dict[tuple[Literal, str], Formula | None] = {}
+        self._depth = 0
 
     def of(self, literal: Literal, kind: str) -> Formula:
         """The formula that `literal` is for values of `kind`."""
         key = (literal, kind)
         if key not in self._made:
             self._made[key] = None
+            self._depth += 1
             try:
+                self._check_depth(literal)
                 self._made[key] = self._make(literal, kind)
             except BaseException:
                 del self._made[key]
                 raise
+            finally:
+                self._depth -= 1
         made = self._made[key]
         if made is None:
             pointer = self._document.pointer(literal.schema)
             raise GrammarError(f"$ref: {pointer} is defined by itself", "$ref")
         return made
+
+    def _check_depth(self, literal: Literal) -> None:
+        if self._depth > MAX_CHAIN:
+            pointer = self._document.pointer(literal.schema)
+            raise GrammarError(
+                f"$ref: {pointer} is read {self._depth} subschemas deep, of which each says "
+                f"something of the same value; at most {MAX_CHAIN} are followed",
+                "$ref",
+            )
 
     def all_of(self, literals: Iterable[Literal], kind: str) -> Formula:
         """The formula of their conjunction."""

@@ -47,6 +47,12 @@ def scopes(count: int) -> dict[str, Any]:
     return {"$id": "http://example.com/", "$ref": "r0", "$defs": resources}
 
 
+def chain(count: int, **keywords: Any) -> dict[str, Any]:
+    """References to references; each has `keywords` beside it."""
+    links = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}", **keywords} for i in range(count)}
+    return {"$ref": "#/$defs/d0", "$defs": {**links, f"d{count}": {"type": "string"}}}
+
+
 HOSTILE: dict[str, Any] = {
     "deep": nested("items", 90),
     "too deep": nested("items", 5000),
@@ -81,8 +87,24 @@ HOSTILE: dict[str, Any] = {
         "uniqueItems": True,
     },
     "dynamic scopes": scopes(12),
+    "chain": chain(2000, minLength=1),
+    "chain of not": {"$ref": "#", "not": chain(300, type=["string", "null"])},
+    "chain of oneOf": {
+        "$defs": {f"d{i}": {"oneOf": [{"$ref": f"#/$defs/d{i + 1}"}, False]} for i in range(300)},
+        "oneOf": [{"$ref": "#/$defs/d0"}, {"type": "null"}],
+    },
+    "nested repeats": {"pattern": "(a{1000}){1000}"},
+    "classes": {"pattern": r"^(\p{L}|\p{N}|\p{P}){1,5000}$"},
+    "many items": {"prefixItems": [{"const": i} for i in range(8000)]},
     "surrogate": {"properties": {"\ud800": {"pattern": "\udfff"}}},
 }
+
+
+def test_references_to_references_are_read() -> None:
+    for schema in (chain(2000), chain(90, minLength=1)):
+        check_grammar(json_schema_grammar(schema), BYTES)
+    with pytest.raises(GrammarError, match="at most 100 are followed"):
+        json_schema_grammar(chain(200, minLength=1))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
