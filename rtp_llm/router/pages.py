@@ -13,6 +13,7 @@ from rtp_llm import __version__
 from rtp_llm.router.metrics import CONTENT_TYPE, RouterMetrics
 from rtp_llm.router.models import unknown_name
 from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.server.model_cards import model_list
 from rtp_llm.server.page.page import asks_for_page
 
 _JSON = "application/json"
@@ -64,7 +65,7 @@ class Pages:
         if not cards:  # not known yet, or only to who has the workers' key
             return None
         if path == _MODELS:
-            return _json(200, {"object": "list", "data": list(cards.values())})
+            return _json(200, model_list([*cards.values()]))
         name = path.removeprefix(_MODELS + "/")
         if name in cards:
             return _json(200, cards[name])

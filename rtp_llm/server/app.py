@@ -17,6 +17,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.server.anthropic.endpoints import MessagesEndpoints
 from rtp_llm.server.error_body import error_body
 from rtp_llm.server.errors import INVALID, ApiError, internal
+from rtp_llm.server.http.asgi import REQUEST_ID
 from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
 from rtp_llm.server.http.probes import Probes
 from rtp_llm.server.http.request_headers import with_cors
@@ -162,7 +163,7 @@ def _direct(handler: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
 
 async def _show_api_error(request: Request, error: Exception) -> Response:
     known = cast(ApiError, error)
-    body = error_body(known, request.url.path)
+    body = error_body(known, request.url.path, request.scope.get(REQUEST_ID))
     return Response(body, known.status, headers=known.headers, media_type="application/json")
 
 

@@ -13,18 +13,20 @@ def error_event(error: ApiError, path: str) -> bytes:
     """What ends a stream of the endpoint `path`: a server-sent event, or a line."""
     if is_of_ollama(path):
         return ollama_error(error) + b"\n"
-    name = b"event: error\n" if _is_of_messages(path) else b""
+    name = b"event: error\n" if is_of_messages(path) else b""
     return name + b"data: " + error_body(error, path) + b"\n\n"
 
 
-def error_body(error: ApiError, path: str) -> bytes:
-    """JSON: in Anthropic's or Ollama's shape for their endpoints, else in OpenAI's."""
+def error_body(error: ApiError, path: str, request_id: str | None = None) -> bytes:
+    """JSON: in Anthropic's (with the request's id) or Ollama's shape for their endpoints, else in
+    OpenAI's."""
     if is_of_ollama(path):
         return ollama_error(error)
-    if _is_of_messages(path):
-        return msgspec.json.encode(message_error(error))
+    if is_of_messages(path):
+        return msgspec.json.encode(message_error(error, request_id))
     return error.body()
 
 
-def _is_of_messages(path: str) -> bool:
+def is_of_messages(path: str) -> bool:
+    """Whether it is an endpoint of Anthropic's."""
     return path == PATH or path.startswith(PATH + "/")

@@ -15,9 +15,10 @@ from rtp_llm.server.typed_events import encode_events
 class MessageAnswer:
     """Fits StreamWriter and AnswerWriter. `usage`: what the generation counts."""
 
-    def __init__(self, writer: MessageWriter, usage: Usage) -> None:
+    def __init__(self, writer: MessageWriter, usage: Usage, request_id: str) -> None:
         self._writer = writer
         self._usage = usage
+        self._request_id = request_id
         self._begun = False
         self._cut = False
         self._stop_string: str | None = None
@@ -34,7 +35,7 @@ class MessageAnswer:
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
         """The event that ends a stream that goes wrong."""
-        return encode_events([message_error(error)])
+        return encode_events([message_error(error, self._request_id)])
 
     def add(self, delta: ChoiceDelta) -> None:
         """Take a delta of an answer that is not streamed."""

@@ -9,6 +9,7 @@ from rtp_llm.server.anthropic.answer import MessageAnswer
 from rtp_llm.server.anthropic.events import Ping
 from rtp_llm.server.anthropic.writer import MessageWriter
 from rtp_llm.server.endpoint_base import EndpointBase
+from rtp_llm.server.http.asgi import REQUEST_ID
 from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.typed_events import encode_events
 
@@ -25,7 +26,8 @@ class MessagesEndpoints(EndpointBase):
         request = await self._state.preparation.run("message", body, self._served_model())
         generation = self._generation(request.jobs)
         headers = self._ignored.headers(request.ignored)
-        answer = MessageAnswer(MessageWriter(request.form), generation.usage)
+        writer, request_id = MessageWriter(request.form), http.scope[REQUEST_ID]
+        answer = MessageAnswer(writer, generation.usage, request_id)
         if request.stream:
             return StreamedAnswer(self._state, generation, answer, headers, _PING)
         return WholeAnswer(self._state, generation, answer, headers)

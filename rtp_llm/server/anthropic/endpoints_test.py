@@ -5,6 +5,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from anthropic.types import ModelInfo
 
 from rtp_llm.server.agent_clients_for_tests import agents
 from rtp_llm.server.anthropic.events_for_tests import add_up, read_events
@@ -37,7 +38,11 @@ async def test_events_of_the_stream_add_up_to_the_whole() -> None:
         whole = (await case.server.post("/v1/messages", **body)).json()
         streamed = await case.server.post("/v1/messages?beta=true", **body, stream=True)
         assert streamed.headers["content-type"] == "text/event-stream; charset=utf-8"
-        message = add_up(read_events(streamed.text))
+        sent = read_events(streamed.text)
+        usage = sent[0]["message"]["usage"]
+        assert usage["input_tokens"] == whole["usage"]["input_tokens"]
+        assert (usage["output_tokens"], whole["usage"]["output_tokens"] > 0) == (0, True)
+        message = add_up(sent)
         assert whole.pop("id") != message.pop("id")
         assert whole == message
 
@@ -144,8 +149,10 @@ async def test_errors_have_anthropics_shape() -> None:
             ):
                 answer = await post(path, json=body, headers=key)
                 assert answer.status_code == status, answer.text
+                assert answer.headers["request-id"] == answer.headers["x-request-id"]
                 if kind is not None:
                     assert answer.json()["error"]["type"] == kind
+                    assert answer.json()["request_id"] == answer.headers["request-id"]
             headers = {"x-api-key": "a key"}
             for more, status, kind in (
                 ({"json": body | {"model": "claude"}}, 404, "not_found_error"),
@@ -170,6 +177,30 @@ async def test_errors_have_anthropics_shape() -> None:
 
 
 @run
+async def test_the_client_finds_the_id_of_its_request() -> None:
+    async with agents(TEXT) as case:
+        client, headers = case.anthropic, {"x-request-id": "req_mine"}
+        message = await client.messages.create(model="demo", max_tokens=9, messages=HELLO)
+        assert message._request_id is not None
+        with pytest.raises(anthropic.NotFoundError) as error:
+            await client.messages.create(
+                model="claude", max_tokens=9, messages=HELLO, extra_headers=headers
+            )
+        assert error.value.request_id == "req_mine"
+        assert error.value.body["request_id"] == "req_mine"  # type: ignore[index]
+
+
+@run
+async def test_the_client_reads_the_cards_of_models() -> None:
+    async with agents() as case:
+        (card,) = [each async for each in case.anthropic.models.list()]
+        ModelInfo.model_validate(card.model_dump(), strict=True)
+        assert (card.type, card.id, card.display_name) == ("model", "demo", "demo")
+        assert card.created_at.timestamp() == case.server.state.created
+        assert await case.anthropic.models.retrieve("demo") == card
+
+
+@run
 async def test_a_stream_that_fails_says_so() -> None:
     async with agents(TEXT) as case:
         case.engine.step_seconds = 0.01
@@ -186,6 +217,7 @@ async def test_a_stream_that_fails_says_so() -> None:
         await killer
         *_, last = read_events(answer.text)
         assert last["type"] == "error"
+        assert last["request_id"] == answer.headers["request-id"]
         assert last["error"]["type"] == "overloaded_error"
         assert "killed by the test" in last["error"]["message"]
 

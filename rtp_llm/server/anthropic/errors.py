@@ -17,8 +17,9 @@ _TYPES = {
 }
 
 
-def message_error(error: ApiError) -> MessageErrorAnswer:
+def message_error(error: ApiError, request_id: str | None = None) -> MessageErrorAnswer:
     """The same error; the name of the field at fault is in its message."""
     other = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _TYPES.get(error.status, other)
-    return MessageErrorAnswer(error=MessageError(type=kind, message=error.message))
+    shown = MessageError(type=kind, message=error.message)
+    return MessageErrorAnswer(error=shown, request_id=request_id)

@@ -169,6 +169,7 @@ class MessageErrorAnswer(_Typed, tag="error", kw_only=True):
     """Every answer that is no success; also an event, where a stream breaks off."""
 
     error: MessageError
+    request_id: str | None = None
 
 
 Event: TypeAlias = (

@@ -34,8 +34,8 @@ class MessageWriter:
         )
 
     def begin(self, usage: Usage) -> list[Event]:
-        """The first event. `usage`: as far as it is known."""
-        self.message.usage = usage_content(usage)
+        """The first event. `usage`: of the prompt; nothing of the answer counts yet."""
+        self.message.usage = usage_content(Usage(usage.prompt_tokens, 0, usage.cached_tokens))
         return [events.MessageStart(message=msgspec.structs.replace(self.message, content=[]))]
 
     def take(self, deltas: Iterable[OutputDelta]) -> list[Event]:

@@ -12,6 +12,8 @@ from rtp_llm.server.errors import ApiError
 
 # Of a scope whose answer is a stream of server-sent events, each event whole in one message.
 EVENT_STREAM = "rtp_llm.event_stream"
+# Of a scope: the id of the request, as its answer and the logs have it.
+REQUEST_ID = "rtp_llm.request_id"
 _JSON = (b"content-type", b"application/json")
 
 
@@ -39,10 +41,12 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def send_error(send: Send, error: ApiError, path: str = "") -> None:
+async def send_error(
+    send: Send, error: ApiError, path: str = "", request_id: str | None = None
+) -> None:
     """An error as a whole response of the endpoint `path`."""
     extra = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send_json(send, error.status, error_body(error, path), extra)
+    await send_json(send, error.status, error_body(error, path, request_id), extra)
 
 
 async def send_json(

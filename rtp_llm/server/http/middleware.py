@@ -13,8 +13,9 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rtp_llm.server.error_body import is_of_messages
 from rtp_llm.server.errors import ApiError, internal
-from rtp_llm.server.http.asgi import send_error, too_large
+from rtp_llm.server.http.asgi import REQUEST_ID, send_error, too_large
 from rtp_llm.server.http.open_requests import BODY, Body, OpenRequests
 from rtp_llm.server.http.request_headers import (
     HostCheck,
@@ -144,7 +145,7 @@ class RequestMiddleware:
 
     async def _apologise(self, context: _RequestContext, error: ApiError) -> None:
         if context.status is None:
-            await send_error(context.send, error, context.path)
+            await send_error(context.send, error, context.path, context.request_id)
 
     def _finish(self, context: _RequestContext) -> None:
         seconds = time.perf_counter() - context.started
@@ -168,11 +169,13 @@ class _RequestContext:
 
     def __init__(self, scope: Scope, send: Send, headers: Mapping[bytes, bytes]) -> None:
         self.request_id = kept_request_id(headers) or f"req_{uuid.uuid4().hex}"
+        scope[REQUEST_ID] = self.request_id
         body: Body | None = scope.get(BODY)
         self.started = body.began if body else time.perf_counter()
         self.status: int | None = None
         self._scope = scope
         self._send = send
+        self._for_anthropic = b"anthropic-version" in headers
 
     @property
     def path(self) -> str:
@@ -203,6 +206,8 @@ class _RequestContext:
             self.status = message["status"]
             account: Account | None = self._scope.get(ACCOUNT)
             more = [(b"x-request-id", self.request_id.encode())]
+            if self._for_anthropic or is_of_messages(self.path):
+                more.append((b"request-id", self.request_id.encode()))
             more += account.headers() if account else []
             message = {**message, "headers": [*message.get("headers", ()), *more]}
         await self._send(message)

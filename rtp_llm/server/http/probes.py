@@ -17,6 +17,7 @@ from rtp_llm.server.errors import unknown_model
 from rtp_llm.server.http.metrics import CONTENT_TYPE
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.key_ring import ACCOUNT, may_use, no_access
+from rtp_llm.server.model_cards import model_card, model_list
 from rtp_llm.server.page.page import asks_for_page, send_page
 
 
@@ -49,7 +50,7 @@ class Probes:
     async def models(self, request: Request) -> Response:
         """The served model, as a list of one; none that the key may not use."""
         cards = [self._card()] if self._may_use(request) else []
-        return json_response({"object": "list", "data": cards})
+        return json_response(model_list(cards))
 
     async def model(self, name: str, request: Request) -> Response:
         """The served model, by its name."""
@@ -66,15 +67,8 @@ class Probes:
 
     def _card(self) -> dict[str, Any]:
         ready, settings = self._state.engine.ready, self._state.settings
-        return {
-            "id": settings.model_name,
-            "object": "model",
-            "created": self._state.created,
-            "owned_by": "rtp-llm",
-            "root": settings.model,
-            "parent": None,
-            "max_model_len": ready.max_model_len if ready else None,
-        }
+        length = ready.max_model_len if ready else None
+        return model_card(settings.model_name, settings.model, self._state.created, length)
 
     async def load(self) -> Response:
         """How many generating requests are open."""

@@ -172,6 +172,6 @@ def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["X-Request-Id", "Retry-After", *LIMIT_HEADERS],
+        expose_headers=["X-Request-Id", "Request-Id", "Retry-After", *LIMIT_HEADERS],
         max_age=600,
     )

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.http.asgi import (
     EVENT_STREAM,
+    REQUEST_ID,
     send_body,
     send_error,
     send_json,
@@ -118,7 +119,7 @@ class _Answer(Response):
         if self._started:
             await send_body(send, self._last_event(problem))
         else:
-            await send_error(send, problem, self._scope["path"])
+            await send_error(send, problem, self._scope["path"], self._scope.get(REQUEST_ID))
 
     async def _generate(self, send: Send) -> None:
         raise NotImplementedError

@@ -231,13 +231,20 @@ class ModelCard(_Answer):
     root: str
     parent: None
     max_model_len: int | None
+    type: Literal["model"]
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
 
 
 class ModelList(_Answer):
-    """GET /v1/models."""
+    """GET /v1/models; all of them are on one page."""
 
     object: Literal["list"]
     data: list[ModelCard]
+    first_id: str | None
+    last_id: str | None
+    has_more: Literal[False]
 
 
 class LoadedBytes(_Answer):
