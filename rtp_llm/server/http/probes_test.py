@@ -87,7 +87,7 @@ async def test_model_cards() -> None:
         ("/completions/", "Use /v1/completions: a client's base URL ends with /v1"),
         ("/models", "Use /v1/models"),
         ("/v1/tokenize", "Use /tokenize."),
-        ("/api/pull", "the one model that it was started with"),
+        ("/infill", "Use /v1/completions with a suffix"),
         ("/nothing", "GET / lists all of them"),
     ],
 )

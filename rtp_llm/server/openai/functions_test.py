@@ -60,7 +60,8 @@ async def test_choices() -> None:
         named = await server.chat(functions=[ADD, SUB], function_call={"name": "sub"})
         assert named.status_code == 200
         grammar = server.engine.requests[-1].grammar
-        assert grammar is not None and "sub" in grammar.text and "add" not in grammar.text
+        assert grammar is not None
+        assert '\\"sub\\"' in grammar.text and '\\"add\\"' not in grammar.text
         none = (await server.chat(functions=[ADD], function_call="none")).json()["choices"][0]
         assert none["message"]["content"] == CALL and none["finish_reason"] == "stop"
 
