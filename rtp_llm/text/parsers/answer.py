@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rtp_llm.text.conversation import Tool
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
@@ -65,6 +65,18 @@ class Answer:
             if marker not in MESSAGE_ENDS:
                 return marker
             self.source.drop_last()
+
+    def calls(self, triggers: Markers, read: Callable[[Answer], Steps[None]]) -> Steps[None]:
+        """The whole answer: text, and what `read` reads after each of `triggers`.
+
+        What `read` finds malformed is text after all.
+        """
+        while True:
+            yield from self.text(triggers)
+            try:
+                yield from read(self)
+            except Malformed:
+                yield self.give_up()
 
     def send(self, piece: str) -> TextDelta | None:
         """More text, which was just read; None while there is only white space."""

@@ -19,13 +19,7 @@ class FunctionJson:
     markers: tuple[str, ...] = (_OPEN, _CLOSE)
 
     def read(self, answer: Answer) -> Steps[None]:
-        triggers = Markers.of(_OPEN, *MESSAGE_ENDS)
-        while True:
-            yield from answer.text(triggers)
-            try:
-                yield from self._call(answer)
-            except Malformed:
-                yield answer.give_up()
+        yield from answer.calls(Markers.of(_OPEN, *MESSAGE_ENDS), self._call)
 
     def _call(self, answer: Answer) -> Steps[None]:
         source = answer.source

@@ -26,13 +26,7 @@ class GemmaCalls:
     markers: tuple[str, ...] = (OPEN, CLOSE, QUOTE)
 
     def read(self, answer: Answer) -> Steps[None]:
-        triggers = Markers.of(OPEN, *MESSAGE_ENDS)
-        while True:
-            yield from answer.text(triggers)
-            try:
-                yield from self._call(answer)
-            except Malformed:
-                yield answer.give_up()
+        yield from answer.calls(Markers.of(OPEN, *MESSAGE_ENDS), self._call)
 
     def _call(self, answer: Answer) -> Steps[None]:
         source = answer.source

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer, clean_name
 from rtp_llm.text.parsers.calls.arguments import Arguments
+from rtp_llm.text.parsers.calls.section import rest_of_section
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 
@@ -65,13 +66,7 @@ class GlmCalls:
     markers: tuple[str, ...] = _GLM.markers
 
     def read(self, answer: Answer) -> Steps[None]:
-        triggers = Markers.of(_GLM.tag("tool_call"), *MESSAGE_ENDS)
-        while True:
-            yield from answer.text(triggers)
-            try:
-                yield from _GLM.read(answer)
-            except Malformed:
-                yield answer.give_up()
+        yield from answer.calls(Markers.of(_GLM.tag("tool_call"), *MESSAGE_ENDS), _GLM.read)
 
 
 HY_SUFFIXES = ("", ":opensource")
@@ -93,13 +88,7 @@ class HyCalls:
             call = _HY[(yield from answer.text(triggers))]
             try:
                 yield from answer.source.spaces()
-                yield from answer.source.expect(call.tag("tool_call"))
-                again = True
-                while again:
-                    yield from call.read(answer)
-                    yield from answer.source.spaces()
-                    again = yield from answer.source.literal(call.tag("tool_call"))
-                if (yield from answer.source.closing(call.tag("/tool_calls"))):
-                    answer.end_call()
+                begin = yield from answer.source.expect(call.tag("tool_call"))
+                yield from rest_of_section(answer, begin, call.tag("/tool_calls"), call.read)
             except Malformed:
                 yield answer.give_up()

@@ -9,6 +9,7 @@ from typing import Any
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
 from rtp_llm.text.parsers.calls.arguments import Arguments
+from rtp_llm.text.parsers.calls.section import rest_of_section
 from rtp_llm.text.parsers.calls.typed_values import STRING, child_schema, json_of, types_of
 from rtp_llm.text.parsers.calls.xml_calls import word
 from rtp_llm.text.parsers.source import Malformed, Markers, Source, Steps
@@ -30,21 +31,12 @@ class NamespacedXml:
     markers: tuple[str, ...] = (_OPEN, _CLOSE, SPACE)
 
     def read(self, answer: Answer) -> Steps[None]:
-        triggers = Markers.of(_OPEN, *MESSAGE_ENDS)
-        while True:
-            yield from answer.text(triggers)
-            try:
-                yield from answer.source.spaces()
-                yield from answer.source.expect(_INVOKE)
-                again = True
-                while again:
-                    yield from self._call(answer)
-                    yield from answer.source.spaces()
-                    again = yield from answer.source.literal(_INVOKE)
-                if (yield from answer.source.closing(_CLOSE)):
-                    answer.end_call()
-            except Malformed:
-                yield answer.give_up()
+        yield from answer.calls(Markers.of(_OPEN, *MESSAGE_ENDS), self._section)
+
+    def _section(self, answer: Answer) -> Steps[None]:
+        yield from answer.source.spaces()
+        yield from answer.source.expect(_INVOKE)
+        yield from rest_of_section(answer, _INVOKE, _CLOSE, self._call)
 
     def _call(self, answer: Answer) -> Steps[None]:
         source = answer.source

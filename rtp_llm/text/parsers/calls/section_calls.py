@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer, clean_name
 from rtp_llm.text.parsers.calls import json_text
+from rtp_llm.text.parsers.calls.section import rest_of_section
 from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 _NAME_IN_ID = re.compile(r"(?:functions\.)?(.+):\d+")
@@ -33,22 +34,12 @@ class SectionCalls:
         return self.open, self.close, self.call, self.separator, self.call_end
 
     def read(self, answer: Answer) -> Steps[None]:
-        triggers = Markers.of(self.open, *MESSAGE_ENDS)
-        source = answer.source
-        while True:
-            yield from answer.text(triggers)
-            try:
-                yield from source.spaces()
-                yield from source.expect(self.call)
-                again = True
-                while again:
-                    yield from self._call(answer)
-                    yield from source.spaces()
-                    again = yield from source.literal(self.call)
-                if (yield from source.closing(self.close)):
-                    answer.end_call()
-            except Malformed:
-                yield answer.give_up()
+        yield from answer.calls(Markers.of(self.open, *MESSAGE_ENDS), self._section)
+
+    def _section(self, answer: Answer) -> Steps[None]:
+        yield from answer.source.spaces()
+        yield from answer.source.expect(self.call)
+        yield from rest_of_section(answer, self.call, self.close, self._call)
 
     def _call(self, answer: Answer) -> Steps[None]:
         source = answer.source

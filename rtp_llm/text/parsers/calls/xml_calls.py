@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS, Answer
 from rtp_llm.text.parsers.calls.arguments import Arguments
+from rtp_llm.text.parsers.calls.section import rest_of_section
 from rtp_llm.text.parsers.source import Malformed, Markers, Source, Steps
 
 
@@ -50,18 +51,9 @@ class XmlCalls:
                 if trigger == self.open:
                     yield from answer.source.spaces()
                     yield from answer.source.expect(self.call)
-                yield from self._calls(answer)
+                yield from rest_of_section(answer, self.call, self.close, self._call)
             except Malformed:
                 yield answer.give_up()
-
-    def _calls(self, answer: Answer) -> Steps[None]:
-        again = True
-        while again:
-            yield from self._call(answer)
-            yield from answer.source.spaces()
-            again = yield from answer.source.literal(self.call)
-        if (yield from answer.source.closing(self.close)):
-            answer.end_call()
 
     def _call(self, answer: Answer) -> Steps[None]:
         source = answer.source
