@@ -62,8 +62,7 @@ class Probes:
         return json_response(self._card())
 
     def _may_use(self, request: Request) -> bool:
-        account = request.scope.get(ACCOUNT)
-        return account is None or may_use(self._state.settings.model_name, account)
+        return may_use(self._state.settings.model_name, request.scope.get(ACCOUNT))
 
     def _card(self) -> dict[str, Any]:
         ready, settings = self._state.engine.ready, self._state.settings

@@ -140,9 +140,10 @@ def check_priority(priority: int, account: Account) -> None:
         raise ApiError(403, text, param="priority", code="admin_key_required")
 
 
-def may_use(model: str, account: Account) -> bool:
-    """Whether a model is among those of the key."""
-    return account.key.models is None or model in account.key.models
+def may_use(model: str, account: Account | None) -> bool:
+    """Whether a model is among those of the key; without one it is."""
+    models = account.key.models if account else None
+    return models is None or model in models
 
 
 def check_model(model: str, account: Account) -> None:

@@ -63,8 +63,7 @@ class OllamaEndpoints(EndpointBase):
         return json_response(OllamaVersion(version=VERSION))
 
     def _may_use(self, request: Request) -> bool:
-        account = request.scope.get(ACCOUNT)
-        return account is None or may_use(self._state.settings.model_name, account)
+        return may_use(self._state.settings.model_name, request.scope.get(ACCOUNT))
 
     async def _generated(
         self, http: Request, kind: Literal["ollama_chat", "ollama_generate"]
