@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../conversation";
 import type { Store } from "../store";
-import { Action, Labelled } from "./action";
+import { Action } from "./action";
 import { Icon } from "./icon";
 
 const DAY_MILLISECONDS = 86_400_000;
@@ -47,29 +47,29 @@ export function Sidebar({ store }: { store: Store }) {
         )}
       </div>
       <div class="bottom">
-        <Labelled
+        <Action
           icon="import"
-          label="Import"
-          title="Import conversations"
+          label="Import conversations"
+          caption="Import"
           run={() => picker.current?.click()}
         />
-        <Labelled
+        <Action
           icon="export"
-          label="Export"
-          title="Export all conversations"
+          label="Export all conversations"
+          caption="Export"
           run={() => store.export([...store.conversations.values()])}
           disabled={!store.conversations.size}
         />
-        <Labelled
+        <Action
           icon="settings"
           label="Settings"
-          title="Settings"
+          caption="Settings"
           run={() => store.set("dialog", "settings")}
         />
-        <Labelled
+        <Action
           icon="keyboard"
-          label="Shortcuts"
-          title="Keyboard shortcuts"
+          label="Keyboard shortcuts"
+          caption="Shortcuts"
           run={() => store.set("dialog", "shortcuts")}
         />
         <input
