@@ -64,9 +64,8 @@ class BuiltEngine:
     step_group: StepGroup | None = None
 
 
-@torch.inference_mode(
-    False
-)  # weights are loaded in place, also by threads without the caller's mode
+# Weights are written in place, also by threads that are not in the caller's mode.
+@torch.inference_mode(False)
 def build_engine(
     settings: Settings,
     report: Report | None = None,
