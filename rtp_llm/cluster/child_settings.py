@@ -92,4 +92,6 @@ def child_environment(settings: Settings, environ: Mapping[str, str], **own: Any
 def _written(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ",".join(value)
     return plain_number(value) if isinstance(value, (int, float)) else str(value)

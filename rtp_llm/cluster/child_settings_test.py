@@ -18,7 +18,7 @@ ROLES: dict[str, Any] = {"prefill_replicas": 2}
 def test_settings_arrive() -> None:
     chosen: dict[str, Any] = {
         **{"dtype": "float32", "reuse_cache": False, "api_key": "secret", "prefill_timeout": 0.25},
-        **{"pipeline_parallel_size": 2, "kv_cache_mem_mb": 32},
+        **{"pipeline_parallel_size": 2, "kv_cache_mem_mb": 32, "served_model_name": ("a", "b")},
     }
     driver = {"cluster": "auto", "data_parallel_size": 3, "port": 80, "allowed_hosts": "me"}
     settings = Settings(model="/model", **chosen, **driver)

@@ -133,6 +133,8 @@ def _add_flag(group: Any, name: str, info: Option, is_shown: bool) -> None:
     text = f"{info.help} [{info.describe_values()}; default: {shown}]".replace("%", "%%")
     text = text if is_shown else argparse.SUPPRESS
     extra: dict[str, Any] = {"nargs": "?", "const": "on"} if info.kind == "switch" else {}
+    if info.kind == "names":
+        extra = {"nargs": "+"}
     metavar = (info.unit or info.kind).upper().replace(" ", "_")
     flags = (flag_name(name), *info.aliases)
     group.add_argument(*flags, dest=name, metavar=metavar, help=text, **extra)
@@ -158,9 +160,17 @@ def load_settings(
         _take(values, sources, read_file(path).items(), f"file {path}")
     variables = ((name, environ.get(environment_name(name))) for name in options())
     _take(values, sources, variables, "environment", label=environment_name)
+    _free_model(arguments, values)
     flags = ((name, getattr(arguments, name)) for name in options())
     _take(values, sources, flags, "flag", label=_label)
     return LoadedSettings(Settings(**values), sources, tuple(_unknown_variables(environ)))
+
+
+def _free_model(arguments: argparse.Namespace, values: Mapping[str, Any]) -> None:
+    """Of `--served-model-name NAME FOLDER` the folder, where nothing else names a model."""
+    names = arguments.served_model_name
+    if arguments.model is None and "model" not in values and names and len(names) > 1:
+        arguments.model = names.pop()
 
 
 def _label(name: str) -> str:

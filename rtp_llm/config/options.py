@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 _logger = logging.getLogger("rtp_llm.config")
 
-Kind = Literal["text", "integer", "number", "switch"]
+Kind = Literal["text", "names", "integer", "number", "switch"]
 
 SWITCH_WORDS = {
     "on": True,
@@ -68,6 +68,8 @@ class Option:
         if self.choices and isinstance(value, str):
             value = value.strip().lower()
         parsed = _PARSERS[self.kind](name, value)
+        if self.automatic and parsed == ():
+            return None
         self.check(name, parsed)
         return parsed
 
@@ -113,6 +115,8 @@ class Option:
             return "***"
         if isinstance(value, bool):
             return "on" if value else "off"
+        if isinstance(value, tuple):
+            return ",".join(value)
         return plain_number(value) if isinstance(value, (int, float)) else str(value)
 
     def describe_values(self) -> str:
@@ -125,8 +129,8 @@ class Option:
             return ", ".join(self.choices)
         if self.kind == "switch":
             return "on, off"
-        if self.kind == "text":
-            return "text"
+        if self.kind in ("text", "names"):
+            return _WORDS[self.kind].removeprefix("a ")
         unit = f" ({self.unit})" if self.unit else ""
         noun = self.kind
         low, high = self.minimum, self.maximum
@@ -145,6 +149,7 @@ def plain_number(value: float) -> str:
 
 _WORDS = {
     "text": "a text",
+    "names": "one or more names",
     "integer": "a whole number",
     "number": "a number",
     "switch": "on or off (true/false, 1/0)",
@@ -160,11 +165,22 @@ def _has_kind(value: object, kind: Kind) -> bool:
         return isinstance(value, int)
     if kind == "number":
         return isinstance(value, (int, float)) and math.isfinite(value)
+    if kind == "names":
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
     return isinstance(value, str)
 
 
 def _parse_text(name: str, value: object) -> object:
     return value
+
+
+def _parse_names(name: str, value: object) -> object:
+    """As a tuple without repetitions, from a text with commas or from several."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, (list, tuple)) or not all(isinstance(each, str) for each in words):
+        return value
+    names = (each.strip() for word in words for each in word.split(","))
+    return tuple(dict.fromkeys(each for each in names if each))
 
 
 def _parse_integer(name: str, value: object) -> object:
@@ -193,6 +209,7 @@ def _parse_switch(name: str, value: object) -> object:
 
 _PARSERS = {
     "text": _parse_text,
+    "names": _parse_names,
     "integer": _parse_integer,
     "number": _parse_number,
     "switch": _parse_switch,
@@ -207,14 +224,14 @@ def flag_name(name: str) -> str:
 class CheckedSettings:
     """Base of dataclasses whose fields are made by option(): a value that does not fit raises.
 
-    A switch takes the words of the command line and 0 and 1, too.
+    A switch takes the words of the command line and 0 and 1, too; names may be a text or a list.
     """
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # what derives from it is one
             info: Option = field.metadata["option"]
             given = value = getattr(self, field.name)
-            if info.kind == "switch":
+            if info.kind in ("switch", "names"):
                 value = info.parse(field.name, given)
             else:
                 info.check(field.name, given)

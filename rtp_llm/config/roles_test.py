@@ -110,7 +110,7 @@ def changed(name: str) -> Any:
     info, default = options()[name], getattr(Settings, name)
     if info.kind == "switch":
         return not default
-    if info.kind == "text":
+    if info.kind in ("text", "names"):
         texts = {"speculative_config": "{}", "num_speculative_tokens_per_batch_size": "[]"}
         text = texts.get(name, "x")
         return next((each for each in info.choices if each != default), text)

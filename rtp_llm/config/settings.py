@@ -50,11 +50,12 @@ class Settings(ModelSettings, SpeculativeSettings, DisaggSettings, RankSettings,
         "Folder of the model: config.json, safetensors, tokenizer.json (Hugging Face layout).",
         positional=True,
     )
-    served_model_name: str | None = option(
+    served_model_name: tuple[str, ...] | None = option(
         None,
-        "text",
+        "names",
         "model",
-        "Name that clients put into `model`.",
+        "Names that clients may put into `model`: several words, or separated by commas. Answers "
+        "and metrics have the first.",
         automatic="the name of the model's folder",
     )
     chat_template: str | None = option(
@@ -227,8 +228,13 @@ class Settings(ModelSettings, SpeculativeSettings, DisaggSettings, RankSettings,
 
     @functools.cached_property
     def model_name(self) -> str:
-        """The name under which the model is served."""
-        return self.served_model_name or Path(self.model).resolve().name
+        """The name of the model in answers."""
+        return self.model_names[0]
+
+    @functools.cached_property
+    def model_names(self) -> tuple[str, ...]:
+        """The names under which the model is served."""
+        return self.served_model_name or (Path(self.model).resolve().name,)
 
 
 def options() -> dict[str, Option]:

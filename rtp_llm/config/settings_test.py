@@ -66,7 +66,9 @@ def test_every_option_by_flag_environment_and_both(name: str) -> None:
     assert both.sources[name] == "flag"
 
 
-@pytest.mark.parametrize("name", [n for n, o in options().items() if o.kind != "text" or o.choices])
+@pytest.mark.parametrize(
+    "name", [n for n, o in options().items() if o.kind not in ("text", "names") or o.choices]
+)
 def test_bad_values_are_refused_with_the_name(name: str) -> None:
     with pytest.raises(SettingsError, match=flag_name(name)):
         load_settings([flag_name(name), "wrong!"], {})
@@ -124,7 +126,36 @@ def test_switches_take_in_python_what_flags_take(name: str) -> None:
 
 def test_underscores_and_equals_are_accepted() -> None:
     loaded = load_settings(["m_d", "--max_seq_len=12", "--served_model_name", "a_b"], {}).settings
-    assert (loaded.model, loaded.max_seq_len, loaded.served_model_name) == ("m_d", 12, "a_b")
+    assert (loaded.model, loaded.max_seq_len, loaded.served_model_name) == ("m_d", 12, ("a_b",))
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ"),
+    [
+        (["m", "--served-model-name", "a", "b/c", "a"], {}),
+        (["m", "--served-model-name=a,b/c"], {}),
+        (["--served-model-name", "a", "b/c", "--port", "80", "m"], {}),
+        (["--served-model-name", "a", "b/c", "m"], {}),
+        (["--served-model-name", "a", "b/c"], {"RTP_LLM_MODEL": "m"}),
+        (["m"], {"RTP_LLM_SERVED_MODEL_NAME": "a, b/c"}),
+    ],
+)
+def test_several_names(argv: list[str], environ: dict[str, str]) -> None:
+    loaded = load_settings(argv, environ)
+    settings = loaded.settings
+    assert (settings.model, settings.model_names) == ("m", ("a", "b/c"))
+    assert settings.model_name == "a" and "served_model_name = a,b/c" in loaded.describe()
+
+
+def test_names_in_python_and_toml(tmp_path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text('model = "m"\nserved_model_name = ["a", "b"]\n')
+    assert load_settings(["--config", str(path)], {}).settings.model_names == ("a", "b")
+    assert Settings(model="m", served_model_name=["a", "b"]).model_names == ("a", "b")  # type: ignore[arg-type]
+    assert Settings(model="m", served_model_name="").model_names == ("m",)  # type: ignore[arg-type]
+    for wrong in (1, ["a", 1], {"a": 1}):
+        with pytest.raises(SettingsError, match=r"^served_model_name: .* one or more names"):
+            Settings(served_model_name=wrong)  # type: ignore[arg-type]
 
 
 def test_file_and_precedence(tmp_path) -> None:
@@ -245,7 +276,7 @@ def test_table_is_complete() -> None:
 def test_load_accepts_argv_and_environ() -> None:
     settings = load_settings(["/models/demo/"], {}).settings
     assert settings.model_name == "demo"
-    assert Settings(model="/models/demo", served_model_name="x").model_name == "x"
+    assert Settings(model="/models/demo", served_model_name="x").model_name == "x"  # type: ignore[arg-type]
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.port = 1  # type: ignore[misc]
 

@@ -49,8 +49,8 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
 def warn_of_several(workers: Workers, told: frozenset[str]) -> frozenset[str]:
     """Say it when the workers have models of different names; returns the names, for the next
     call, which says nothing while they are the same."""
-    names = frozenset(workers.models)
-    if len(names) > 1 and names != told:
+    names, sets = frozenset(workers.models), workers.sets_of_names
+    if sets and not frozenset.intersection(*sets) and names != told:
         lists = [f"{each.url} has {', '.join(each.models)}" for each in workers.all if each.models]
         text = "the workers have different models; a request goes where its `model` is: %s"
         _logger.warning(text, "; ".join(lists))
@@ -62,11 +62,13 @@ def model_of(wanted: Wanted, workers: Workers) -> str | None:
 
     Raises ApiError where several models are there and this is none of them.
     """
-    names = workers.models
-    if len(names) < 2 or not wanted.readable:
+    names, sets = workers.models, workers.sets_of_names
+    if len(sets) < 2 or not wanted.readable:
         return None
-    served = ", ".join(repr(name) for name in sorted(names))
     if wanted.model is None:
+        if frozenset.intersection(*sets):
+            return None  # one model, for which some have more names
+        served = ", ".join(repr(name) for name in sorted(names))
         text = f"There are several models behind this router; name one of {served}."
         raise bad_request(text, "model", "missing_required_parameter")
     if wanted.model not in names and workers.all_models_known:

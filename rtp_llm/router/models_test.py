@@ -62,6 +62,25 @@ def test_one_name_is_not_looked_at() -> None:
     play(test, well, well)
 
 
+def test_a_model_may_have_several_names(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(case: Case) -> None:
+        for worker in case.workers.all:
+            worker.models = {name: {"id": name} for name in ("a", "b")}
+        for body in (b'{"model":"a"}', b'{"model":"b"}', b"{}"):
+            assert (await case.ask(body))[0] == 200
+        assert sum(case.asked) == 3
+        case.workers.all[0].models = {"a": {"id": "a"}}
+        before = case.asked
+        for _ in range(3):
+            assert (await case.ask(b'{"model":"b"}'))[0] == 200
+        assert case.asked[1] - before[1] == 3, "only the one that has the name"
+        assert (await case.ask(b"{}"))[0] == 200, "of both, it is the same model"
+        warn_of_several(case.workers, frozenset())
+        assert not caplog.text
+
+    play(test, well, well)
+
+
 def test_who_surely_has_the_model_is_asked_first() -> None:
     async def test(case: Case) -> None:
         named(case, None, "b", "c")

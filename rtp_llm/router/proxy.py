@@ -128,7 +128,7 @@ class Proxy:
         """A long body is read only where its model matters."""
         if not body:
             return Wanted(readable=False)
-        if len(body) > LONG_BYTES and len(self._workers.models) < 2:
+        if len(body) > LONG_BYTES and len(self._workers.sets_of_names) < 2:
             return Wanted(None, body[:COMPARED_BYTES], len(body))
         return read_wanted(body)
 

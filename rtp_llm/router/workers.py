@@ -99,6 +99,11 @@ class Workers:
         return {name: card for each in self.all for name, card in (each.models or {}).items()}
 
     @property
+    def sets_of_names(self) -> set[frozenset[str]]:
+        """What each worker calls its model; workers of one set are alike, others may be."""
+        return {frozenset(each.models) for each in self.all if each.models}
+
+    @property
     def all_models_known(self) -> bool:
         """Every worker has said what it has."""
         return all(worker.models is not None for worker in self.all)

@@ -83,7 +83,7 @@ def _served(state: ServerState) -> Served:
     return Served(
         calls_tools=forms is not None and forms.tool_calls is not None,
         thinks=forms is not None and forms.reasoning is not None,
-        name=settings.model_name,
+        names=settings.model_names,
         reads_documents=state.reads_documents,
         max_logprobs=settings.max_logprobs,
         max_prompt_logprobs=settings.max_prompt_logprobs,

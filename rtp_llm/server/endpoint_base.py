@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from rtp_llm.server.http.asgi import read_body
 from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.keys.key_ring import ACCOUNT, usable
 from rtp_llm.server.openai.generation import Generation
 from rtp_llm.server.openai.ignored_fields import IgnoredFields
 from rtp_llm.server.prepare.jobs import Job
@@ -40,18 +41,19 @@ class EndpointBase:
     async def _read(self, http: Request) -> bytes:
         return await read_body(http, self._state.settings.max_request_bytes)
 
-    def _served_model(self) -> ServedModel:
-        """Raises ApiError 503 before engine and tokenizer are ready."""
-        return self._model(self._state.limits)
+    def _served_model(self, http: Request) -> ServedModel:
+        """For a request; raises ApiError 503 before engine and tokenizer are ready."""
+        return self._model(http, self._state.limits)
 
-    def _model(self, limits: Limits | None = None) -> ServedModel:
+    def _model(self, http: Request, limits: Limits | None = None) -> ServedModel:
         """Without `limits`: also before the engine is ready."""
         state = self._state
         ready, settings = state.engine.ready, state.settings
         if limits is None:
             limits = state.limits if ready else Limits(0, 0)
         return ServedModel(
-            name=settings.model_name,
+            names=settings.model_names,
+            usable=usable(settings.model_names, http.scope.get(ACCOUNT)),
             tokenizer=state.tokenizer,
             defaults=state.defaults,
             limits=limits,

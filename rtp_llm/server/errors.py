@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -60,10 +60,17 @@ def too_expensive(what: str) -> ApiError:
     return bad_request(f"Preparing this request takes {what}.", code="request_too_expensive")
 
 
-def unknown_model(asked: str, served: str) -> ApiError:
-    """404 for a model that is not served."""
-    message = f"The model {asked!r} does not exist; this server serves {served!r}."
+def unknown_model(asked: str, served: Sequence[str]) -> ApiError:
+    """404 for a model that is not served. `served`: the names of the one that is."""
+    names = ", ".join(map(repr, served))
+    message = f"The model {asked!r} does not exist; this server serves {names}."
     return ApiError(404, message, param="model", code="model_not_found")
+
+
+def no_access(model: str) -> ApiError:
+    """403 for a model that is not among those of the request's API key."""
+    message = f"This API key has no access to the model {model!r}."
+    return ApiError(403, message, param="model", code="model_not_found")
 
 
 def unavailable(message: str, code: str) -> ApiError:

@@ -23,7 +23,7 @@ class MessagesEndpoints(EndpointBase):
         """POST /v1/messages."""
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run("message", body, self._served_model())
+        request = await self._state.preparation.run("message", body, self._served_model(http))
         generation = self._generation(request.jobs)
         headers = self._ignored.headers(request.ignored)
         writer, request_id = MessageWriter(request.form), http.scope[REQUEST_ID]
@@ -35,4 +35,6 @@ class MessagesEndpoints(EndpointBase):
     async def count_tokens(self, http: Request) -> Response:
         """POST /v1/messages/count_tokens."""
         body = await self._read(http)
-        return self._answer(await self._state.preparation.run("count_tokens", body, self._model()))
+        return self._answer(
+            await self._state.preparation.run("count_tokens", body, self._model(http))
+        )

@@ -26,12 +26,13 @@ class Start:
 
     def text(self, settings: Settings, url: str) -> str:
         """For people, several lines."""
-        ready, name = self.ready, settings.model_name
+        ready, (name, *others) = self.ready, settings.model_names
+        aliases = f" (also {', '.join(map(repr, others))})" if others else ""
         has_chat = self.chat_template is not None
         place = " in a browser, or" if has_chat and settings.page else ""
         return (
             f"RTP-LLM {__version__} is ready: {url}\n"
-            f"  model {name!r}: {ready.architecture}, {ready.dtype}, quantization "
+            f"  model {name!r}{aliases}: {ready.architecture}, {ready.dtype}, quantization "
             f"{ready.quantization}, on {ready.device} with {ready.num_threads} threads; context "
             f"{ready.max_model_len} tokens\n"
             f"  weights {ready.weight_bytes / _MIB:.0f} MiB, KV cache "

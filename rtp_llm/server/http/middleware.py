@@ -115,7 +115,7 @@ class RequestMiddleware:
             account = scope[ACCOUNT] = self._state.keys.find(headers)
             check_admin(scope["path"], account)
             if scope["path"] in self._json_paths:
-                check_model(self._state.settings.model_name, account)
+                check_model(self._state.settings.model_names, account)
         length = headers.get(b"content-length", b"0")
         limit = self._state.settings.max_request_bytes
         if length.isdigit() and int(length) > limit:

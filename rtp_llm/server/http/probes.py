@@ -13,10 +13,10 @@ from starlette.routing import BaseRoute, Route
 from rtp_llm import __version__
 from rtp_llm.config.settings import options
 from rtp_llm.server.endpoint_base import json_response
-from rtp_llm.server.errors import unknown_model
+from rtp_llm.server.errors import no_access, unknown_model
 from rtp_llm.server.http.metrics import CONTENT_TYPE
 from rtp_llm.server.http.state import ServerState
-from rtp_llm.server.keys.key_ring import ACCOUNT, may_use, no_access
+from rtp_llm.server.keys.key_ring import ACCOUNT, usable
 from rtp_llm.server.model_cards import model_card, model_list
 from rtp_llm.server.page.page import asks_for_page, send_page
 
@@ -48,26 +48,26 @@ class Probes:
         return json_response({"alive": alive}, 200 if alive else 503)
 
     async def models(self, request: Request) -> Response:
-        """The served model, as a list of one; none that the key may not use."""
-        cards = [self._card()] if self._may_use(request) else []
+        """The served model under each of its names; none that the key may not use."""
+        cards = [self._card(name) for name in self._usable(request)]
         return json_response(model_list(cards))
 
     async def model(self, name: str, request: Request) -> Response:
-        """The served model, by its name."""
-        served = self._state.settings.model_name
-        if name != served:
+        """The served model, by one of its names."""
+        served = self._state.settings.model_names
+        if name not in served:
             raise unknown_model(name, served)
-        if not self._may_use(request):
-            raise no_access(name, request.scope[ACCOUNT])
-        return json_response(self._card())
+        if name not in self._usable(request):
+            raise no_access(name)
+        return json_response(self._card(name))
 
-    def _may_use(self, request: Request) -> bool:
-        return may_use(self._state.settings.model_name, request.scope.get(ACCOUNT))
+    def _usable(self, request: Request) -> tuple[str, ...]:
+        return usable(self._state.settings.model_names, request.scope.get(ACCOUNT))
 
-    def _card(self) -> dict[str, Any]:
+    def _card(self, name: str) -> dict[str, Any]:
         ready, settings = self._state.engine.ready, self._state.settings
         length = ready.max_model_len if ready else None
-        return model_card(settings.model_name, settings.model, self._state.created, length)
+        return model_card(name, settings.model, self._state.created, length)
 
     async def load(self) -> Response:
         """How many generating requests are open."""

@@ -8,13 +8,13 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.types import Scope
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError
+from rtp_llm.server.errors import ApiError, no_access
 from rtp_llm.server.keys.key_file import Key, digest_of, read_key_file
 from rtp_llm.server.keys.quota import Account
 
@@ -140,19 +140,13 @@ def check_priority(priority: int, account: Account) -> None:
         raise ApiError(403, text, param="priority", code="admin_key_required")
 
 
-def may_use(model: str, account: Account | None) -> bool:
-    """Whether a model is among those of the key; without one it is."""
+def usable(names: Sequence[str], account: Account | None) -> tuple[str, ...]:
+    """Those of the served names that the key may use; all without a key."""
     models = account.key.models if account else None
-    return models is None or model in models
+    return tuple(name for name in names if models is None or name in models)
 
 
-def check_model(model: str, account: Account) -> None:
-    """Raise ApiError 403 for a model that is not among those of the key."""
-    if not may_use(model, account):
-        raise no_access(model, account)
-
-
-def no_access(model: str, account: Account) -> ApiError:
-    """403."""
-    text = f"The key {account.key.name!r} has no access to the model {model!r}."
-    return ApiError(403, text, param="model", code="model_not_found")
+def check_model(names: Sequence[str], account: Account) -> None:
+    """Raise ApiError 403 for a model of which the key may use no name."""
+    if not usable(names, account):
+        raise no_access(names[0])

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rtp_llm.server.endpoint_base import EndpointBase, json_response
 from rtp_llm.server.errors import ApiError
-from rtp_llm.server.keys.key_ring import ACCOUNT, may_use
+from rtp_llm.server.keys.key_ring import ACCOUNT, usable
 from rtp_llm.server.ollama.answers import OllamaProcesses, OllamaTags, OllamaVersion
 from rtp_llm.server.ollama.models import listed_model, running_models, shown_model
 from rtp_llm.server.ollama.names import check_name
@@ -39,13 +39,13 @@ class OllamaEndpoints(EndpointBase):
         return await self._generated(http, "ollama_generate")
 
     async def tags(self, request: Request) -> Response:
-        """The served model, as Ollama lists it."""
-        models = [listed_model(self._state)] if self._may_use(request) else []
+        """The served model under its names, as Ollama lists it."""
+        models = [listed_model(self._state, name) for name in self._usable(request)]
         return json_response(OllamaTags(models=models))
 
     async def ps(self, request: Request) -> Response:
         """The loaded model, as Ollama lists it."""
-        models = running_models(self._state) if self._may_use(request) else []
+        models = running_models(self._state, self._usable(request))
         return json_response(OllamaProcesses(models=models))
 
     async def show(self, http: Request) -> Response:
@@ -55,15 +55,15 @@ class OllamaEndpoints(EndpointBase):
             text = f"The body is longer than {MAX_SHOW_BYTES} bytes."
             raise ApiError(413, text, code="request_too_large")
         request, ignored = parse(body, OllamaShowRequest, self._state.settings.strict_fields)
-        check_name(request.model or request.name, self._state.settings.model_name)
+        check_name(request.model or request.name, self._model(http))
         return self._answer(PreparedBody(msgspec.json.encode(shown_model(self._state)), ignored))
 
     async def version(self) -> Response:
         """The version of Ollama whose API this is."""
         return json_response(OllamaVersion(version=VERSION))
 
-    def _may_use(self, request: Request) -> bool:
-        return may_use(self._state.settings.model_name, request.scope.get(ACCOUNT))
+    def _usable(self, request: Request) -> tuple[str, ...]:
+        return usable(self._state.settings.model_names, request.scope.get(ACCOUNT))
 
     async def _generated(
         self, http: Request, kind: Literal["ollama_chat", "ollama_generate"]
@@ -71,7 +71,7 @@ class OllamaEndpoints(EndpointBase):
         began = time.perf_counter()
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run(kind, body, self._served_model())
+        request = await self._state.preparation.run(kind, body, self._served_model(http))
         if isinstance(request, PreparedBody):
             return self._answer(request)
         generation = self._generation(request.jobs)

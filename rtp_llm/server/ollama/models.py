@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -98,9 +98,9 @@ def _read(path: str) -> _Folder:
     return _Folder(files.config, sum(sizes), digest.hexdigest(), at(modified))
 
 
-def listed_model(state: ServerState) -> OllamaModel:
+def listed_model(state: ServerState, name: str) -> OllamaModel:
     """For GET /api/tags."""
-    folder, name = _read(state.settings.model), tagged(state.settings.model_name)
+    folder, name = _read(state.settings.model), tagged(name)
     return OllamaModel(
         name=name,
         model=name,
@@ -111,24 +111,26 @@ def listed_model(state: ServerState) -> OllamaModel:
     )
 
 
-def running_models(state: ServerState) -> list[OllamaRunningModel]:
-    """For GET /api/ps; none before the engine is ready."""
+def running_models(state: ServerState, names: Sequence[str]) -> list[OllamaRunningModel]:
+    """For GET /api/ps, the model under each of `names`; none before the engine is ready."""
     ready = state.engine.ready
     if ready is None:
         return []
-    folder, name = _read(state.settings.model), tagged(state.settings.model_name)
+    folder = _read(state.settings.model)
     size = ready.weight_bytes + ready.kv_cache_bytes
-    model = OllamaRunningModel(
-        name=name,
-        model=name,
-        size=size,
-        digest=folder.digest,
-        details=folder.details(),
-        expires_at=NEVER,
-        size_vram=size if ready.free_bytes else 0,
-        context_length=ready.max_model_len,
-    )
-    return [model]
+    return [
+        OllamaRunningModel(
+            name=name,
+            model=name,
+            size=size,
+            digest=folder.digest,
+            details=folder.details(),
+            expires_at=NEVER,
+            size_vram=size if ready.free_bytes else 0,
+            context_length=ready.max_model_len,
+        )
+        for name in map(tagged, names)
+    ]
 
 
 def shown_model(state: ServerState) -> OllamaShowAnswer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rtp_llm.server.errors import ApiError
+from rtp_llm.server.prepare.served_model import ModelFacts
 
 PATH = "/api"
 _TAG = ":latest"
@@ -13,13 +14,21 @@ def tagged(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else name + _TAG
 
 
-def check_name(asked: str | None, served: str) -> str:
-    """The name as it was asked for; raises ApiError 404 for that of another model."""
-    if asked and asked not in (served, tagged(served)):
+def check_name(asked: str | None, model: ModelFacts) -> str:
+    """The name as it was asked for, tag included, else that of the model.
+
+    Raises ApiError 404 and 403, as ModelFacts.check_name does.
+    """
+    if not asked:
+        return tagged(model.name)
+    name = next((each for each in model.names if asked == tagged(each)), asked)
+    if name not in model.names:
+        served = ", ".join(repr(tagged(each)) for each in model.names)
         raise ApiError(
             404,
-            f"model {asked!r} not found; this server serves {tagged(served)!r}",
+            f"model {asked!r} not found; this server serves {served}",
             param="model",
             code="model_not_found",
         )
-    return asked or tagged(served)
+    model.check_name(name)
+    return asked

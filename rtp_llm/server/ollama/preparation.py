@@ -112,7 +112,7 @@ def prepare_ollama_generate(body: bytes, model: ServedModel) -> PreparedOllama |
 def _parse(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str, ...]]:
     """The request, and the fields and options of it that nobody knows."""
     request, ignored = parse(body, kind, model.strict_fields)
-    check_name(request.model, model.name)
+    check_name(request.model, model)
     options = unknown_options(body)
     if options and model.strict_fields:
         raise bad_request(
@@ -128,7 +128,7 @@ def _parse(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str
 def _form(request: OllamaBase, model: ServedModel, *, chat: bool) -> OllamaForm:
     return OllamaForm(
         chat=chat,
-        model=check_name(request.model, model.name),
+        model=check_name(request.model, model),
         logprobs=bool(request.logprobs),
         show_thinking=request.think is not False,
     )

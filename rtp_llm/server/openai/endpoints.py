@@ -21,7 +21,7 @@ class Endpoints(EndpointBase):
         """POST /v1/chat/completions."""
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run("chat", body, self._served_model())
+        request = await self._state.preparation.run("chat", body, self._served_model(http))
         generation, form = self._generation(request.jobs), request.form
         tokenizer, ids = self._state.tokenizer, request.jobs[0].prompt_ids
         headers = self._ignored.headers(request.ignored)
@@ -35,7 +35,7 @@ class Endpoints(EndpointBase):
         """POST /v1/completions."""
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run("completion", body, self._served_model())
+        request = await self._state.preparation.run("completion", body, self._served_model(http))
         generation, form = self._generation(request.jobs), request.form
         tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
         headers = self._ignored.headers(request.ignored)
@@ -48,9 +48,11 @@ class Endpoints(EndpointBase):
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""
         body = await self._read(http)
-        return self._answer(await self._state.preparation.run("tokenize", body, self._model()))
+        return self._answer(await self._state.preparation.run("tokenize", body, self._model(http)))
 
     async def detokenize(self, http: Request) -> Response:
         """POST /detokenize."""
         body = await self._read(http)
-        return self._answer(await self._state.preparation.run("detokenize", body, self._model()))
+        return self._answer(
+            await self._state.preparation.run("detokenize", body, self._model(http))
+        )

@@ -8,7 +8,7 @@ two fields (min_tokens and max_tokens, prompt and answer) has a 400 that no sche
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ class Served:
     forms of tool calls and of thinking are known; `reads_documents`: the chat template does.
     """
 
-    name: str
+    names: tuple[str, ...]
     max_model_len: int = 0
     vocab_size: int = 0
     max_sequences: int = 0
@@ -136,7 +136,7 @@ def describe(app: FastAPI, served: Served) -> Schema:
     )
     for kind in (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest):
         _bound(components[kind.__name__]["properties"], served)
-    _name_served(components, served.name)
+    _name_served(components, served.names)
     _name_refused(components["ChatRequest"]["properties"], "request")
     _name_refused(components["CompletionRequest"]["properties"], "completion", "request")
     chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
@@ -160,15 +160,15 @@ def describe(app: FastAPI, served: Served) -> Schema:
         for method, operation in operations.items():
             _describe_operation(operation, path, method)
     (name,) = schema["paths"]["/v1/models/{name}"]["get"]["parameters"]
-    name["schema"] = {"enum": [served.name]}
+    name["schema"] = {"enum": list(served.names)}
     return schema
 
 
-def _name_served(components: Schema, name: str) -> None:
+def _name_served(components: Schema, names: Sequence[str]) -> None:
     """The names that requests of other protocols may have for the model."""
     for body in openapi_agents.BODIES.values():
-        components[body.__name__]["properties"]["model"] = {"enum": [name, None]}
-    openapi_ollama.describe_names(components, name)
+        components[body.__name__]["properties"]["model"] = {"enum": [*names, None]}
+    openapi_ollama.describe_names(components, names)
 
 
 def _describe_operation(operation: Schema, path: str, method: str) -> None:
@@ -242,7 +242,7 @@ def _bound(properties: Schema, served: Served) -> None:
     if "truncate_prompt_tokens" in properties:
         properties["truncate_prompt_tokens"]["anyOf"].insert(0, {"const": -1})
     if "model" in properties:
-        properties["model"] = {"enum": [served.name, None]}
+        properties["model"] = {"enum": [*served.names, None]}
     for each in _types(properties.get("top_p"), "number"):
         each |= {"exclusiveMinimum": 0, "maximum": 1}
     _bound_lists(properties, served)

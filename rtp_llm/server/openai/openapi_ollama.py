@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,9 +29,9 @@ STREAMED = (f"{PATH}/chat", f"{PATH}/generate")
 ERROR = answers.OllamaError
 
 
-def describe_names(components: dict[str, Any], served: str) -> None:
+def describe_names(components: dict[str, Any], served: Sequence[str]) -> None:
     """The names that the served model goes by."""
-    names = [*dict.fromkeys((served, tagged(served))), "", None]
+    names = [*dict.fromkeys([*served, *map(tagged, served)]), "", None]
     for body in BODIES.values():
         properties = components[body.__name__]["properties"]
         for name in ("model", "name"):

@@ -9,7 +9,7 @@ import msgspec
 
 from rtp_llm.config.refusals import find_refusal, get_refusal
 from rtp_llm.server.bounds import check_bounds
-from rtp_llm.server.errors import ApiError, bad_request, unknown_model
+from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, CompletionRequest, StreamOptions
 from rtp_llm.server.prepare.served_model import ServedModel
 
@@ -151,12 +151,12 @@ def parse_request(
 ) -> tuple[T, tuple[str, ...]]:
     """The request, and the fields of it that nobody knows. `strict`: --strict-fields counts.
 
-    Raises ApiError: of `parse`, and 404 for another model than the served one.
+    Raises ApiError: of `parse` and of ModelFacts.check_name.
     """
     request, ignored = parse(body, kind, strict and model.strict_fields)
     asked: str | None = getattr(request, "model", None)
-    if asked is not None and asked != model.name:
-        raise unknown_model(asked, model.name)
+    if asked is not None:
+        model.check_name(asked)
     return request, ignored
 
 

@@ -68,7 +68,8 @@ async def started(server: Served) -> int:
 
 def model(**fields: Any) -> ServedModel:
     known = {
-        "name": "demo",
+        "names": ("demo",),
+        "usable": ("demo",),
         "tokenizer": demo_tokenizer(),
         "defaults": GenerationDefaults(),
         "limits": Limits(CONTEXT, 512, frozenset({4})),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rtp_llm.server.errors import no_access, unknown_model
 from rtp_llm.server.prepare.sampling import Limits
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.tokenizer import Tokenizer
@@ -13,12 +14,15 @@ from rtp_llm.text.tokenizer import Tokenizer
 class ModelFacts:
     """What a preparation must know of the served model and its server.
 
-    `limits`: of the engine, zeros before it is ready; `max_sequences`: those that an empty server
-    holds, running and queued; `tool_call_parser` and `reasoning_parser`: forms of the model's
-    answers, see rtp_llm.text.parsers; the others are settings.
+    `names`: those that requests may have for it, of which answers have the first; `usable`: those
+    that the request's API key may use. `limits`: of the engine, zeros before it is ready;
+    `max_sequences`: those that an empty server holds, running and queued; `tool_call_parser` and
+    `reasoning_parser`: forms of the model's answers, see rtp_llm.text.parsers; the others are
+    settings.
     """
 
-    name: str
+    names: tuple[str, ...]
+    usable: tuple[str, ...]
     defaults: GenerationDefaults
     limits: Limits
     max_sequences: int
@@ -32,6 +36,18 @@ class ModelFacts:
     reasoning_fields: tuple[str, ...] = ()
     return_tokens_as_token_ids: bool = False
     vllm_fields: bool = False
+
+    @property
+    def name(self) -> str:
+        """That of answers."""
+        return self.names[0]
+
+    def check_name(self, asked: str) -> None:
+        """Raise ApiError: 404 for another model's name, 403 for one that the key may not use."""
+        if asked not in self.names:
+            raise unknown_model(asked, self.names)
+        if asked not in self.usable:
+            raise no_access(asked)
 
 
 @dataclass(frozen=True, kw_only=True)

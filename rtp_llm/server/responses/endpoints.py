@@ -49,7 +49,7 @@ class ResponsesEndpoints(EndpointBase):
         body = await self._read(http)
         owner = owner_of(http.scope)
         context, history = self._context(body, owner)
-        model = self._served_model()
+        model = self._served_model(http)
         request = await self._state.preparation.run("response", join(context, body), model)
         generation, writer = self._generation(request.jobs), ResponseWriter(request.form)
         headers = self._ignored.headers(request.ignored)
@@ -74,7 +74,9 @@ class ResponsesEndpoints(EndpointBase):
         body = await self._read(http)
         context, _ = self._context(body, owner_of(http.scope))
         joined = join(context, body)
-        return self._answer(await self._state.preparation.run("count_input", joined, self._model()))
+        return self._answer(
+            await self._state.preparation.run("count_input", joined, self._model(http))
+        )
 
     async def get(self, http: Request) -> Response:
         """GET /v1/responses/{id}."""
