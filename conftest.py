@@ -30,3 +30,12 @@ def _state_of_the_process() -> Iterator[None]:
     if torch and before:
         torch.set_num_threads(before[0])
         torch.set_default_dtype(before[1])
+
+
+@pytest.fixture
+def on_the_cpu() -> Iterator[None]:
+    """For tests of the host's part, which rtp_llm.testing.gpu runs on a GPU machine, too."""
+    import torch
+
+    with torch.device("cpu"):
+        yield

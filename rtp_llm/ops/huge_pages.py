@@ -31,7 +31,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     size = math.prod(shape) * dtype.itemsize
     whole = size // _HUGE_PAGE * _HUGE_PAGE
     if whole == 0 or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     # Private: shared memory has huge pages on few systems. The part before the first aligned
     # address is never touched and so takes no memory.
     mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -40,5 +40,5 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     try:
         mapping.madvise(mmap.MADV_HUGEPAGE, first, whole)
     except OSError:  # a kernel without them
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     return memory[first : first + size].view(dtype).view(shape)

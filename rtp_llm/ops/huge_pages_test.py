@@ -60,6 +60,12 @@ def test_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert huge_pages.empty((4 * MIB,), torch.int8).shape == (4 * MIB,)
 
 
+def test_the_cpu_is_meant_whatever_the_default_device_is() -> None:
+    with torch.device("meta"):
+        small, large = huge_pages.empty((3,), torch.int8), huge_pages.empty((5, MIB), torch.int8)
+    assert (small.device.type, large.device.type) == ("cpu", "cpu")
+
+
 def test_on_another_device() -> None:
     there = huge_pages.empty_on(torch.device("meta"), (3, 4), torch.int8)
     assert (there.device.type, there.shape, there.dtype) == ("meta", (3, 4), torch.int8)

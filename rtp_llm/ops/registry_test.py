@@ -17,7 +17,9 @@ from rtp_llm import native, ops
 from rtp_llm.ops import registry
 from rtp_llm.ops.fallback import Fallbacks, function_of
 from rtp_llm.ops.schema import OPERATORS, OperatorEntry, schema_hash
-from rtp_llm.testing.operator_checks import ISAS
+from rtp_llm.testing.operator_checks import ISAS, cpu_only
+
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 every_operator = pytest.mark.parametrize("entry", OPERATORS.values(), ids=lambda entry: entry.name)
 
@@ -98,6 +100,7 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
     assert f"{path} cannot be loaded" in done.stderr
 
 
+@cpu_only
 def test_forced_instruction_set_is_used_and_given_back() -> None:
     before = ops.cpu_isa()
     for isa in ISAS:

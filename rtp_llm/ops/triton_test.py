@@ -20,6 +20,8 @@ from rtp_llm.ops.moe.triton_moe_reference import triton_down_reference, triton_g
 from rtp_llm.ops.schema import OPERATORS, OperatorEntry
 from rtp_llm.testing.paged_batches import PagedBatch, Shape
 
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
 NAMESPACE = "rtp_llm_triton_test"
 ENTRY = OperatorEntry("twice(Tensor x, int n=2) -> Tensor", "soft.f", triton="soft.f:twice_kernel")
 OF_TRITON = [entry for entry in OPERATORS.values() if entry.triton]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,9 @@ import torch
 
 from rtp_llm.ops.rope.rotary_table import ROPE_STYLES, RopeConfig, rope_table
 from rtp_llm.testing.light_transformers import light_transformers
+
+# Tables and transformers' own are equal to the bit on one device only.
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 with light_transformers():
     from transformers import LlamaConfig
@@ -33,13 +35,6 @@ REAL = [
     ("yarn", 128, 1e6, 32768, {"factor": 4.0, "attention_factor": 0.1 * math.log(4.0) + 1.0}),
     ("linear", 80, 1e4, 4096, {"factor": 2.0}),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _on_the_cpu() -> Iterator[None]:
-    """Tables and transformers' own are equal to the bit on one device only."""
-    with torch.device("cpu"):
-        yield
 
 
 def _config(style: str, dim: int, theta: float, trained: int, own: dict[str, Any]) -> RopeConfig:
