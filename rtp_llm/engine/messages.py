@@ -7,6 +7,7 @@ A sequence is (request_id, index) with 0 <= index < n. Columns are raw bytes of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -36,6 +37,10 @@ ERROR_MESSAGES: dict[SequenceError, str] = {
         "to sample."
     ),
 }
+
+# Called after a step with its sequences, the tokens that it computed, and the new ones: what of
+# prompts was computed when their first tokens came, and all tokens drawn.
+OnStep = Callable[[int, int, int], None]
 
 # A sequence's number in the scheduler is request_id << 7 | index: n is at most 128.
 INDEX_BITS = 7

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
@@ -119,9 +120,8 @@ def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
     add = app.add_api_route
     add("/v1/models", probes.models, methods=["GET"], response_model=None)
     add("/v1/models/{name:path}", probes.model, methods=["GET"], response_model=None)
-    for path, handler in (("/health", probes.health), ("/liveness", probes.liveness)):
-        add(path, handler, methods=["GET"], response_model=None)
-        add(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
+    add("/health", probes.health, methods=["GET"], response_model=None)
+    add("/liveness", probes.liveness, methods=["GET"], response_model=None)
     both = ["GET", "POST"]
     add("/ping", probes.health, methods=both, response_model=None, include_in_schema=False)
     add("/load", probes.load, methods=["GET"], response_model=None)
@@ -131,11 +131,24 @@ def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
     add("/version", probes.version, methods=["GET"], response_model=None)
     if settings.enable_docs:
         add("/docs", _docs, methods=["GET"], response_model=None, include_in_schema=False)
-    seen = ["GET", "HEAD"]
-    add("/", probes.root, methods=seen, response_model=None, include_in_schema=False)
+    add("/", probes.root, methods=["GET"], response_model=None, include_in_schema=False)
     if settings.page:
         path = FILES + "{name}"
-        add(path, send_file, methods=seen, response_model=None, include_in_schema=False)
+        add(path, send_file, methods=["GET"], response_model=None, include_in_schema=False)
+    _add_heads(app)
+
+
+def _add_heads(app: FastAPI) -> None:
+    """HEAD beside each GET; the middleware sends no body."""
+    for route in [*app.routes]:
+        if isinstance(route, APIRoute) and "GET" in route.methods:
+            app.add_api_route(
+                route.path,
+                route.endpoint,
+                methods=["HEAD"],
+                response_model=None,
+                include_in_schema=False,
+            )
 
 
 async def _docs(request: Request) -> Response:
@@ -194,8 +207,12 @@ def _methods_of(request: Request) -> str:
 
 
 def _explain_missing(request: Request) -> str:
-    paths = {getattr(route, "path", "") for route in request.app.routes}
-    return explain_missing(request.method, request.url.path, paths)
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+
+    def serves(path: str) -> bool:
+        return any(route.path_regex.match(path) for route in routes)
+
+    return explain_missing(request.method, request.url.path, serves)
 
 
 async def _show_internal(request: Request, error: Exception) -> Response:

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.messages import AddRequest, EngineLog, EngineReady, EngineStats, SequenceDelta
+from rtp_llm.engine.messages import (
+    AddRequest,
+    EngineLog,
+    EngineReady,
+    EngineStats,
+    OnStep,
+    SequenceDelta,
+)
 
 
 class DeltaStream(Protocol):
@@ -37,7 +44,7 @@ class RestartCounts(Protocol):
 class EngineInterface(Protocol):
     """One engine process or several, seen from the HTTP process."""
 
-    on_step: Callable[[int, int], None] | None
+    on_step: OnStep | None
     on_log: Callable[[EngineLog], None] | None
 
     @property

@@ -19,6 +19,7 @@ from rtp_llm.engine.messages import (
     EngineStartError,
     EngineStats,
     FinishReason,
+    OnStep,
     RequestError,
     SequenceDelta,
     SequenceError,
@@ -71,15 +72,16 @@ class FakeStream:
         if self.engine.streams.pop(self.request.request_id, None) is not None and self.open:
             self.engine.aborted.append((self.request.request_id, None))
 
-    def step(self) -> int:
-        """One token for each open sequence."""
+    def step(self) -> tuple[int, int]:
+        """One token for each open sequence; how many, and the same with what is new of a prompt."""
         stepped = len(self.open)
+        prompt = self.request.prompt_token_ids if not any(self.done) else []
         for index in sorted(self.open):
             self.queue.put_nowait(self._delta(index))
         if not self.open:
             self.engine.streams.pop(self.request.request_id, None)
             self.queue.put_nowait(None)
-        return stepped
+        return stepped, stepped + max(0, len(prompt) - self.engine.cached_tokens)
 
     def _delta(self, index: int) -> SequenceDelta:
         params = self.request.params
@@ -139,7 +141,7 @@ class FakeEngine:
         # A step begins only while fewer than these were taken; see AllowedSteps.
         self.allowed_steps: Callable[[], float] = allowed_steps
         self.steps = 0
-        self.on_step: Callable[[int, int], None] | None = None
+        self.on_step: OnStep | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
@@ -198,9 +200,10 @@ class FakeEngine:
             await asyncio.sleep(self.step_seconds)
             if self.steps < self.allowed_steps():
                 self.steps += 1
-                batch = sum(stream.step() for stream in list(self.streams.values()))
+                stepped = [stream.step() for stream in list(self.streams.values())]
+                batch, new_tokens = map(sum, zip(*stepped, strict=True))
                 if self.on_step and batch:
-                    self.on_step(batch, batch)
+                    self.on_step(batch, batch, new_tokens)
 
     def abort(self, request_id: int, index: int | None = None) -> None:
         self.aborted.append((request_id, index))

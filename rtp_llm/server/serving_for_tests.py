@@ -106,6 +106,18 @@ def listening(
         await server.serve(sockets=[listener])
         await state.preparation.close()
 
+    with in_thread(server, run, new_loop):
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def in_thread(
+    server: HttpServer,
+    run: Callable[[], Coroutine[Any, Any, None]],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Iterator[None]:
+    """`run` serves with `server` in a thread with its own loop."""
+
     def work() -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run())
@@ -113,7 +125,7 @@ def listening(
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield
     finally:
         server.should_exit = True
         thread.join(10)

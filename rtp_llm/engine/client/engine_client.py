@@ -27,6 +27,7 @@ from rtp_llm.engine.messages import (
     EngineStartError,
     EngineStats,
     FromEngine,
+    OnStep,
     PromptLogprobs,
     RequestError,
     RequestFailed,
@@ -56,7 +57,7 @@ class EngineClient:
     """Starts the engine process, hands it requests and gives each its stream of deltas.
 
     All methods belong to the event loop that runs ``start``. ``on_step`` is called once for each
-    step with the number of sequences in it, ``on_log`` with each log line of the engine process
+    step (see OnStep), ``on_log`` with each log line of the engine process
     (without it they go to this process's log), ``on_death`` when the engine has died. Before that,
     ``on_orphan`` is called with each of its streams: True when it sees to it that the stream ends.
     """
@@ -76,7 +77,7 @@ class EngineClient:
         self._awaited_bytes = awaited_bytes
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
-        self.on_step: Callable[[int, int], None] | None = None
+        self.on_step: OnStep | None = None
         self.on_log: Callable[[EngineLog], None] | None = None
         self.on_death: Callable[[], None] | None = None
         self.on_orphan: Callable[[TokenStream], bool] | None = None
@@ -318,13 +319,16 @@ class EngineClient:
                 self._die(message.message)
 
     def _take_step(self, output: StepOutput) -> None:
-        if self.on_step and output.num_sequences:
-            self.on_step(output.num_sequences, output.batch_tokens)
-        references = self._streams
+        references, new_tokens = self._streams, 0
         for request_id, delta in decode_step(output):
+            new_tokens += len(delta.token_ids)
             # A row of a request that was just aborted has no stream any more.
             if (reference := references.get(request_id)) and (stream := reference()):
+                if stream.request is not None:  # its first output
+                    new_tokens += len(stream.request.prompt_token_ids) - delta.cached_tokens
                 stream.add(delta)
+        if self.on_step and output.num_sequences:
+            self.on_step(output.num_sequences, output.batch_tokens, new_tokens)
 
     def _stream(self, request_id: int) -> TokenStream | None:
         reference = self._streams.get(request_id)

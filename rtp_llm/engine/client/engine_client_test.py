@@ -50,7 +50,7 @@ def steps(tmp_path, monkeypatch):
 def test_streams_run_side_by_side_and_end(steps):
     async def test(client):
         sizes = []
-        client.on_step = lambda sequences, tokens: sizes.append((sequences, tokens))
+        client.on_step = lambda *numbers: sizes.append(numbers)
         jobs = [collect(client.generate(request(client, 100 * i, n=2))) for i in range(1, 9)]
         answers = asyncio.gather(*jobs)
         await eventually(lambda: client.latest_stats.running == 16)
@@ -58,7 +58,8 @@ def test_streams_run_side_by_side_and_end(steps):
         for number, tokens in enumerate(await answers, 1):
             expected = list(range(100 * number, 100 * number + 8))
             assert tokens == {0: expected, 1: expected}
-        assert sizes == [(16, 16)] * 8
+        prompts = 8 * len(request(client, 1).prompt_token_ids)
+        assert sizes == [(16, 16, 16 + prompts)] + [(16, 16, 16)] * 7
         assert client.alive
 
     serve(test)

@@ -20,6 +20,7 @@ from rtp_llm.engine.messages import (
     EngineLog,
     EngineReady,
     EngineStats,
+    OnStep,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Restarts:
 class Client(Protocol):
     """One life of an engine: EngineClient, or RanksClient for several processes."""
 
-    on_step: Callable[[int, int], None] | None
+    on_step: OnStep | None
     on_log: Callable[[EngineLog], None] | None
     on_death: Callable[[], None] | None
     on_orphan: Callable[[TokenStream], bool] | None
@@ -125,12 +126,12 @@ class RestartingClient:
     # -- what it has of its client ---------------------------------------------------------------
 
     @property
-    def on_step(self) -> Callable[[int, int], None] | None:
+    def on_step(self) -> OnStep | None:
         """Called once for each step with the number of sequences in it."""
         return self._client.on_step
 
     @on_step.setter
-    def on_step(self, call: Callable[[int, int], None] | None) -> None:
+    def on_step(self, call: OnStep | None) -> None:
         self._client.on_step = call
 
     @property

@@ -26,6 +26,7 @@ from rtp_llm.engine.messages import (
     EngineReady,
     EngineStartError,
     EngineStats,
+    OnStep,
 )
 from rtp_llm.engine.replicas.metrics import all_ready, all_stats
 
@@ -80,12 +81,12 @@ class RanksClient:
         self.on_death: Callable[[], None] | None = None
 
     @property
-    def on_step(self) -> Callable[[int, int], None] | None:
+    def on_step(self) -> OnStep | None:
         """Called once for each step of each rank with the number of sequences in it."""
         return self._members[0].on_step
 
     @on_step.setter
-    def on_step(self, call: Callable[[int, int], None] | None) -> None:
+    def on_step(self, call: OnStep | None) -> None:
         for member in self._members:
             member.on_step = call
 

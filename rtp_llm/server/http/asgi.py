@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from starlette.requests import Request
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 
 from rtp_llm.server.error_body import error_body
 from rtp_llm.server.errors import ApiError
@@ -39,6 +39,17 @@ async def wait_for_disconnect(receive: Receive) -> None:
     """Until the client has gone; what else it says is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def headers_only(send: Send) -> Send:
+    """`send` for HEAD: the answer ends where its body would begin, also if that would take long."""
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send_body(send, b"")
+
+    return send_head
 
 
 async def send_error(

@@ -16,6 +16,7 @@ from rtp_llm.server.errors import ApiError, bad_request, unavailable
 from rtp_llm.server.http.asgi import EVENT_STREAM
 from rtp_llm.server.http.buffering import CONTINUE, BufferingProtocol
 from rtp_llm.server.http.connections import ConnectionPool
+from rtp_llm.server.http.old_http import without_chunks
 
 # Requests that wait for the answer to an earlier one of their connection.
 MOST_PIPELINED = 16
@@ -240,6 +241,11 @@ class HttpProtocol(BufferingProtocol):
         self._undelimited = self._framing = self._body_bytes = 0
         self._deadline = math.inf
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if cycle.scope["http_version"] != "1.1":
+            app = without_chunks(cycle, app)
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

@@ -133,16 +133,23 @@ class Metrics:
         )
         self.batch_size = histogram("batch_size", "Sequences in one engine step.", BATCH_BUCKETS)
         self.step_tokens = histogram("step_tokens", "Tokens computed in one engine step.", TOKENS)
+        self.new_tokens = histogram(
+            "iteration_tokens",
+            "Tokens generated in one engine step, and the prompts computed for the first of them.",
+            TOKENS,
+        )
         self.requested = RequestMetrics(registry)
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts.")
         self.cached_tokens = counter("cached_prompt_tokens", "Prompt tokens found cached.")
         self.tokens = TokenFigures()
         registry.register(self.tokens)
 
-    def observe_step(self, num_sequences: int, num_tokens: int) -> None:
-        """One engine step ran with so many sequences, and computed so many of their tokens."""
+    def observe_step(self, num_sequences: int, num_tokens: int, new_tokens: int) -> None:
+        """See OnStep."""
         self.batch_size.observe(num_sequences)
         self.step_tokens.observe(num_tokens)
+        if new_tokens:
+            self.new_tokens.observe(new_tokens)
 
     def watch_engine(self, engine: EngineInterface, ready: Callable[[], bool]) -> None:
         """Read the engine's own metrics at each scrape."""

@@ -42,7 +42,7 @@ VLLM: Mapping[str, str] = {
     "rtp_llm_request_output_tokens": "vllm:request_generation_tokens",
     "rtp_llm_request_n": "vllm:request_params_n",
     "rtp_llm_request_max_tokens": "vllm:request_params_max_tokens",
-    "rtp_llm_step_tokens": "vllm:iteration_tokens_total",
+    "rtp_llm_iteration_tokens": "vllm:iteration_tokens_total",
     "rtp_llm_spec_decode_num_drafts": "vllm:spec_decode_num_drafts",
     "rtp_llm_spec_decode_num_draft_tokens": "vllm:spec_decode_num_draft_tokens",
     "rtp_llm_spec_decode_num_accepted_tokens": "vllm:spec_decode_num_accepted_tokens",

@@ -141,6 +141,9 @@ async def test_lengths_wishes_and_times_of_requests() -> None:
         assert 0 < decode == values["rtp_llm_request_inference_seconds_sum"]
         assert values["rtp_llm_request_end_to_end_seconds_sum"] >= decode
         assert values["rtp_llm_request_time_per_output_token_seconds_count"] == 2
+        prompts = values["rtp_llm_request_prompt_tokens_sum"]
+        drawn = values["rtp_llm_generated_tokens_total"]
+        assert values["rtp_llm_iteration_tokens_sum"] == prompts + drawn
         assert values["rtp_llm_step_tokens_count"] == values["rtp_llm_batch_size_count"] > 0
 
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rtp_llm.server.error_body import is_of_messages
 from rtp_llm.server.errors import ApiError, internal
-from rtp_llm.server.http.asgi import REQUEST_ID, send_error, too_large
+from rtp_llm.server.http.asgi import REQUEST_ID, headers_only, send_error, too_large
 from rtp_llm.server.http.open_requests import BODY, Body, OpenRequests
 from rtp_llm.server.http.request_headers import (
     HostCheck,
@@ -69,7 +69,8 @@ class RequestMiddleware:
             self._check(scope, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
             if scope["method"] in BODILESS:
-                await app(scope, receive, context.send)
+                is_head = scope["method"] == "HEAD"
+                await app(scope, receive, headers_only(context.send) if is_head else context.send)
                 return
             receive = decoded(headers, receive, self._state.settings.max_request_bytes)
             with self._counted(scope), self._open.enter(scope, receive) as counted:

@@ -86,6 +86,11 @@ async def test_model_cards() -> None:
         ("/chat/completions", "Use /v1/chat/completions: a client's base URL ends with /v1"),
         ("/completions/", "Use /v1/completions: a client's base URL ends with /v1"),
         ("/models", "Use /v1/models"),
+        ("/responses/resp_1/cancel", "Use /v1/responses/resp_1/cancel: a client's"),
+        ("//v1/chat/completions", "Use /v1/chat/completions, with single slashes"),
+        ("/v1//responses//resp_1/", "Use /v1/responses/resp_1, with single slashes"),
+        ("//chat/completions", "Use /v1/chat/completions: a client's base URL ends with /v1"),
+        ("/v1//embeddings", "Embedding models are not supported yet"),
         ("/v1/tokenize", "Use /tokenize."),
         ("/infill", "Use /v1/completions with a suffix"),
         ("/nothing", "GET / lists all of them"),
@@ -94,7 +99,7 @@ async def test_model_cards() -> None:
 @run
 async def test_what_is_not_here_says_what_is(path: str, words: str) -> None:
     async with served() as server:
-        answer = await server.client.post(path, json={})
+        answer = await server.client.post(f"http://test{path}", json={})
         assert answer.status_code == 404
         error = answer.json()["error"]
         assert error["code"] == "unknown_endpoint"

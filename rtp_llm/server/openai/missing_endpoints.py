@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Callable
 
 _CHAT = "Send the conversation to /v1/chat/completions."
 _TEXT_ONLY = "This server generates text: /v1/chat/completions and /v1/completions."
@@ -49,16 +50,18 @@ _ELSEWHERE = {
 }
 
 
-def explain_missing(method: str, path: str, paths: Collection[str]) -> str:
-    """One or two sentences for a path that is none of `paths`."""
+def explain_missing(method: str, path: str, serves: Callable[[str], bool]) -> str:
+    """One or two sentences for a path that is not served; `serves` says which paths are."""
     place = f"There is no such endpoint: {method} {path}."
-    plain = path.rstrip("/")
+    plain = re.sub("/+", "/", path).rstrip("/")
     if reason := _reason(plain):
         return f"{place} {reason}"
-    if f"/v1{plain}" in paths:
+    if plain != path.rstrip("/") and serves(plain or "/"):
+        return f"{place} Use {plain or '/'}, with single slashes: a base URL has none at its end."
+    if serves(f"/v1{plain}"):
         return f"{place} Use /v1{plain}: a client's base URL ends with /v1."
     doubled = plain.removeprefix("/v1")
-    if doubled != plain and doubled in paths:
+    if doubled != plain and serves(doubled):
         return f"{place} Use {doubled}."
     return f"{place} GET / lists all of them."
 
