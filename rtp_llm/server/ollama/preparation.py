@@ -39,7 +39,7 @@ from rtp_llm.server.openai.protocol import (
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.completion import completion_jobs
 from rtp_llm.server.prepare.constraint import check_compiles
-from rtp_llm.server.prepare.fill_in_middle import middle_prompt, with_ends
+from rtp_llm.server.prepare.fill_in_middle import middle_prompt, suffix_tokens, with_ends
 from rtp_llm.server.prepare.jobs import AnswerOptions, Job
 from rtp_llm.server.prepare.openai_tools import declared_functions
 from rtp_llm.server.prepare.parse import parse, plain_names
@@ -207,9 +207,10 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     lengths = _lengths(options, "prompt", model)
     prompt = request.prompt or ""
     asked = CompletionRequest(prompt=prompt, suffix=request.suffix, **sampling_of(options))
-    asked = with_ends(asked, model)
-    if asked.suffix:
-        ids = middle_prompt(prompt, asked, model, lengths)
+    tokens = suffix_tokens(asked, model)
+    asked = with_ends(asked, tokens)
+    if tokens is not None:
+        ids = middle_prompt(prompt, asked, tokens, model, lengths)
     else:
         ids, _ = encode_prompt(prompt, asked, model, lengths, True)
     asked.max_tokens = lengths.resolve(len(ids), model.limits)

@@ -8,6 +8,8 @@ import pytest
 
 from rtp_llm.server.code_model_for_tests import FIM, code_model, code_tokenizer, last_prompt
 from rtp_llm.server.serving_for_tests import events, run
+from rtp_llm.text.fill_in_middle import FillInMiddle, fill_in_middle
+from rtp_llm.text.tokenizer import Tokenizer
 
 PREFIX, SUFFIX = "def add(a, b):\n    return", "\n\nprint(add(1, 2))\n"
 ANSWER = " a + b"
@@ -37,6 +39,23 @@ async def test_several_prompts_share_a_suffix_and_may_be_token_ids() -> None:
         assert last_prompt(server) == PROMPT.removeprefix("<s>")
         await server.complete(prompt="", suffix=SUFFIX)
         assert last_prompt(server) == PROMPT.replace(PREFIX, "")
+
+
+def test_the_tokens_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def counted(tokenizer: Tokenizer, vocab_size: int) -> FillInMiddle | None:
+        looked.append(vocab_size)
+        return fill_in_middle(tokenizer, vocab_size)
+
+    @run
+    async def ask() -> None:
+        async with code_model(ANSWER) as server:
+            await server.complete(prompt=[PREFIX, "b", "c"], suffix=SUFFIX)
+
+    monkeypatch.setattr("rtp_llm.server.prepare.fill_in_middle.fill_in_middle", counted)
+    ask()
+    assert len(looked) == 1
 
 
 @run

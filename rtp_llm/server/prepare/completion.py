@@ -14,7 +14,7 @@ from rtp_llm.server.prepare.answer_options import (
     prompt_logprobs,
 )
 from rtp_llm.server.prepare.constraint import check_compiles, constraint_name, constraint_of
-from rtp_llm.server.prepare.fill_in_middle import middle_prompt, with_ends
+from rtp_llm.server.prepare.fill_in_middle import middle_prompt, suffix_tokens, with_ends
 from rtp_llm.server.prepare.jobs import AnswerOptions, CompletionForm, Echo, Job
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepared import PreparedCompletion
@@ -26,6 +26,7 @@ from rtp_llm.server.prepare.sampling import (
     sampling_params,
 )
 from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.text.fill_in_middle import FillInMiddle
 from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -34,12 +35,13 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     """The body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     check_best_of(request)
-    request = with_ends(request, model)
+    tokens = suffix_tokens(request, model)
+    request = with_ends(request, tokens)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, completion_logprobs(request, model), prompt_top)
     grammar = constraint_of(request, model)
     check_compiles(constraint_name(request), grammar, model)
-    prompts = _prompts(request, model)
+    prompts = _prompts(request, model, tokens)
     drop = _drops_answer(request)
     jobs = completion_jobs(request, model, prompts, options, None if drop else grammar)
     choices = jobs[0].params.n
@@ -60,7 +62,9 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     )
 
 
-def _prompts(request: CompletionRequest, model: ServedModel) -> list[tuple[str | None, list[int]]]:
+def _prompts(
+    request: CompletionRequest, model: ServedModel, tokens: FillInMiddle | None
+) -> list[tuple[str | None, list[int]]]:
     """(text if one was given and not cut, ids) of each prompt."""
     given = request.prompt
     prompts: Sequence[Any] = [given] if isinstance(given, str) else given
@@ -75,17 +79,20 @@ def _prompts(request: CompletionRequest, model: ServedModel) -> list[tuple[str |
             code="invalid_type",
         )
     check_size(len(prompts), request, model)
-    return [_prompt(item, request, model) for item in prompts]
+    return [_prompt(item, request, model, tokens) for item in prompts]
 
 
 def _prompt(
-    item: str | list[int], request: CompletionRequest, model: ServedModel
+    item: str | list[int],
+    request: CompletionRequest,
+    model: ServedModel,
+    tokens: FillInMiddle | None,
 ) -> tuple[str | None, list[int]]:
     lengths = completion_lengths(request, model.defaults)
     if isinstance(item, list):
         check_token_ids("prompt", item, model.limits)
-    if request.suffix:
-        return None, middle_prompt(item, request, model, lengths)
+    if tokens is not None:
+        return None, middle_prompt(item, request, tokens, model, lengths)
     text = None
     if isinstance(item, list):
         ids = lengths.truncate(item, request, model.limits)

@@ -21,12 +21,11 @@ def tokens_of(model: ServedModel, name: str = "suffix") -> FillInMiddle:
     return found
 
 
-def with_ends(request: CompletionRequest, model: ServedModel) -> CompletionRequest:
-    """With the tokens that end an answer in the middle; raises ApiError 400 for what does not go
-    together with `suffix`."""
+def suffix_tokens(request: CompletionRequest, model: ServedModel) -> FillInMiddle | None:
+    """How the model is asked, None without a suffix; raises ApiError 400 for what does not go
+    together with one."""
     if not request.suffix:
-        return request
-    ends = tokens_of(model).ends
+        return None
     for name in ("echo", "truncate_prompt_tokens", "prompt_logprobs"):
         if getattr(request, name) not in (None, False):
             raise bad_request(
@@ -34,15 +33,25 @@ def with_ends(request: CompletionRequest, model: ServedModel) -> CompletionReque
                 name,
                 "invalid_value",
             )
-    stops = [*(request.stop_token_ids or ()), *(() if request.ignore_eos else ends)]
+    return tokens_of(model)
+
+
+def with_ends(request: CompletionRequest, tokens: FillInMiddle | None) -> CompletionRequest:
+    """With the tokens that end an answer in the middle."""
+    if tokens is None or request.ignore_eos:
+        return request
+    stops = [*(request.stop_token_ids or ()), *tokens.ends]
     return msgspec.structs.replace(request, stop_token_ids=stops)
 
 
 def middle_prompt(
-    prefix: str | list[int], request: CompletionRequest, model: ServedModel, lengths: Lengths
+    prefix: str | list[int],
+    request: CompletionRequest,
+    tokens: FillInMiddle,
+    model: ServedModel,
+    lengths: Lengths,
 ) -> list[int]:
     """The ids of the prompt; raises ApiError. `prefix`: a text, or the ids of one."""
-    tokens = tokens_of(model)
     if isinstance(prefix, str):
         prefix, _ = encode_prompt(prefix, request, model, lengths, False)
     suffix, _ = encode_prompt(request.suffix or "", request, model, lengths, False)
