@@ -50,20 +50,19 @@ def build_app(state: ServerState) -> ASGIApp:
     responses, messages = ResponsesEndpoints(state), MessagesEndpoints(state)
     ollama = OllamaEndpoints(state)
     add = app.add_api_route
-    add("/v1/chat/completions", endpoints.chat, methods=["POST"], response_model=None)
-    add("/v1/completions", endpoints.completions, methods=["POST"], response_model=None)
+    _add_openai(app, endpoints)
     add("/v1/messages", messages.create, methods=["POST"], response_model=None)
     add("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"], response_model=None)
     _add_responses(app, responses)
     _add_ollama(app, ollama)
-    add("/tokenize", endpoints.tokenize, methods=["POST"], response_model=None)
-    add("/detokenize", endpoints.detokenize, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
     app.openapi = lambda: describe(app, _served(state))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     direct = {
         ("POST", "/v1/chat/completions"): _direct(endpoints.chat),
+        ("POST", "/v1/chat/completions/batch"): _direct(endpoints.chat_batch),
         ("POST", "/v1/completions"): _direct(endpoints.completions),
+        ("POST", "/invocations"): _direct(endpoints.invocations),
         ("POST", "/v1/responses"): _direct(responses.create),
         ("POST", "/v1/messages"): _direct(messages.create),
         ("POST", "/api/chat"): _direct(ollama.chat),
@@ -91,6 +90,20 @@ def _served(state: ServerState) -> Served:
         trusts_templates=settings.trust_request_chat_template,
         **known,
     )
+
+
+def _add_openai(app: FastAPI, endpoints: Endpoints) -> None:
+    for path, handler in (
+        ("/v1/chat/completions", endpoints.chat),
+        ("/v1/chat/completions/batch", endpoints.chat_batch),
+        ("/v1/chat/completions/render", endpoints.render_chat),
+        ("/v1/completions", endpoints.completions),
+        ("/v1/completions/render", endpoints.render_completion),
+        ("/invocations", endpoints.invocations),
+        ("/tokenize", endpoints.tokenize),
+        ("/detokenize", endpoints.detokenize),
+    ):
+        app.add_api_route(path, handler, methods=["POST"], response_model=None)
 
 
 def _add_responses(app: FastAPI, responses: ResponsesEndpoints) -> None:

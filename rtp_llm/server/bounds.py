@@ -51,7 +51,10 @@ def _check_list(content: dict[str, Any], name: str, most: int, what: str) -> Non
 def _check_parts(name: str, messages: object) -> None:
     if not isinstance(messages, list):
         return
-    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    conversations = [each if isinstance(each, list) else [each] for each in messages]
+    flat = [message for each in conversations for message in each]
+    check_count(name, len(flat), MAX_MESSAGES, "messages")
+    contents = [message.get("content") for message in flat if isinstance(message, dict)]
     parts = sum(len(content) for content in contents if isinstance(content, list))
     check_count(name, parts, MAX_PARTS, "content parts")
 

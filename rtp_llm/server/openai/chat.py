@@ -69,7 +69,7 @@ class ChatStream:
         live = usage if options.continuous_usage else None
         self._frame = ChunkFrame(head, options.include_usage, live)
         self._opened: set[int] = set()
-        self._echo = form.echo
+        self._echo = form.echo_of(0)
         self._show_ids = options.token_ids
         self._prompt_ids = prompt_ids
         self._parts = MessageParts(form)
@@ -151,14 +151,17 @@ class ChatStream:
 class ChatAnswer:
     """Collects the deltas of an answer that is not streamed."""
 
-    def __init__(self, form: ChatForm, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
+    def __init__(
+        self, form: ChatForm, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]
+    ) -> None:
+        """`prompts`: the token ids of each."""
         options, num_choices = form.options, form.num_choices
         self._form = form
         self._tokenizer = tokenizer
-        self._prompt_ids = prompt_ids
-        self._prompt_logprobs: list[TokenLogprob | None] | None = None
+        self._prompts = prompts
+        self._prompt_logprobs: dict[int, list[TokenLogprob | None]] = {}
         self._logprobs = ChatLogprobs(tokenizer, options) if options.logprobs else None
-        self._texts: list[list[str]] = [[form.echo] for _ in range(num_choices)]
+        self._texts = [[form.echo_of(number)] for number in range(num_choices)]
         self._parts: list[list[OutputDelta]] = [[] for _ in range(num_choices)]
         self._shown = MessageParts(form)
         self._typed = False
@@ -179,7 +182,7 @@ class ChatAnswer:
         if self._form.options.token_ids:
             self._ids[delta.choice] += delta.token_ids
         if delta.prompt_logprobs is not None:
-            self._prompt_logprobs = delta.prompt_logprobs
+            self._prompt_logprobs[delta.choice if self._form.batch else 0] = delta.prompt_logprobs
 
     def body(self, usage: Usage) -> bytes:
         """The answer as JSON."""
@@ -188,22 +191,27 @@ class ChatAnswer:
             "choices": [self._choice(number) for number in range(len(self._texts))],
             "usage": usage_content(usage),
         }
-        wanted = self._form.options.prompt_logprobs
-        if wanted is not None and self._prompt_logprobs is not None:
-            content["prompt_logprobs"] = prompt_logprobs_content(
-                self._tokenizer, self._prompt_logprobs, wanted
-            )
-        if self._form.options.token_ids:
-            content["prompt_token_ids"] = self._prompt_ids
+        if not self._form.batch:
+            content |= self._of_prompt(0)
         if self._form.options.vllm_fields:
             content = VLLM_CHAT | content
         return _json(content)
+
+    def _of_prompt(self, number: int) -> dict[str, Any]:
+        """What was asked for of a prompt: log-probabilities, token ids."""
+        content: dict[str, Any] = {}
+        wanted, known = self._form.options.prompt_logprobs, self._prompt_logprobs.get(number)
+        if wanted is not None and known is not None:
+            content["prompt_logprobs"] = prompt_logprobs_content(self._tokenizer, known, wanted)
+        if self._form.options.token_ids:
+            content["prompt_token_ids"] = self._prompts[number]
+        return content
 
     def _choice(self, number: int) -> dict[str, Any]:
         shown = self._logprobs.content(self._entries[number]) if self._logprobs else None
         message: dict[str, Any] = {"content": "".join(self._texts[number])}
         if self._typed:
-            parts = [TextDelta(self._form.echo), *self._parts[number]]
+            parts = [TextDelta(self._form.echo_of(number)), *self._parts[number]]
             message = self._shown.message(parts)
         choice: dict[str, Any] = {
             "index": number,
@@ -214,6 +222,8 @@ class ChatAnswer:
         }
         if self._form.options.token_ids:
             choice["token_ids"] = self._ids[number]
+        if self._form.batch:
+            choice |= self._of_prompt(number)
         if self._form.options.vllm_fields:
             choice["message"] = VLLM_MESSAGE | choice["message"]
             choice = VLLM_CHAT_CHOICE | choice

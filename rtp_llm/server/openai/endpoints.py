@@ -5,13 +5,16 @@ What a body asks for is worked out by prepare.py, where preparation.py decides.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rtp_llm.server.endpoint_base import EndpointBase
-from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
+from rtp_llm.server.openai.answer import AnswerWriter, StreamedAnswer, StreamWriter, WholeAnswer
 from rtp_llm.server.openai.chat import ChatAnswer, ChatStream
 from rtp_llm.server.openai.completions import CompletionAnswer, CompletionStream
+from rtp_llm.server.prepare.prepared import PreparedChat
 
 
 class Endpoints(EndpointBase):
@@ -19,31 +22,51 @@ class Endpoints(EndpointBase):
 
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
-        self._state.check_admission()
-        body = await self._read(http)
-        request = await self._state.preparation.run("chat", body, self._served_model(http))
-        generation, form = self._generation(request.jobs), request.form
-        tokenizer, ids = self._state.tokenizer, request.jobs[0].prompt_ids
-        headers = self._ignored.headers(request.ignored)
-        if not request.stream:
-            writer = ChatAnswer(form, tokenizer, ids)
-            return WholeAnswer(self._state, generation, writer, headers)
-        stream = ChatStream(form, tokenizer, ids, generation.usage)
-        return StreamedAnswer(self._state, generation, stream, headers)
+        return await self._generated(http, "chat")
+
+    async def chat_batch(self, http: Request) -> Response:
+        """POST /v1/chat/completions/batch."""
+        return await self._generated(http, "chat_batch")
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
+        return await self._generated(http, "completion")
+
+    async def invocations(self, http: Request) -> Response:
+        """POST /invocations: a chat or a completion, as Amazon SageMaker asks for them."""
+        return await self._generated(http, "invocation")
+
+    async def _generated(
+        self, http: Request, kind: Literal["chat", "chat_batch", "completion", "invocation"]
+    ) -> Response:
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run("completion", body, self._served_model(http))
-        generation, form = self._generation(request.jobs), request.form
+        request = await self._state.preparation.run(kind, body, self._served_model(http))
+        generation, headers = self._generation(request.jobs), self._ignored.headers(request.ignored)
         tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
-        headers = self._ignored.headers(request.ignored)
-        if not request.stream:
-            writer = CompletionAnswer(form, tokenizer, prompts)
-            return WholeAnswer(self._state, generation, writer, headers)
-        stream = CompletionStream(form, tokenizer, prompts, generation.usage)
-        return StreamedAnswer(self._state, generation, stream, headers)
+        if request.stream:
+            stream: StreamWriter
+            if isinstance(request, PreparedChat):
+                stream = ChatStream(request.form, tokenizer, prompts[0], generation.usage)
+            else:
+                stream = CompletionStream(request.form, tokenizer, prompts, generation.usage)
+            return StreamedAnswer(self._state, generation, stream, headers)
+        writer: AnswerWriter
+        if isinstance(request, PreparedChat):
+            writer = ChatAnswer(request.form, tokenizer, prompts)
+        else:
+            writer = CompletionAnswer(request.form, tokenizer, prompts)
+        return WholeAnswer(self._state, generation, writer, headers)
+
+    async def render_chat(self, http: Request) -> Response:
+        """POST /v1/chat/completions/render: the prompt's token ids, nothing is generated."""
+        body, model = await self._read(http), self._served_model(http)
+        return self._answer(await self._state.preparation.run("render_chat", body, model))
+
+    async def render_completion(self, http: Request) -> Response:
+        """POST /v1/completions/render: the same of a completion."""
+        body, model = await self._read(http), self._served_model(http)
+        return self._answer(await self._state.preparation.run("render_completion", body, model))
 
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""

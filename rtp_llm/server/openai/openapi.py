@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import GenericAlias
+from typing import Any, get_args
 
 import msgspec
 from fastapi import FastAPI
@@ -20,12 +21,14 @@ from rtp_llm.config.refusals import REFUSALS, get_refusal
 from rtp_llm.server.ollama.errors import is_of_ollama
 from rtp_llm.server.openai import openapi_agents, openapi_ollama, responses
 from rtp_llm.server.openai.openapi_chat import (
+    describe_batch,
     describe_chat,
     describe_constraints,
     describe_structural_tag,
     messages,
 )
 from rtp_llm.server.openai.protocol import (
+    BatchChatRequest,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
@@ -36,18 +39,28 @@ from rtp_llm.server.prepare.sampling import MAX_STOP_LENGTH, MAX_STOPS
 from rtp_llm.text.stop_regex import MAX_PATTERN_LENGTH, MAX_PATTERNS
 
 Schema = dict[str, Any]
-BODIES: Mapping[str, type[msgspec.Struct]] = {
+# A struct, a union of several, or a list of one.
+Kind = Any
+BODIES: Mapping[str, Kind] = {
     "/v1/chat/completions": ChatRequest,
+    "/v1/chat/completions/batch": BatchChatRequest,
+    "/v1/chat/completions/render": ChatRequest,
     "/v1/completions": CompletionRequest,
+    "/v1/completions/render": CompletionRequest,
+    "/invocations": ChatRequest | CompletionRequest,
     **openapi_agents.BODIES,
     **openapi_ollama.BODIES,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
 }
 _JSON, _EVENTS = "application/json", "text/event-stream"
-_ANSWERS: Mapping[str, type[msgspec.Struct]] = {
+_ANSWERS: Mapping[str, Kind] = {
     "/v1/chat/completions": responses.ChatAnswerBody,
+    "/v1/chat/completions/batch": responses.ChatAnswerBody,
+    "/v1/chat/completions/render": responses.GenerateRequest,
     "/v1/completions": responses.CompletionAnswerBody,
+    "/v1/completions/render": list[responses.GenerateRequest],
+    "/invocations": responses.ChatAnswerBody | responses.CompletionAnswerBody,
     **openapi_agents.ANSWERS,
     **openapi_ollama.ANSWERS,
     "/tokenize": responses.TokenizeAnswer,
@@ -64,6 +77,7 @@ _ANSWERS: Mapping[str, type[msgspec.Struct]] = {
 _CHUNKS: Mapping[str, tuple[type[msgspec.Struct], ...]] = {
     "/v1/chat/completions": (responses.ChatChunk, responses.ErrorAnswer),
     "/v1/completions": (responses.CompletionAnswerBody, responses.ErrorAnswer),
+    "/invocations": (responses.ChatChunk, responses.CompletionAnswerBody, responses.ErrorAnswer),
     **openapi_agents.CHUNKS,
 }
 _SAID: Mapping[str, str] = {
@@ -102,6 +116,7 @@ _RANGES: Mapping[str, tuple[float | None, float | None]] = {
 }
 _LONGEST = {"logprob_token_ids": params.MAX_LOGPROB_TOKEN_IDS}
 _EMPTY: list[Any] = [None, False, "", [], {}]
+_COMPLETION = ("completion", "request")
 _TOKEN_IDS = ("stop_token_ids", "allowed_token_ids", "logprob_token_ids", "tokens")
 
 
@@ -128,23 +143,27 @@ class Served:
 
 def describe(app: FastAPI, served: Served) -> Schema:
     """The document of `app`, whose requests are for the model `served`."""
-    kinds = {*BODIES.values(), *_ANSWERS.values(), *itertools.chain(*_CHUNKS.values())}
+    kinds = {*itertools.chain(*_CHUNKS.values())}
+    for kind in (*BODIES.values(), *_ANSWERS.values()):
+        kinds.update(_structs_of(kind))
     kinds |= {openapi_agents.DELETED, openapi_agents.ERROR, openapi_ollama.ERROR}
     place = "#/components/schemas/{name}"
     _, components = msgspec.json.schema_components(
         sorted(kinds, key=lambda kind: kind.__name__), ref_template=place
     )
-    for kind in (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest):
+    own = (ChatRequest, BatchChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+    for kind in own:
         _bound(components[kind.__name__]["properties"], served)
     _name_served(components, served.names)
-    _name_refused(components["ChatRequest"]["properties"], "request")
-    _name_refused(components["CompletionRequest"]["properties"], "completion", "request")
-    chat, completion = (components[name] for name in ("ChatRequest", "CompletionRequest"))
-    for each in (chat, completion):
+    chat, batch, completion = (components[kind.__name__] for kind in own[:3])
+    for each, areas in ((chat, ("request",)), (batch, ("request",)), (completion, _COMPLETION)):
+        _name_refused(each["properties"], *areas)
         each["properties"]["best_of"] = {"enum": [None, 1], "description": "Or the value of n."}
         describe_constraints(each["properties"])
     describe_structural_tag(components["StructuredOutputs"]["properties"]["structural_tag"])
-    describe_chat(chat["properties"], calls_tools=served.calls_tools, thinks=served.thinks)
+    for each in (chat, batch):
+        describe_chat(each["properties"], calls_tools=served.calls_tools, thinks=served.thinks)
+    describe_batch(batch["properties"], served.max_sequences)
     if not served.calls_tools:
         components["TokenizeRequest"]["properties"]["tools"] = {"enum": [None, []]}
     completion["properties"]["prompt"] = _prompts(served.vocab_size)
@@ -222,8 +241,15 @@ def _event(chunks: tuple[type[msgspec.Struct], ...]) -> Schema:
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
-def _schema_of(kind: type[msgspec.Struct]) -> Schema:
-    return {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}
+def _schema_of(kind: Kind) -> Schema:
+    places = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in _structs_of(kind)]
+    if isinstance(kind, GenericAlias):  # a list
+        return {"schema": {"type": "array", "items": places[0]}}
+    return {"schema": places[0] if len(places) == 1 else {"anyOf": places}}
+
+
+def _structs_of(kind: Kind) -> tuple[type[msgspec.Struct], ...]:
+    return get_args(kind) or (kind,)
 
 
 def _bound(properties: Schema, served: Served) -> None:

@@ -69,6 +69,19 @@ def describe_chat(properties: Schema, *, calls_tools: bool, thinks: bool) -> Non
         }
 
 
+def describe_batch(properties: Schema, most: int) -> None:
+    """What several conversations of one request may have. `most`: of them, 0: not known."""
+    conversations = properties["messages"]
+    conversations |= {"minItems": 1} | ({"maxItems": most} if most else {})
+    conversations["items"]["minItems"] = 1
+    said = "Not in a batch of conversations."
+    for name, empty in (("stream", False), ("tools", []), ("functions", []), ("n", 1)):
+        properties[name] = {"enum": [None, empty], "description": said}
+    for name in ("tool_choice", "function_call"):
+        properties[name] = {"enum": [None, "none", "auto"], "description": said}
+    properties["stream_options"] = {"enum": [None, {}], "description": said}
+
+
 def messages(message: Schema) -> Schema:
     """Of roles and parts those that are served; only the assistant calls tools."""
     part: Schema = {"type": "object", "required": ["type", "text"]}

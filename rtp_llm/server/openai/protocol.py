@@ -186,10 +186,9 @@ class ToolChoiceObject(msgspec.Struct, kw_only=True):
     allowed_tools: AllowedTools | None = None
 
 
-class ChatRequest(SamplingFields, kw_only=True):
-    """POST /v1/chat/completions."""
+class ChatFields(SamplingFields, kw_only=True):
+    """What chats have besides their messages."""
 
-    messages: list[Message]
     tools: list[ToolDefinition] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
@@ -211,6 +210,18 @@ class ChatRequest(SamplingFields, kw_only=True):
     continue_final_message: bool | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ChatRequest(ChatFields, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: list[Message]
+
+
+class BatchChatRequest(ChatFields, kw_only=True):
+    """POST /v1/chat/completions/batch, as vLLM has it: several conversations, a choice for each."""
+
+    messages: list[list[Message]]
 
 
 class CompletionRequest(SamplingFields, kw_only=True):

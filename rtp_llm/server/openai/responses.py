@@ -100,7 +100,10 @@ class AssistantMessage(_Answer):
 
 
 class ChatChoice(_Answer):
-    """One of `n` answers; `stop_reason`: a stop of the request that ended it."""
+    """One of `n` answers; `stop_reason`: a stop of the request that ended it.
+
+    The last two: in a batch of conversations.
+    """
 
     index: int
     message: AssistantMessage
@@ -108,6 +111,8 @@ class ChatChoice(_Answer):
     finish_reason: FinishReason
     stop_reason: str | int | None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatAnswerBody(_Answer):
@@ -204,6 +209,24 @@ class CompletionAnswerBody(_Answer):
     model: str
     choices: list[CompletionChoice]
     usage: UsageAnswer | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class GenerateRequest(_Answer):
+    """POST /v1/chat/completions/render, and each prompt of POST /v1/completions/render.
+
+    `sampling_params`: in vLLM's names; a grammar of theirs is Lark.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    sampling_params: dict[str, Any]
+    model: str | None
+    stream: bool
+    stream_options: dict[str, bool] | None
+    cache_salt: str | None
+    priority: int
+    features: None
+    kv_transfer_params: None
 
 
 class TokenizeAnswer(_Answer):

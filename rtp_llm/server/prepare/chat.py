@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from rtp_llm.constraints import Grammar
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, TokenizeRequest
 from rtp_llm.server.prepare.answer_options import answer_options, chat_logprobs, prompt_logprobs
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.constraint import constraint_name, constraint_of
 from rtp_llm.server.prepare.functions import choice, declared, with_tool_calls
-from rtp_llm.server.prepare.jobs import ChatForm
+from rtp_llm.server.prepare.jobs import ChatForm, Job
 from rtp_llm.server.prepare.openai_messages import conversation
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
@@ -22,13 +23,21 @@ MAX_BUDGET = 2**31 - 1
 def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     """From the body to a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
+    job, form = chat_job(request, constraint_of(request, model), model)
+    return PreparedChat([job], bool(request.stream), form, ignored)
+
+
+def chat_job(
+    request: ChatRequest, grammar: Grammar | None, model: ServedModel
+) -> tuple[Job, ChatForm]:
+    """A conversation's job, and the form of its answer; raises ApiError."""
     check_best_of(request)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, chat_logprobs(request, model), prompt_top)
     turn = ChatTurn(
         prompt=chat_prompt(request),
         tool_choice=choice(request),
-        grammar=constraint_of(request, model),
+        grammar=grammar,
         grammar_name=constraint_name(request),
         sampling=request,
         lengths=chat_lengths(request, model.defaults, model.limits),
@@ -36,17 +45,13 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     )
     job = prepare_turn(turn, model)
     last = turn.prompt.messages[-1]
-    echo = (last.content or "") if request.echo and last.role == "assistant" else ""
+    echoes = (last.content or "",) if request.echo and last.role == "assistant" else ()
     shown = request.include_reasoning is not False
     reasoning_fields = model.reasoning_fields if shown else ()
-    return PreparedChat(
-        jobs=[job],
-        stream=bool(request.stream),
-        form=ChatForm(
-            model.name, job.params.n, options, echo, reasoning_fields, bool(request.functions)
-        ),
-        ignored=ignored,
+    form = ChatForm(
+        model.name, job.params.n, options, echoes, reasoning_fields, bool(request.functions)
     )
+    return job, form
 
 
 def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:

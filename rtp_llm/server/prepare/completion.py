@@ -34,6 +34,14 @@ from rtp_llm.text.tokenizer import Tokenizer
 def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     """The body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
+    jobs, form = completion_of(request, model)
+    return PreparedCompletion(jobs, bool(request.stream), form, ignored)
+
+
+def completion_of(
+    request: CompletionRequest, model: ServedModel
+) -> tuple[list[Job], CompletionForm]:
+    """A job for each prompt, and the form of the answer; raises ApiError."""
     check_best_of(request)
     tokens = suffix_tokens(request, model)
     request = with_ends(request, tokens)
@@ -54,12 +62,7 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
         echoes=[_echo(tokenizer, *prompt) for prompt in prompts] if request.echo else None,
         drop_answer=drop,
     )
-    return PreparedCompletion(
-        jobs=jobs,
-        stream=bool(request.stream),
-        form=form,
-        ignored=ignored,
-    )
+    return jobs, form
 
 
 def _prompts(

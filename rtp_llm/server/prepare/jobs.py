@@ -64,18 +64,27 @@ class AnswerOptions:
 
 @dataclass(frozen=True)
 class ChatForm:
-    """How the choices of a chat are shown. `echo`: text of the last message, before each.
+    """How the choices of a chat are shown.
 
-    `reasoning_fields`: those of a message that have the thinking, none: it is not shown;
-    `functions`: calls are shown in the old form, as `function_call`.
+    `echoes`: texts of last messages, before the choices; one is before each of them. `batch`: each
+    choice is the answer of another conversation. `reasoning_fields`: those of a message that have
+    the thinking, none: it is not shown; `functions`: calls are shown in the old form, as
+    `function_call`.
     """
 
     model: str
     num_choices: int
     options: AnswerOptions
-    echo: str = ""
+    echoes: tuple[str, ...] = ()
     reasoning_fields: tuple[str, ...] = ()
     functions: bool = False
+    batch: bool = False
+
+    def echo_of(self, choice: int) -> str:
+        """The text that comes before a choice's own."""
+        if not self.echoes:
+            return ""
+        return self.echoes[choice if self.batch else 0]
 
 
 @dataclass(frozen=True)

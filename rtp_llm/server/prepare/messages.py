@@ -18,7 +18,10 @@ from rtp_llm.server.anthropic.preparation import prepare_count, prepare_message
 from rtp_llm.server.errors import ApiError
 from rtp_llm.server.ollama.preparation import prepare_ollama_chat, prepare_ollama_generate
 from rtp_llm.server.prepare.chat import prepare_chat
+from rtp_llm.server.prepare.chat_batch import prepare_chat_batch
 from rtp_llm.server.prepare.completion import prepare_completion
+from rtp_llm.server.prepare.generate_request import render_chat, render_completion
+from rtp_llm.server.prepare.invocation import prepare_invocation
 from rtp_llm.server.prepare.jobs import Echo
 from rtp_llm.server.prepare.prepared import (
     Prepared,
@@ -37,25 +40,33 @@ from rtp_llm.server.responses.preparation import prepare_count_input, prepare_re
 LENGTHS = struct.Struct("<II")
 Kind = Literal[
     "chat",
+    "chat_batch",
     "completion",
+    "invocation",
     "response",
     "message",
     "ollama_chat",
     "ollama_generate",
     "count_tokens",
     "count_input",
+    "render_chat",
+    "render_completion",
     "tokenize",
     "detokenize",
 ]
 FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "chat": prepare_chat,
+    "chat_batch": prepare_chat_batch,
     "completion": prepare_completion,
+    "invocation": prepare_invocation,
     "response": prepare_response,
     "message": prepare_message,
     "ollama_chat": prepare_ollama_chat,
     "ollama_generate": prepare_ollama_generate,
     "count_tokens": prepare_count,
     "count_input": prepare_count_input,
+    "render_chat": render_chat,
+    "render_completion": render_completion,
     "tokenize": prepare_tokenize,
     "detokenize": prepare_detokenize,
 }

@@ -53,7 +53,7 @@ def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[st
     given as a header can carry them. Fields of IGNORED_FIELDS are taken and not used.
     Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused.
     """
-    content = _decode(body)
+    content = decode(body)
     check_bounds(content)
     unknown = [name for name, value in content.items() if _is_unknown(kind, name, value)]
     options = content.get("stream_options")
@@ -113,7 +113,8 @@ def plain_names(names: list[str]) -> tuple[str, ...]:
     return tuple(shown if len(names) <= MAX_IGNORED else [*shown, "..."])
 
 
-def _decode(body: bytes) -> dict[str, Any]:
+def decode(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body; raises ApiError 400."""
     try:
         content = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -86,12 +86,22 @@ class Preparation:
         return None if self._link is None else self._link.pid
 
     @overload
-    async def run(self, kind: Literal["chat"], body: bytes, model: ServedModel) -> PreparedChat: ...
+    async def run(
+        self, kind: Literal["chat", "chat_batch"], body: bytes, model: ServedModel
+    ) -> PreparedChat: ...
 
     @overload
     async def run(
         self, kind: Literal["completion"], body: bytes, model: ServedModel
     ) -> PreparedCompletion: ...
+
+    @overload
+    async def run(
+        self,
+        kind: Literal["chat", "chat_batch", "completion", "invocation"],
+        body: bytes,
+        model: ServedModel,
+    ) -> PreparedChat | PreparedCompletion: ...
 
     @overload
     async def run(
@@ -111,7 +121,14 @@ class Preparation:
     @overload
     async def run(
         self,
-        kind: Literal["count_tokens", "count_input", "tokenize", "detokenize"],
+        kind: Literal[
+            "count_tokens",
+            "count_input",
+            "render_chat",
+            "render_completion",
+            "tokenize",
+            "detokenize",
+        ],
         body: bytes,
         model: ServedModel,
     ) -> PreparedBody: ...
@@ -237,4 +254,6 @@ class Preparation:
             link.kill()
 
 
-_RENDERING: frozenset[Kind] = frozenset(set(FUNCTIONS) - {"completion", "detokenize"})
+_RENDERING: frozenset[Kind] = frozenset(
+    set(FUNCTIONS) - {"completion", "render_completion", "detokenize"}
+)

@@ -45,17 +45,20 @@ def encode_prompt(
     return kept, keep is None or len(kept) == len(ids)
 
 
-def check_size(num_prompts: int, request: SamplingFields, model: ServedModel) -> None:
+def check_size(
+    num_prompts: int, request: SamplingFields, model: ServedModel, param: str = "prompt"
+) -> None:
     """A request that no empty server could take is a bad one, not one to try again.
 
-    Looked at before anything is tokenised, which takes long for very many prompts.
+    Looked at before anything is tokenised, which takes long for very many prompts. `param`: the
+    field that holds them.
     """
     n = request.n or 1
     if num_prompts * n > model.max_sequences:
         raise bad_request(
             f"{num_prompts} prompts with n={n} are {num_prompts * n} sequences; this server "
             f"holds at most {model.max_sequences}.",
-            param="n" if num_prompts == 1 else "prompt",
+            param="n" if num_prompts == 1 else param,
             code="invalid_value",
         )
 

@@ -1,0 +1,45 @@
+"""POST /v1/chat/completions/batch: from its body to a job for each conversation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rtp_llm.server.errors import bad_request
+from rtp_llm.server.openai.protocol import BatchChatRequest, ChatFields, ChatRequest
+from rtp_llm.server.prepare.chat import chat_job
+from rtp_llm.server.prepare.constraint import constraint_of
+from rtp_llm.server.prepare.parse import parse_request
+from rtp_llm.server.prepare.prepared import PreparedChat
+from rtp_llm.server.prepare.prompts import check_size
+from rtp_llm.server.prepare.served_model import NotInline, ServedModel
+
+
+def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
+    """The jobs, and the form of the one answer with a choice for each; raises ApiError."""
+    request, ignored = parse_request(body, BatchChatRequest, model)
+    _check(request)
+    check_size(len(request.messages), request, model, "messages")
+    if model.inline and len(request.messages) > 1:
+        raise NotInline  # a template that is rendered often takes long
+    grammar = constraint_of(request, model)
+    fields = {name: getattr(request, name) for name in ChatFields.__struct_fields__}
+    chats = [ChatRequest(messages=messages, **fields) for messages in request.messages]
+    made = [chat_job(chat, grammar, model) for chat in chats]
+    jobs = [replace(job, first_choice=number) for number, (job, _) in enumerate(made)]
+    echoes = tuple(form.echo_of(0) for _, form in made)
+    form = replace(made[0][1], num_choices=len(jobs), echoes=echoes, batch=True)
+    return PreparedChat(jobs, False, form, ignored)
+
+
+def _check(request: BatchChatRequest) -> None:
+    """Raise ApiError 400 for what vLLM does not take here either."""
+    if not request.messages or not all(request.messages):
+        text = "messages: must be a list of conversations, none of them empty."
+        raise bad_request(text, "messages", "invalid_value")
+    for name in ("stream", "tools", "functions"):
+        if getattr(request, name):
+            text = f"{name}: not in a batch of conversations; send them to /v1/chat/completions."
+            raise bad_request(text, name, "unsupported")
+    if request.n not in (None, 1):
+        text = f"n={request.n}: each conversation of a batch has one choice; leave it out."
+        raise bad_request(text, "n", "unsupported")

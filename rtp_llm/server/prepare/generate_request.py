@@ -1,0 +1,93 @@
+"""POST /v1/chat/completions/render and /v1/completions/render, as vLLM has them.
+
+They answer what a server of token ids would be asked: vLLM's GenerateRequest.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from rtp_llm.server.openai.protocol import ChatRequest, CompletionRequest
+from rtp_llm.server.openai.responses import GenerateRequest
+from rtp_llm.server.prepare.chat import chat_job
+from rtp_llm.server.prepare.completion import completion_of
+from rtp_llm.server.prepare.constraint import constraint_of
+from rtp_llm.server.prepare.jobs import AnswerOptions, Job
+from rtp_llm.server.prepare.parse import parse_request
+from rtp_llm.server.prepare.prepared import PreparedBody
+from rtp_llm.server.prepare.served_model import ServedModel
+
+# Fields of SamplingParams that are vLLM's under the same name.
+_SAME = (
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "max_tokens",
+    "min_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "allowed_token_ids",
+)
+
+
+def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
+    """From the body of a chat to that of the answer; raises ApiError."""
+    request, ignored = parse_request(body, ChatRequest, model)
+    job, form = chat_job(request, constraint_of(request, model), model)
+    rendered = _generate_request("chatcmpl", request, job, form.options)
+    return PreparedBody(msgspec.json.encode(rendered), ignored)
+
+
+def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
+    """From the body of a completion to that of the answer, a list; raises ApiError."""
+    request, ignored = parse_request(body, CompletionRequest, model)
+    jobs, form = completion_of(request, model)
+    rendered = [_generate_request("cmpl", request, job, form.options) for job in jobs]
+    return PreparedBody(msgspec.json.encode(rendered), ignored)
+
+
+def _generate_request(
+    kind: str, request: ChatRequest | CompletionRequest, job: Job, options: AnswerOptions
+) -> GenerateRequest:
+    stream_options = {
+        "include_usage": options.include_usage,
+        "continuous_usage_stats": options.continuous_usage,
+    }
+    return GenerateRequest(
+        request_id=f"{kind}-{uuid.uuid4().hex}",
+        token_ids=job.prompt_ids,
+        sampling_params=_sampling_params(request, job),
+        model=request.model,
+        stream=bool(request.stream),
+        stream_options=stream_options if request.stream_options and request.stream else None,
+        cache_salt=request.cache_salt,
+        priority=job.params.priority,
+        features=None,
+        kv_transfer_params=None,
+    )
+
+
+def _sampling_params(request: ChatRequest | CompletionRequest, job: Job) -> dict[str, Any]:
+    words = request.bad_words
+    return {
+        **{name: getattr(job.params, name) for name in _SAME},
+        "logit_bias": job.params.logit_bias or None,
+        "logprob_token_ids": job.params.logprob_token_ids or None,
+        "bad_words": [words] if isinstance(words, str) and words else words or None,
+        "skip_special_tokens": job.skip_special_tokens,
+        "include_stop_str_in_output": job.include_stop,
+        "structured_outputs": {"grammar": job.grammar.text} if job.grammar else None,
+    }
