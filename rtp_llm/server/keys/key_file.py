@@ -26,6 +26,8 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     ``weight``: its share of the engine beside other keys. ``concurrency``: requests that are open
     at once. ``models``: those that it may use, None: all. ``admin``: the server's own figures, too.
+    ``share_cache``: it shares cached prompts with the other keys that name the same, None: with
+    nobody.
     """
 
     name: Name
@@ -36,6 +38,18 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     tokens_per_minute: Limit | None = None
     models: list[str] | None = None
     admin: bool = False
+    share_cache: Name | None = None
+
+    @property
+    def cache_scope(self) -> str:
+        """Precedes a request's ``cache_salt``: requests share blocks only if both are equal.
+
+        It ends at its first line end, so that no salt can make it look like another key's.
+        """
+        if self.share_cache is not None:
+            return f"group:{self.share_cache}\n"
+        # Without a digest nobody is asked for a key.
+        return f"key:{self.name}\n" if self.sha256 else ""
 
 
 class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ requests_per_minute = 60
 tokens_per_minute = 10_000
 models = ["demo"]
 admin = true
+share_cache = "research"
 [[keys]]
 name = "b"
 sha256 = "{digest_of(b"sk-two").hex()}"
@@ -41,6 +42,7 @@ def test_all_fields(tmp_path: Path) -> None:
     assert first.models == ["demo"] and first.admin
     assert second.weight == 1.0 and second.concurrency is None and second.models is None
     assert not second.admin
+    assert (first.share_cache, second.share_cache) == ("research", None)
 
 
 ONE = f'[[keys]]\nname = "a"\nsha256 = "{DIGEST}"\n'
@@ -60,6 +62,8 @@ ONE = f'[[keys]]\nname = "a"\nsha256 = "{DIGEST}"\n'
         (ONE + "weight = 0\n", r"weight"),
         (ONE + "weight = nan\n", r"weight"),
         (ONE + "concurrency = 0\n", r"concurrency"),
+        (ONE + 'share_cache = ""\n', r"share_cache"),
+        (ONE + 'share_cache = "a\\n"\n', r"share_cache"),
         (ONE + "tokens_per_minute = 1.5\n", r"tokens_per_minute"),
         (ONE + "tokens_per_minut = 1\n", r"tokens_per_minut"),
         (ONE + ONE, "two keys have the name of 'a'"),

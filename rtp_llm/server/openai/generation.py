@@ -340,13 +340,14 @@ class Generation:
 
 
 def _request(request_id: int, job: Job, account: Account | None) -> AddRequest:
+    key = account.key if account else None
     return AddRequest(
         request_id=request_id,
         prompt_token_ids=job.prompt_ids,
         params=job.params,
-        extra_key=job.cache_salt,
+        extra_key=(key.cache_scope if key else "") + job.cache_salt,
         grammar=job.grammar,
         thinking=job.thinking,
-        tenant=account.key.name if account else "",
-        tenant_weight=account.key.weight if account else 1.0,
+        tenant=key.name if key else "",
+        tenant_weight=key.weight if key else 1.0,
     )
