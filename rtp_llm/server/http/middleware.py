@@ -13,9 +13,11 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.error_body import is_of_messages
 from rtp_llm.server.errors import ApiError, internal
 from rtp_llm.server.http.asgi import REQUEST_ID, headers_only, send_error, too_large
+from rtp_llm.server.http.load_report import load_report
 from rtp_llm.server.http.open_requests import BODY, Body, OpenRequests
 from rtp_llm.server.http.request_headers import (
     HostCheck,
@@ -68,6 +70,7 @@ class RequestMiddleware:
         try:
             self._check(scope, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
+            context.engine = None if app is self._app else self._state.engine
             if scope["method"] in BODILESS:
                 is_head = scope["method"] == "HEAD"
                 await app(scope, receive, headers_only(context.send) if is_head else context.send)
@@ -174,7 +177,10 @@ class _RequestContext:
         body: Body | None = scope.get(BODY)
         self.started = body.began if body else time.perf_counter()
         self.status: int | None = None
+        self.engine: EngineInterface | None = None
+        """Whose load the answer may report; None: nothing is generated."""
         self._scope = scope
+        self._headers = headers
         self._send = send
         self._for_anthropic = b"anthropic-version" in headers
 
@@ -210,6 +216,8 @@ class _RequestContext:
             if self._for_anthropic or is_of_messages(self.path):
                 more.append((b"request-id", self.request_id.encode()))
             more += account.headers() if account else []
+            if self.engine is not None and self.status == 200:
+                more += load_report(self._headers, self.engine.latest_stats)
             message = {**message, "headers": [*message.get("headers", ()), *more]}
         await self._send(message)
 
