@@ -43,6 +43,7 @@ def test_a_new_key(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "code", "says"),
     [
         (["key", "--help"], 0, "Make an API key. Prints it for its user, and the entry"),
+        (["chat", "--help"], 0, "Talk to a model. With FOLDER it is loaded for this conversation;"),
         (["explain", "--help"], 0, "Say how a model would run on this machine"),
         (["completion", "--help"], 0, "eval"),
         (["key"], 2, "rtp-llm key: error: the following arguments are required: NAME\n"),

@@ -25,5 +25,10 @@ def test_import_is_cheap(statement: str) -> None:
     assert not _modules_after(statement) & set(_HEAVY)
 
 
+@pytest.mark.parametrize("room", ["chat.repl", "chat.target", "client.openai"])
+def test_clients_import_no_torch(room: str) -> None:
+    assert "torch" not in _modules_after(f"import rtp_llm.{room}")
+
+
 def test_torch_comes_with_what_needs_it() -> None:
     assert "torch" in _modules_after("import rtp_llm.ops, torch")

@@ -61,8 +61,12 @@ class _Parser(argparse.ArgumentParser):
     """Errors are one line each; an unknown flag is answered with the one that was meant."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but for the answer to unknown flags: all of them are named."""
-        found, rest = self.parse_known_args(args, namespace)
+        """As argparse does, but for the answer to unknown flags: all of them are named.
+
+        Flags and positional arguments may come in any order.
+        """
+        given = _dashed(sys.argv[1:] if args is None else args)
+        found, rest = self.parse_known_intermixed_args(given, namespace)
         words = [word.partition("=")[0] for word in rest if _FLAG.match(word)]
         flags = dict.fromkeys(words)
         if flags:
@@ -95,12 +99,13 @@ def build_parser(
     about: str = "Serve a model over the OpenAI protocol.",
     reads: Container[str] | None = None,
     everything: bool = False,
+    omits: Container[str] = (),
 ) -> argparse.ArgumentParser:
     """The parser of all flags; values stay texts, so that every source is checked in one place.
 
     Its help shows what the program ``reads`` (None: all settings), without those for experts
     unless ``everything``. The other flags are known, too: the program has better words for them
-    than that there is no such flag.
+    than that there is no such flag. Those of the settings that it ``omits`` are not.
     """
     asked, reads = reads, options() if reads is None else reads
     parser = _Parser(
@@ -111,15 +116,18 @@ def build_parser(
         "RTP_LLM_MAX_REQUEST_BYTES) or in the file of --config (max_request_bytes = 4096). Flags "
         "win over the environment, the environment over the file.",
     )
-    folder = options()["model"].help if "model" in reads else argparse.SUPPRESS
-    parser.add_argument("model", nargs="?", help=folder)
+    if "model" not in omits:
+        folder = options()["model"].help if "model" in reads else argparse.SUPPRESS
+        parser.add_argument("model", nargs="?", help=folder)
     parser.add_argument("--config", metavar="FILE", help="TOML file with settings.")
     hidden = [name for name, info in options().items() if info.advanced and name in reads]
     if hidden and not everything:
         text = f"Print this help with {len(hidden)} more flags that few need."
         parser.add_argument("--help-all", action=_HelpAll, nargs=0, const=asked, help=text)
     groups: dict[str, Any] = {}
-    for name, info in options().items():
+    taken = {name: info for name, info in options().items() if name not in omits}
+    parser.set_defaults(setting_names=tuple(taken))
+    for name, info in taken.items():
         if info.positional:
             continue
         group = groups.setdefault(info.group, parser.add_argument_group(info.group))
@@ -150,9 +158,15 @@ def load_settings(
     Raises SettingsError naming the flag, variable or key whose value is bad or unknown. Like
     argparse, prints and exits for --help and for unknown flags.
     """
-    environ = os.environ if environ is None else environ
     parser = build_parser() if parser is None else parser
-    arguments = parser.parse_args(_dashed(sys.argv[1:] if argv is None else argv))
+    return read_settings(parser.parse_args(argv), environ)
+
+
+def read_settings(
+    arguments: argparse.Namespace, environ: Mapping[str, str] | None = None
+) -> LoadedSettings:
+    """The same from arguments that are parsed; raises SettingsError."""
+    environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     path = arguments.config or environ.get(PREFIX + "CONFIG")
@@ -161,16 +175,31 @@ def load_settings(
     variables = ((name, environ.get(environment_name(name))) for name in options())
     _take(values, sources, variables, "environment", label=environment_name)
     _free_model(arguments, values)
-    flags = ((name, getattr(arguments, name)) for name in options())
-    _take(values, sources, flags, "flag", label=_label)
+    _take(values, sources, _given(arguments), "flag", label=_label)
     return LoadedSettings(Settings(**values), sources, tuple(_unknown_variables(environ)))
 
 
 def _free_model(arguments: argparse.Namespace, values: Mapping[str, Any]) -> None:
     """Of `--served-model-name NAME FOLDER` the folder, where nothing else names a model."""
+    if "model" not in arguments.setting_names:
+        return
     names = arguments.served_model_name
     if arguments.model is None and "model" not in values and names and len(names) > 1:
         arguments.model = names.pop()
+
+
+def setting_flags(arguments: argparse.Namespace) -> list[str]:
+    """The flags of settings among parsed arguments, for the command line of another process.
+
+    For a parser that omits the model.
+    """
+    given = ((name, value) for name, value in _given(arguments) if value is not None)
+    words = [word for name, value in given for word in (flag_name(name), str(value))]
+    return [*words, "--config", arguments.config] if arguments.config else words
+
+
+def _given(arguments: argparse.Namespace) -> Iterable[tuple[str, object]]:
+    return ((name, getattr(arguments, name)) for name in arguments.setting_names)
 
 
 def _label(name: str) -> str:

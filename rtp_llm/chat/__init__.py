@@ -1,0 +1,1 @@
+"""Conversations in a terminal: `rtp-llm chat` and `rtp-llm run`."""

@@ -1,0 +1,83 @@
+"""Answers as they arrive: text plain, reasoning dim on a terminal and left out elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rtp_llm.client.openai import Delta, OpenAIClient, Usage
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+@dataclass
+class Answer:
+    """What has come of one."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+
+class AnswerPrinter:
+    """Writes one answer to ``out``, and its reasoning to ``aside`` if that is a terminal."""
+
+    def __init__(self, out: TextIO, aside: TextIO) -> None:
+        self._out = out
+        self._aside = aside if aside.isatty() else None
+        self._thinks = self._began = False
+
+    def show(self, delta: Delta) -> None:
+        """Write what it adds."""
+        if delta.reasoning and self._aside is not None:
+            if not self._thinks:
+                self._aside.write(_DIM)
+                self._thinks = True
+            self._aside.write(delta.reasoning)
+            self._aside.flush()
+        if delta.text:
+            self._end_reasoning()
+            # Templates leave line breaks between reasoning and answer.
+            shown = delta.text if self._began else delta.text.lstrip("\n")
+            self._began = self._began or bool(shown)
+            self._out.write(shown)
+            self._out.flush()
+
+    def end(self) -> None:
+        """End the line; also after an interruption."""
+        self._end_reasoning()
+        self._out.write("\n")
+        self._out.flush()
+
+    def _end_reasoning(self) -> None:
+        if self._thinks and self._aside is not None:
+            self._aside.write(f"{_PLAIN}\n\n")
+            self._aside.flush()
+            self._thinks = False
+
+
+async def print_answer(
+    client: OpenAIClient,
+    path: str,
+    body: Mapping[str, Any],
+    printer: AnswerPrinter,
+    answer: Answer,
+) -> None:
+    """Stream the answer to a request; ``answer`` has what came, also when something is raised.
+
+    Raises:
+        ServerError, OSError: as OpenAIClient.stream.
+    """
+    asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    try:
+        async with contextlib.aclosing(client.stream(path, asked)) as deltas:
+            async for delta in deltas:
+                answer.text += delta.text
+                answer.finish_reason = delta.finish_reason or answer.finish_reason
+                answer.usage = delta.usage or answer.usage
+                printer.show(delta)
+    finally:
+        client.close()
+        printer.end()

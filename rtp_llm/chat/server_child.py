@@ -1,0 +1,88 @@
+"""A server for one conversation: a child that nobody else can use, and that ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from rtp_llm.bound_child import bound_command
+
+_READY = "is ready: "
+_QUIET = ["--access-log", "off", "--log-format", "text", "--page", "off"]
+_PRIVATE = ["--host", "127.0.0.1", "--port", "0"]
+_STOP_SECONDS = 10.0
+# They would let the child ask for other keys than ours, or call it by another name.
+_NOT_INHERITED = ("RTP_LLM_API_KEY_FILE", "RTP_LLM_SERVED_MODEL_NAME")
+
+
+class StartFailed(Exception):
+    """The server ended before it was ready; it has printed why. ``code``: its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the model was not loaded (exit code {code})")
+        self.code = code
+
+
+@contextlib.contextmanager
+def server_child(folder: str, flags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """`rtp-llm serve FOLDER FLAGS` inside the block: its address and its API key.
+
+    What it logs goes to standard error, where a terminal shows how far loading is.
+
+    Raises:
+        StartFailed: it could not start.
+    """
+    key = secrets.token_hex(32)
+    environ = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    command = bound_command("serve", folder, *_QUIET, *_PRIVATE, *_log_level(flags), *flags)
+    with subprocess.Popen(
+        command,
+        env={**environ, "RTP_LLM_API_KEY": key},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for this process
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield _address(process.stdout) or _failed(process), key
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _address(lines: Iterable[str]) -> str:
+    with _says("loading the model ..."):
+        for line in lines:
+            if _READY in line:
+                return line.split()[-1]
+        return ""
+
+
+def _failed(process: subprocess.Popen[str]) -> str:
+    raise StartFailed(process.wait())
+
+
+def _log_level(flags: Sequence[str]) -> Sequence[str]:
+    asked = "--log-level" in flags or "RTP_LLM_LOG_LEVEL" in os.environ
+    return () if asked else ("--log-level", "warning")
+
+
+@contextlib.contextmanager
+def _says(words: str) -> Iterator[None]:
+    """On a terminal, until the end of the block; the child's bar takes its place."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(words, end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

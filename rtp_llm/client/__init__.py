@@ -1,0 +1,1 @@
+"""A client of OpenAI's HTTP API, for the commands and benchmarks; imports no torch."""

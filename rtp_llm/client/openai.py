@@ -1,0 +1,170 @@
+"""OpenAI's chat completions, completions and list of models, at any server that speaks them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import msgspec
+
+from rtp_llm.client.events import EventReader
+from rtp_llm.client.http import HttpClient
+
+CHAT, COMPLETIONS = "/chat/completions", "/completions"
+_VERSION = re.compile(r"/v\d+\w*$")
+_SHOWN_CHARACTERS = 500
+
+
+class ServerError(Exception):
+    """The server refused the request, or ended a stream with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{message} (HTTP {status})" if status else message)
+        self.status = status
+        """Of the response; 0: in the middle of a stream."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens, as the server counts them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What an event adds to an answer; most have one field of these."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: bool = False
+    """It has a part of one."""
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+    @property
+    def is_output(self) -> bool:
+        """Something that the model said."""
+        return bool(self.text or self.reasoning or self.tool_calls)
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Message | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+def api_base(url: str) -> str:
+    """Where the API's paths begin: a server's address, with or without the `/v1` of its API."""
+    url = url.rstrip("/")
+    return url if _VERSION.search(url) else f"{url}/v1"
+
+
+class OpenAIClient:
+    """Requests to one server. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        base: str,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        verify: bool = True,
+    ) -> None:
+        """``base``: what comes before `/chat/completions`; others as in HttpClient."""
+        own = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._http = HttpClient(base, {**own, **(headers or {})}, verify=verify)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._http.close()
+
+    async def models(self) -> list[str]:
+        """The names of the models that are served; raises ServerError, OSError."""
+        async with self._http.request("GET", "/models") as response:
+            body = await response.read()
+        if response.status != 200:
+            raise _refusal(response.status, body)
+        try:
+            return [str(card["id"]) for card in msgspec.json.decode(body)["data"]]
+        except (msgspec.DecodeError, LookupError, TypeError) as error:
+            raise ServerError(response.status, f"no list of models: {_shorten(body)}") from error
+
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Delta, None]:
+        """The deltas of a request with ``"stream": true``; of another one its answer as one delta.
+
+        Closing the iterator before its end makes the server stop.
+
+        Raises:
+            ServerError: the request was refused, or its answer ended with an error.
+            OSError: there is no connection, or it ended before the answer did.
+        """
+        async with self._http.request("POST", path, msgspec.json.encode(body)) as response:
+            kind = response.headers.get("content-type", "")
+            if response.status != 200 or not kind.startswith("text/event-stream"):
+                whole = await response.read()
+                if response.status != 200:
+                    raise _refusal(response.status, whole)
+                yield _read(whole)
+                return
+            reader = EventReader()
+            async for chunk in response.chunks():
+                for data in reader.feed(chunk):
+                    if data != b"[DONE]":
+                        yield _read(data)
+
+
+def _read(data: bytes) -> Delta:
+    try:
+        answer = _DECODER.decode(data)
+    except msgspec.DecodeError as error:
+        raise ServerError(0, f"an event cannot be read ({error}): {_shorten(data)}") from error
+    if answer.error is not None:
+        raise ServerError(0, _error_text(answer.error))
+    choice = answer.choices[0] if answer.choices else _Choice()
+    message = choice.delta or choice.message or _Message()
+    return Delta(
+        text=choice.text or message.content or "",
+        reasoning=message.reasoning_content or message.reasoning or "",
+        tool_calls=bool(message.tool_calls),
+        finish_reason=choice.finish_reason,
+        usage=answer.usage,
+    )
+
+
+def _refusal(status: int, body: bytes) -> ServerError:
+    try:
+        content = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ServerError(status, _shorten(body))
+    if isinstance(content, dict):
+        content = content.get("error", content.get("detail", content))
+    return ServerError(status, _error_text(content))
+
+
+def _error_text(error: Any) -> str:
+    if isinstance(error, dict) and "message" in error:
+        error = error["message"]
+    return error if isinstance(error, str) else _shorten(msgspec.json.encode(error))
+
+
+def _shorten(body: bytes) -> str:
+    text = " ".join(body.decode(errors="replace").split())
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
