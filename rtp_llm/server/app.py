@@ -23,6 +23,8 @@ from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
 from rtp_llm.server.http.probes import Probes
 from rtp_llm.server.http.request_headers import with_cors
 from rtp_llm.server.http.state import ServerState
+from rtp_llm.server.llama_cpp.endpoints import LlamaCppEndpoints
+from rtp_llm.server.llama_cpp.protocol import PATH as INFILL
 from rtp_llm.server.ollama.endpoints import OllamaEndpoints
 from rtp_llm.server.openai.docs_page import HEADERS, render
 from rtp_llm.server.openai.endpoints import Endpoints
@@ -48,13 +50,12 @@ def build_app(state: ServerState) -> ASGIApp:
     app.add_exception_handler(Exception, _show_internal)
     endpoints, probes = Endpoints(state), Probes(state, app.routes)
     responses, messages = ResponsesEndpoints(state), MessagesEndpoints(state)
-    ollama = OllamaEndpoints(state)
-    add = app.add_api_route
+    ollama, llama_cpp = OllamaEndpoints(state), LlamaCppEndpoints(state)
     _add_openai(app, endpoints)
-    add("/v1/messages", messages.create, methods=["POST"], response_model=None)
-    add("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"], response_model=None)
     _add_responses(app, responses)
+    _add_messages(app, messages)
     _add_ollama(app, ollama)
+    app.add_api_route(INFILL, llama_cpp.infill, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
     app.openapi = lambda: describe(app, _served(state))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
@@ -67,6 +68,7 @@ def build_app(state: ServerState) -> ASGIApp:
         ("POST", "/v1/messages"): _direct(messages.create),
         ("POST", "/api/chat"): _direct(ollama.chat),
         ("POST", "/api/generate"): _direct(ollama.generate),
+        ("POST", INFILL): _direct(llama_cpp.infill),
     }
     return with_cors(
         RequestMiddleware(app, state, paths, direct, frozenset(BODIES)), state.settings
@@ -114,6 +116,12 @@ def _add_responses(app: FastAPI, responses: ResponsesEndpoints) -> None:
     add(one, responses.delete, methods=["DELETE"], response_model=None)
     add(f"{one}/cancel", responses.cancel, methods=["POST"], response_model=None)
     add(f"{one}/input_items", responses.input_items, methods=["GET"], response_model=None)
+
+
+def _add_messages(app: FastAPI, messages: MessagesEndpoints) -> None:
+    add = app.add_api_route
+    add("/v1/messages", messages.create, methods=["POST"], response_model=None)
+    add("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"], response_model=None)
 
 
 def _add_ollama(app: FastAPI, ollama: OllamaEndpoints) -> None:

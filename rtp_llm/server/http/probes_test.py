@@ -92,7 +92,7 @@ async def test_model_cards() -> None:
         ("//chat/completions", "Use /v1/chat/completions: a client's base URL ends with /v1"),
         ("/v1//embeddings", "Embedding models are not supported yet"),
         ("/v1/tokenize", "Use /tokenize."),
-        ("/infill", "Use /v1/completions with a suffix"),
+        ("/completion", "Use /v1/completions"),
         ("/nothing", "GET / lists all of them"),
     ],
 )

@@ -17,12 +17,7 @@ from rtp_llm.server.ollama.answers import (
 from rtp_llm.server.ollama.form import OllamaForm
 from rtp_llm.server.ollama.messages import Conversation, check_no_images
 from rtp_llm.server.ollama.names import check_name
-from rtp_llm.server.ollama.options import (
-    ignored_options,
-    in_their_names,
-    sampling_of,
-    unknown_options,
-)
+from rtp_llm.server.ollama.options import ignored_options, unknown_options
 from rtp_llm.server.ollama.protocol import (
     OllamaBase,
     OllamaChatRequest,
@@ -41,6 +36,7 @@ from rtp_llm.server.prepare.completion import completion_jobs
 from rtp_llm.server.prepare.constraint import check_compiles
 from rtp_llm.server.prepare.fill_in_middle import middle_prompt, suffix_tokens, with_ends
 from rtp_llm.server.prepare.jobs import AnswerOptions, Job
+from rtp_llm.server.prepare.llama_sampling import in_their_names, sampling_of
 from rtp_llm.server.prepare.openai_tools import declared_functions
 from rtp_llm.server.prepare.parse import parse, plain_names
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
@@ -53,6 +49,8 @@ from rtp_llm.text.conversation import Message, Tool
 from rtp_llm.text.grammar import json_object_grammar
 
 MAX_TOP_LOGPROBS = 20
+# What the names of options begin with in errors.
+PLACE = "options."
 
 T = TypeVar("T", bound=OllamaBase)
 
@@ -191,13 +189,13 @@ def _turn_job(request: OllamaBase, prompt: ChatPrompt, place: str, model: Served
     options = request.options or OllamaOptions()
     turn = ChatTurn(
         prompt=prompt,
-        sampling=SamplingFields(stream=request.stream is not False, **sampling_of(options)),
+        sampling=SamplingFields(stream=request.stream is not False, **sampling_of(options, PLACE)),
         lengths=_lengths(options, place, model),
         grammar=_grammar(request, model),
         grammar_name="format",
         options=_answer_options(request),
     )
-    with in_their_names():
+    with in_their_names(PLACE):
         return prepare_turn(turn, model)
 
 
@@ -206,7 +204,7 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     options = request.options or OllamaOptions()
     lengths = _lengths(options, "prompt", model)
     prompt = request.prompt or ""
-    asked = CompletionRequest(prompt=prompt, suffix=request.suffix, **sampling_of(options))
+    asked = CompletionRequest(prompt=prompt, suffix=request.suffix, **sampling_of(options, PLACE))
     tokens = suffix_tokens(asked, model)
     asked = with_ends(asked, tokens)
     if tokens is not None:
@@ -216,7 +214,7 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     asked.max_tokens = lengths.resolve(len(ids), model.limits)
     grammar = _grammar(request, model)
     check_compiles("format", grammar, model)
-    with in_their_names():
+    with in_their_names(PLACE):
         (job,) = completion_jobs(asked, model, [(None, ids)], _answer_options(request), grammar)
     return job
 

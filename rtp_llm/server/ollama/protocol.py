@@ -6,29 +6,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from rtp_llm.server.prepare.llama_sampling import LlamaSampling
 
-class OllamaOptions(msgspec.Struct, kw_only=True):
+
+class OllamaOptions(LlamaSampling, kw_only=True):
     """Sampling, and below the line what is decided when the server starts: taken and not used.
 
-    `num_predict`: most tokens of the answer, below 1: as many as fit; `repeat_last_n`: tokens that
-    penalties count, -1: all, 0: none.
+    `num_predict`: most tokens of the answer, below 1: as many as fit.
     """
 
     num_predict: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
     tfs_z: float | None = None
     penalize_newline: bool | None = None
     # ---

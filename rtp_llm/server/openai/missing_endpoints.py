@@ -45,8 +45,7 @@ _ELSEWHERE = {
     "/api/blobs": _ONE_MODEL,
     "/api/embed": f"Embedding models are not supported yet. {_OLLAMA_TEXT}",
     "/api/embeddings": f"Embedding models are not supported yet. {_OLLAMA_TEXT}",
-    "/completion": "llama.cpp's native API is not here. Use /v1/completions.",
-    "/infill": "llama.cpp's native API is not here. Use /v1/completions with a suffix.",
+    "/completion": "Of llama.cpp's native API only /infill is here. Use /v1/completions.",
 }
 
 

@@ -18,6 +18,9 @@ from fastapi import FastAPI
 
 from rtp_llm import sampling_params as params
 from rtp_llm.config.refusals import REFUSALS, get_refusal
+from rtp_llm.server.llama_cpp.answers import InfillAnswer, InfillChunk
+from rtp_llm.server.llama_cpp.protocol import PATH as INFILL
+from rtp_llm.server.llama_cpp.protocol import InfillRequest
 from rtp_llm.server.ollama.errors import is_of_ollama
 from rtp_llm.server.openai import openapi_agents, openapi_ollama, responses
 from rtp_llm.server.openai.openapi_chat import (
@@ -50,6 +53,7 @@ BODIES: Mapping[str, Kind] = {
     "/invocations": ChatRequest | CompletionRequest,
     **openapi_agents.BODIES,
     **openapi_ollama.BODIES,
+    INFILL: InfillRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
 }
@@ -63,6 +67,7 @@ _ANSWERS: Mapping[str, Kind] = {
     "/invocations": responses.ChatAnswerBody | responses.CompletionAnswerBody,
     **openapi_agents.ANSWERS,
     **openapi_ollama.ANSWERS,
+    INFILL: InfillAnswer,
     "/tokenize": responses.TokenizeAnswer,
     "/detokenize": responses.DetokenizeAnswer,
     "/v1/models": responses.ModelList,
@@ -79,6 +84,7 @@ _CHUNKS: Mapping[str, tuple[type[msgspec.Struct], ...]] = {
     "/v1/completions": (responses.CompletionAnswerBody, responses.ErrorAnswer),
     "/invocations": (responses.ChatChunk, responses.CompletionAnswerBody, responses.ErrorAnswer),
     **openapi_agents.CHUNKS,
+    INFILL: (InfillChunk, InfillAnswer, responses.ErrorAnswer),
 }
 _SAID: Mapping[str, str] = {
     "400": "The request is malformed, refused or does not fit; `param` names the field.",
@@ -185,7 +191,7 @@ def describe(app: FastAPI, served: Served) -> Schema:
 
 def _name_served(components: Schema, names: Sequence[str]) -> None:
     """The names that requests of other protocols may have for the model."""
-    for body in openapi_agents.BODIES.values():
+    for body in (*openapi_agents.BODIES.values(), InfillRequest):
         components[body.__name__]["properties"]["model"] = {"enum": [*names, None]}
     openapi_ollama.describe_names(components, names)
 

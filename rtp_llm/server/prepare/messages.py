@@ -16,6 +16,7 @@ import msgspec
 
 from rtp_llm.server.anthropic.preparation import prepare_count, prepare_message
 from rtp_llm.server.errors import ApiError
+from rtp_llm.server.llama_cpp.preparation import prepare_infill
 from rtp_llm.server.ollama.preparation import prepare_ollama_chat, prepare_ollama_generate
 from rtp_llm.server.prepare.chat import prepare_chat
 from rtp_llm.server.prepare.chat_batch import prepare_chat_batch
@@ -28,6 +29,7 @@ from rtp_llm.server.prepare.prepared import (
     PreparedBody,
     PreparedChat,
     PreparedCompletion,
+    PreparedInfill,
     PreparedJobs,
     PreparedMessage,
     PreparedOllama,
@@ -47,6 +49,7 @@ Kind = Literal[
     "message",
     "ollama_chat",
     "ollama_generate",
+    "infill",
     "count_tokens",
     "count_input",
     "render_chat",
@@ -63,6 +66,7 @@ FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "message": prepare_message,
     "ollama_chat": prepare_ollama_chat,
     "ollama_generate": prepare_ollama_generate,
+    "infill": prepare_infill,
     "count_tokens": prepare_count,
     "count_input": prepare_count_input,
     "render_chat": render_chat,
@@ -122,6 +126,7 @@ class Answer(msgspec.Struct, frozen=True):
     response: PreparedResponse | None = None
     message: PreparedMessage | None = None
     ollama: PreparedOllama | None = None
+    infill: PreparedInfill | None = None
     lengths: list[int] = []
     ignored: tuple[str, ...] = ()
 
@@ -182,6 +187,7 @@ _FIELDS: dict[type[PreparedJobs], str] = {
     PreparedResponse: "response",
     PreparedMessage: "message",
     PreparedOllama: "ollama",
+    PreparedInfill: "infill",
 }
 _answers = msgspec.msgpack.Decoder(Answer)
 

@@ -20,6 +20,7 @@ from rtp_llm.server.prepare.prepared import (
     PreparedBody,
     PreparedChat,
     PreparedCompletion,
+    PreparedInfill,
     PreparedMessage,
     PreparedOllama,
     PreparedResponse,
@@ -117,6 +118,11 @@ class Preparation:
     async def run(
         self, kind: Literal["ollama_chat", "ollama_generate"], body: bytes, model: ServedModel
     ) -> PreparedOllama | PreparedBody: ...
+
+    @overload
+    async def run(
+        self, kind: Literal["infill"], body: bytes, model: ServedModel
+    ) -> PreparedInfill: ...
 
     @overload
     async def run(
@@ -255,5 +261,5 @@ class Preparation:
 
 
 _RENDERING: frozenset[Kind] = frozenset(
-    set(FUNCTIONS) - {"completion", "render_completion", "detokenize"}
+    set(FUNCTIONS) - {"completion", "render_completion", "infill", "detokenize"}
 )

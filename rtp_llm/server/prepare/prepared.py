@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rtp_llm.server.anthropic.form import MessageForm
+from rtp_llm.server.llama_cpp.form import InfillForm
 from rtp_llm.server.ollama.form import OllamaForm
 from rtp_llm.server.prepare.jobs import ChatForm, CompletionForm, Job
 from rtp_llm.server.responses.form import ResponseForm
@@ -71,7 +72,22 @@ class PreparedOllama:
     ignored: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class PreparedInfill:
+    """An answer in llama.cpp's form that can be generated. `ignored`: as of a chat."""
+
+    jobs: list[Job]
+    stream: bool
+    form: InfillForm
+    ignored: tuple[str, ...] = ()
+
+
 PreparedJobs: TypeAlias = (
-    PreparedChat | PreparedCompletion | PreparedResponse | PreparedMessage | PreparedOllama
+    PreparedChat
+    | PreparedCompletion
+    | PreparedResponse
+    | PreparedMessage
+    | PreparedOllama
+    | PreparedInfill
 )
 Prepared: TypeAlias = PreparedJobs | PreparedBody

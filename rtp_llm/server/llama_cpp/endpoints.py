@@ -1,0 +1,38 @@
+"""/infill."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rtp_llm.server.endpoint_base import EndpointBase
+from rtp_llm.server.llama_cpp.generation import TimedGeneration
+from rtp_llm.server.llama_cpp.writer import InfillWriter
+from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
+
+
+class LlamaCppEndpoints(EndpointBase):
+    """Handlers of one server; each returns a response or raises ApiError."""
+
+    async def infill(self, http: Request) -> Response:
+        """POST /infill."""
+        began = time.perf_counter()
+        state = self._state
+        state.check_admission()
+        body = await self._read(http)
+        request = await state.preparation.run("infill", body, self._served_model(http))
+        state.check_admission()
+        generation = TimedGeneration(
+            state.engine,
+            state.tokenizer,
+            state.metrics,
+            request.jobs,
+            seconds=request.form.predict_seconds,
+        )
+        headers = self._ignored.headers(request.ignored)
+        writer = InfillWriter(request.form, generation, began)
+        if request.stream:
+            return StreamedAnswer(state, generation, writer, headers)
+        return WholeAnswer(state, generation, writer, headers)

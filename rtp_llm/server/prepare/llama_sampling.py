@@ -1,0 +1,106 @@
+"""Sampling by llama.cpp's names, which Ollama shares, to the fields of sampling."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rtp_llm.server.errors import ApiError, bad_request
+
+
+class LlamaSampling(msgspec.Struct, kw_only=True):
+    """`repeat_last_n`: tokens that penalties count, -1: all, 0: none."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+
+
+# Our field -> theirs; of all that are handed on.
+_NAMES = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "seed": "seed",
+    "stop": "stop",
+    "repetition_penalty": "repeat_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+# Other samplers, and the values with which they ask for nothing.
+_SAMPLERS: dict[str, tuple[float, ...]] = {
+    "typical_p": (0, 1),
+    "mirostat": (0,),
+    "tfs_z": (0, 1),
+    "dynatemp_range": (0,),
+    "dry_multiplier": (0,),
+    "xtc_probability": (0,),
+    "top_n_sigma": (-1, 0),
+}
+# Penalties, and the values with which they ask for nothing.
+_PENALTIES = {"repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+
+
+def sampling_of(options: LlamaSampling, place: str = "") -> dict[str, Any]:
+    """The fields of SamplingFields that they set; raises ApiError 400 for what is not there.
+
+    `place`: what the names of the options begin with in the body, as "options.".
+    """
+    for name, harmless in _SAMPLERS.items():
+        value = getattr(options, name, None)
+        if value is not None and value not in harmless:
+            reason = "This sampling method is not implemented. Leave it out."
+            raise unsupported(place + name, reason)
+    fields = {ours: getattr(options, theirs) for ours, theirs in _NAMES.items()}
+    if options.seed is not None and options.seed < 0:
+        fields["seed"] = None  # a random one
+    last = options.repeat_last_n
+    penalised = [
+        name
+        for name, none in _PENALTIES.items()
+        if getattr(options, name) is not None and getattr(options, name) != none
+    ]
+    if last == 0:
+        fields |= {ours: None for ours, theirs in _NAMES.items() if theirs in _PENALTIES}
+        fields["repetition_penalty"] = 1.0
+    elif last is not None and last > 0 and penalised:
+        raise unsupported(
+            f"{place}repeat_last_n",
+            f"{penalised[0]} counts the whole sequence here, not its last {last} tokens. Send -1, "
+            "or leave it out.",
+        )
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@contextlib.contextmanager
+def in_their_names(place: str = "") -> Iterator[None]:
+    """Errors inside name the options as the client knows them."""
+    try:
+        yield
+    except ApiError as error:
+        theirs = _NAMES.get(error.param or "")
+        if theirs is None or error.param is None:
+            raise
+        name = place + theirs
+        text = error.message.replace(error.param, name, 1)
+        raise ApiError(error.status, text, param=name, code=error.code) from error
+
+
+def unsupported(name: str, reason: str) -> ApiError:
+    """400 for the option `name`."""
+    return bad_request(f"{name}: {reason}", name, "unsupported")
