@@ -23,7 +23,7 @@ from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 COLUMNS = ("ranks", "between steps", "spin us", "p50 us", "p99 us", "p99.9 us", "worst us")
 _WARM_UP = 200

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
+from rtp_llm.worker.plan.step_plan import StepPlan
+
 class QueueFullError(RuntimeError):
     """As many sequences run or wait as max_running and max_queued allow together."""
 
@@ -124,121 +126,8 @@ They follow the sequence's last token, a pending one included. -1 is a token tha
 know: nothing but the device can accept it.
 """
 
-class Batch:
-    """A step's input: B sequences, T tokens, R rows of logits, O outputs.
-
-    Sequences with one token come first, then those that verify drafts, then chunks of prompts. An
-    output is a sequence that gets tokens: from one row, and one more for each of its drafts.
-    Properties per group have one array for each group of the configuration, in its order.
-    """
-
-    @property
-    def num_seqs(self) -> int: ...
-    @property
-    def num_tokens(self) -> int: ...
-    @property
-    def num_rows(self) -> int: ...
-    @property
-    def num_outputs(self) -> int: ...
-    @property
-    def max_seqlen_q(self) -> int: ...
-    @property
-    def max_seqlen_k(self) -> int: ...
-    @property
-    def sampling_flags(self) -> int:
-        """The flags of all rows, or-ed."""
-    @property
-    def token_ids(self) -> NDArray[np.int32]:
-        """[T]; -(r + 1) for the token that row r of the batch in flight samples.
-
-        A draft that the host does not know is 0, with ``device_drafts`` -(max_rows + r + 1): r is
-        its row in ``draft_tokens``, and its place here ``logit_rows[r] + 1``.
-        """
-    @property
-    def positions(self) -> NDArray[np.int32]:
-        """[T]."""
-    @property
-    def cu_seqlens_q(self) -> NDArray[np.int32]:
-        """[B + 1], prefix sums of the sequences' token counts."""
-    @property
-    def seq_lens(self) -> NDArray[np.int32]:
-        """[B], length of keys and values once the step has written its own.
-
-        With ``optimistic_drafts`` a sequence whose first token is named by a row of the batch in
-        flight counts all drafts before that row. Those that are rejected have to be taken off, by
-        the device, here and from ``positions`` and ``row_steps``; ``slot_mapping`` follows from the
-        positions and ``block_table``. The token is that of the first row whose draft is rejected.
-        """
-    @property
-    def next_tokens(self) -> NDArray[np.int32]:
-        """[B], the token behind a sequence's last one of the step; -1: it is not known yet."""
-    @property
-    def previous_tokens(self) -> NDArray[np.int32]:
-        """[B], the token before a sequence's first one of the step; 0: there is none.
-
-        Where that one comes behind drafts of the batch in flight: its own name. It is the token
-        that the device computed the first one from.
-        """
-    @property
-    def seq_ids(self) -> NDArray[np.int64]:
-        """[B]; the first sequence's id for n sequences whose prompt is computed together."""
-    @property
-    def slot_mapping(self) -> tuple[NDArray[np.int32], ...]:
-        """Per group [T], block * block_size + offset; [0] for recurrent groups."""
-    @property
-    def block_table(self) -> tuple[NDArray[np.int32], ...]:
-        """Per group [B, M], -1 where a sequence has no block; M may exceed what is needed.
-
-        [0, 0] for recurrent groups.
-        """
-    @property
-    def state_read(self) -> tuple[NDArray[np.int32], ...]:
-        """Per recurrent group [B], the block of the state before a sequence's first token.
-
-        -1: it starts from zeros, whatever ``state_write`` holds. [0] for other groups.
-        """
-    @property
-    def state_write(self) -> tuple[NDArray[np.int32], ...]:
-        """Per recurrent group [B], the block for the state after a sequence's last token.
-
-        The one that is read, where nobody else reads that; never one that another sequence of the
-        step reads or writes. [0] for other groups.
-        """
-    @property
-    def copy_pairs(self) -> tuple[NDArray[np.int32], ...]:
-        """Per group [P, 2], blocks (source, target) to copy before the forward pass.
-
-        No target is a source, and no target occurs twice. Recurrent groups have none: forked
-        sequences read one state and write one each.
-        """
-    @property
-    def row_cu(self) -> NDArray[np.int32]:
-        """[O + 1], prefix sums of the outputs' row counts: 1 + the number of drafts each."""
-    @property
-    def logit_rows(self) -> NDArray[np.int32]:
-        """[R], the token whose hidden state gives the row; repeated for forked sequences."""
-    @property
-    def row_ids(self) -> NDArray[np.int64]:
-        """[R]."""
-    @property
-    def row_slots(self) -> NDArray[np.int32]:
-        """[R], the slots that ``Scheduler.add`` returned."""
-    @property
-    def row_steps(self) -> NDArray[np.int64]:
-        """[R], index of the token to sample in its sequence's output."""
-    @property
-    def draft_tokens(self) -> NDArray[np.int32]:
-        """[R]; if the row samples it the next row of its output counts. -1: none, unknown."""
-    @property
-    def history_tokens(self) -> NDArray[np.int32]:
-        """Prompt and output of the outputs with ``needs_history``, then their drafts.
-
-        Ids are as in ``token_ids``. Row r of an output with the first row f sees
-        ``history_tokens[history_cu[f] : history_cu[r + 1]]``.
-        """
-    @property
-    def history_cu(self) -> NDArray[np.int32]:
-        """[R + 1], prefix sums of what each row adds: all, or a draft behind the first row."""
+class Batch(StepPlan):
+    """A step's input in the scheduler's memory; arrays are views of it."""
 
 class Result:
     """What a commit did: one row per output of the batch, in the same order.
@@ -455,9 +344,8 @@ class StepChannel:
     def published(self) -> int:
         """The newest step."""
     def numbers(self, count: int) -> list[int]:
-        """The first ``count`` of num_seqs, num_tokens, num_rows, max_seqlen_q, max_seqlen_k,
-        sampling_flags, then of each cache group the width of its block_table and the number of its
-        copy_pairs."""
+        """The first ``count`` of the plan's numbers in the order of their declaration, then of each
+        cache group the width of its block_table and the number of its copy_pairs."""
     def await_taken(self, step: int, seconds: float) -> bool:
         """Until all workers have taken the step; False when the seconds pass first."""
     def await_finished(self, step: int, seconds: float) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.layout import CacheLayout
     from rtp_llm.disagg.settings import WriterSettings
     from rtp_llm.engine.remote_prompts import RemotePrompts
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 

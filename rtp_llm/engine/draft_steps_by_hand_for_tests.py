@@ -128,9 +128,8 @@ class DraftStepsByHand(StepsByHand):
         unless the tokens sampled last stay."""
         self.runner._graphs = graphs
         # Where the device is the host its arrays are the plan's, and get tokens for names.
-        step = self.runner.begin(
-            SimpleNamespace(**{**vars(plan), "token_ids": plan.token_ids.copy()})
-        )
+        own: Any = SimpleNamespace(**{**vars(plan), "token_ids": plan.token_ids.copy()})
+        step = self.runner.begin(own)
         self.drafter.draft(step)
         hidden = self.runner.forward(step)
         if samples:

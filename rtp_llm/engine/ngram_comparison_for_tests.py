@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rtp_llm._runtime import Drafts, Result
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.worker import StepHandle
 
 

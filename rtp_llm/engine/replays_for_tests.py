@@ -16,7 +16,7 @@ from rtp_llm.engine import build_worker
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
-from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class Replays:

@@ -16,7 +16,7 @@ from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 if TYPE_CHECKING:
     from rtp_llm.testing.tiny_engine import TinyEngine
     from rtp_llm.worker.device_step import DeviceStep
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
 Choose = Callable[[np.random.Generator, int], NDArray[np.bool_]]

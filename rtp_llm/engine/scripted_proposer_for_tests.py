@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 Distort = Callable[[np.random.Generator, list[int]], list[int]]
 

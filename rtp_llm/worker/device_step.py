@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm.attention.batch import ForwardBatch
     from rtp_llm.device import Device
     from rtp_llm.worker.graphs.step_graphs import Captured
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rtp_llm.worker.heads.sampling_flags import CONSTRAINED, LATE
 from rtp_llm.worker.heads.score import ScoreHead, ScorePart
 from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.plan import HeadPlan, StepPlan
+from rtp_llm.worker.plan.step_plan import HeadPlan, StepPlan
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
-from rtp_llm.worker.plan import rows_are_tokens
+from rtp_llm.worker.plan.arrays import DEVICE_ARRAYS
+from rtp_llm.worker.plan.step_plan import rows_are_tokens
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.worker.graphs.capture_session import CaptureSession
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
@@ -117,26 +118,24 @@ class ModelRunner:
     def _upload(self, batch: StepPlan) -> ForwardBatch:
         groups = len(batch.slot_mapping)
         correction = self.sampled.correction if self.sampled is not None else None
-        token_ids, positions, cu_seqlens_q, seq_lens, *rest = self.device.upload_all(
-            batch.token_ids,
-            batch.positions,
-            batch.cu_seqlens_q,
-            batch.seq_lens,
+        uploaded = self.device.upload_all(
+            *(getattr(batch, each.name) for each in DEVICE_ARRAYS),
             *batch.slot_mapping,
             *batch.block_table,
             *(batch.state_read + batch.state_write if self.cache.recurrent else ()),
             *(() if correction is None else (correction.of_sequence,)),
         )
+        arrays: dict[str, Any] = {
+            each.name: tensor for each, tensor in zip(DEVICE_ARRAYS, uploaded, strict=False)
+        }
+        rest = list(uploaded[len(arrays) :])
         places = None if correction is None else rest.pop()
         forward = ForwardBatch(
-            token_ids=token_ids,
-            positions=positions,
+            **arrays,
             slot_mapping=tuple(rest[:groups]),
             block_table=tuple(rest[groups : 2 * groups]),
             state_read=tuple(rest[2 * groups : 3 * groups]),
             state_write=tuple(rest[3 * groups :]),
-            cu_seqlens_q=cu_seqlens_q,
-            seq_lens=seq_lens,
             max_seqlen_q=batch.max_seqlen_q,
             max_seqlen_k=batch.max_seqlen_k,
             kv_cache=self.cache.layers,

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.worker.correction import Correction
-from rtp_llm.worker.plan import rows_are_tokens
+from rtp_llm.worker.plan.step_plan import rows_are_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtp_llm.device import Device, Download
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class BegunStep(Protocol):

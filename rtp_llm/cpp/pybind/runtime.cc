@@ -166,25 +166,12 @@ py::dict Stats(const Scheduler& scheduler) {
   return result;
 }
 
-// A property that shows one array, its first dimension being a count of the owner plus `extra`.
-template <typename Owner, typename T>
-auto ArrayProperty(HostArray<T> Owner::* data, int32_t Owner::* count, int32_t extra = 0) {
+// A property that shows one array with an entry per row.
+template <typename T>
+auto RowProperty(HostArray<T> StepResult::* data) {
   return [=](const py::object& self) {
-    Owner& owner = self.cast<Owner&>();
-    return View(owner.*data, {owner.*count + extra}, self);
-  };
-}
-
-// A property that shows one array per cache group; `make` gives a group's shape.
-template <typename Shape>
-auto GroupProperty(HostArray<int32_t> Batch::GroupArrays::* data, const Shape& shape) {
-  return [=](const py::object& self) {
-    Batch& batch = self.cast<Batch&>();
-    py::tuple result(batch.groups.size());
-    for (size_t i = 0; i < batch.groups.size(); ++i) {
-      result[i] = View(batch.groups[i].*data, shape(batch, batch.groups[i]), self);
-    }
-    return result;
+    StepResult& result = self.cast<StepResult&>();
+    return View(result.*data, {result.num_rows}, self);
   };
 }
 
@@ -255,75 +242,91 @@ void BindConfig(py::module_& module) {
       .def_property_readonly("max_rows", &Config::max_rows);
 }
 
-// Shapes of a group's arrays; those of another kind of group are empty.
 using Shape = std::vector<py::ssize_t>;
 using Arrays = Batch::GroupArrays;
 
-Shape PerToken(const Batch& batch, const Arrays& group) {
-  return {group.recurrent ? 0 : batch.num_tokens};
+Shape ShapeOf(const Batch& batch, Extent extent) {
+  switch (extent) {
+    case Extent::kTokens:
+      return {batch.num_tokens};
+    case Extent::kSequences:
+      return {batch.num_seqs};
+    case Extent::kRows:
+      return {batch.num_rows};
+    case Extent::kSequenceStarts:
+      return {batch.num_seqs + 1};
+    case Extent::kOutputStarts:
+      return {batch.num_outputs + 1};
+    case Extent::kRowStarts:
+      return {batch.num_rows + 1};
+    case Extent::kHistory:
+      return {batch.history_cu[batch.num_rows]};
+    default:
+      throw std::logic_error("an extent of cache groups");
+  }
 }
-Shape Table(const Batch& batch, const Arrays& group) {
-  return {group.recurrent ? 0 : batch.num_seqs, group.table_width};
+
+// Arrays of another kind of group are empty.
+Shape ShapeOf(const Batch& batch, const Arrays& group, Extent extent) {
+  switch (extent) {
+    case Extent::kGroupTokens:
+      return {group.recurrent ? 0 : batch.num_tokens};
+    case Extent::kGroupTable:
+      return {group.recurrent ? 0 : batch.num_seqs, group.table_width};
+    case Extent::kGroupCopies:
+      return {group.num_copies, 2};
+    case Extent::kGroupStates:
+      return {group.recurrent ? batch.num_seqs : 0};
+    default:
+      throw std::logic_error("an extent of whole steps");
+  }
 }
-Shape States(const Batch& batch, const Arrays& group) {
-  return {group.recurrent ? batch.num_seqs : 0};
+
+template <typename T>
+auto StepProperty(HostArray<T> Batch::* data, Extent extent) {
+  return [=](const py::object& self) {
+    Batch& batch = self.cast<Batch&>();
+    return View(batch.*data, ShapeOf(batch, extent), self);
+  };
 }
-Shape Pairs(const Batch&, const Arrays& group) { return {group.num_copies, 2}; }
+
+// A property that shows one array per cache group.
+template <typename T>
+auto GroupProperty(HostArray<T> Arrays::* data, Extent extent) {
+  return [=](const py::object& self) {
+    Batch& batch = self.cast<Batch&>();
+    py::tuple result(batch.groups.size());
+    for (size_t i = 0; i < batch.groups.size(); ++i) {
+      result[i] = View(batch.groups[i].*data, ShapeOf(batch, batch.groups[i], extent), self);
+    }
+    return result;
+  };
+}
 
 void BindBatch(py::module_& module) {
-  py::class_<Batch>(module, "Batch")
-      .def_readonly("num_seqs", &Batch::num_seqs)
-      .def_readonly("num_tokens", &Batch::num_tokens)
-      .def_readonly("num_rows", &Batch::num_rows)
-      .def_readonly("num_outputs", &Batch::num_outputs)
-      .def_readonly("max_seqlen_q", &Batch::max_seqlen_q)
-      .def_readonly("max_seqlen_k", &Batch::max_seqlen_k)
-      .def_readonly("sampling_flags", &Batch::sampling_flags)
-      .def_property_readonly("token_ids", ArrayProperty(&Batch::token_ids, &Batch::num_tokens))
-      .def_property_readonly("positions", ArrayProperty(&Batch::positions, &Batch::num_tokens))
-      .def_property_readonly("cu_seqlens_q",
-                             ArrayProperty(&Batch::cu_seqlens_q, &Batch::num_seqs, 1))
-      .def_property_readonly("seq_lens", ArrayProperty(&Batch::seq_lens, &Batch::num_seqs))
-      .def_property_readonly("next_tokens", ArrayProperty(&Batch::next_tokens, &Batch::num_seqs))
-      .def_property_readonly("previous_tokens",
-                             ArrayProperty(&Batch::previous_tokens, &Batch::num_seqs))
-      .def_property_readonly("seq_ids", ArrayProperty(&Batch::seq_ids, &Batch::num_seqs))
-      .def_property_readonly("slot_mapping", GroupProperty(&Arrays::slot_mapping, PerToken))
-      .def_property_readonly("block_table", GroupProperty(&Arrays::block_table, Table))
-      .def_property_readonly("state_read", GroupProperty(&Arrays::state_read, States))
-      .def_property_readonly("state_write", GroupProperty(&Arrays::state_write, States))
-      .def_property_readonly("copy_pairs", GroupProperty(&Arrays::copy_pairs, Pairs))
-      .def_property_readonly("row_cu", ArrayProperty(&Batch::row_cu, &Batch::num_outputs, 1))
-      .def_property_readonly("logit_rows", ArrayProperty(&Batch::logit_rows, &Batch::num_rows))
-      .def_property_readonly("row_ids", ArrayProperty(&Batch::row_ids, &Batch::num_rows))
-      .def_property_readonly("row_slots", ArrayProperty(&Batch::row_slots, &Batch::num_rows))
-      .def_property_readonly("row_steps", ArrayProperty(&Batch::row_steps, &Batch::num_rows))
-      .def_property_readonly("draft_tokens", ArrayProperty(&Batch::draft_tokens, &Batch::num_rows))
-      .def_property_readonly("history_cu", ArrayProperty(&Batch::history_cu, &Batch::num_rows, 1))
-      .def_property_readonly("history_tokens", [](const py::object& self) {
-        Batch& batch = self.cast<Batch&>();
-        return View(batch.history_tokens, {batch.history_cu[batch.num_rows]}, self);
-      });
+  py::class_<Batch> batch(module, "Batch");
+#define STEP_NUMBER(name) batch.def_readonly(#name, &Batch::name);
+#define STEP_ARRAY(type, name, extent) \
+  batch.def_property_readonly(#name, StepProperty(&Batch::name, Extent::extent));
+#define GROUP_ARRAY(type, name, extent) \
+  batch.def_property_readonly(#name, GroupProperty(&Arrays::name, Extent::extent));
+#include "rtp_llm/cpp/scheduler/batch_arrays.inc"
 }
 
 void BindResult(py::module_& module) {
   py::class_<StepResult>(module, "Result")
       .def_readonly("num_rows", &StepResult::num_rows)
-      .def_property_readonly("ids", ArrayProperty(&StepResult::ids, &StepResult::num_rows))
+      .def_property_readonly("ids", RowProperty(&StepResult::ids))
       .def_property_readonly("tokens",
                              [](const py::object& self) {
                                StepResult& result = self.cast<StepResult&>();
                                return View(result.tokens, {result.num_rows, result.width}, self);
                              })
-      .def_property_readonly("num_tokens",
-                             ArrayProperty(&StepResult::num_tokens, &StepResult::num_rows))
-      .def_property_readonly("num_drafts",
-                             ArrayProperty(&StepResult::num_drafts, &StepResult::num_rows))
-      .def_property_readonly("finish", ArrayProperty(&StepResult::finish, &StepResult::num_rows))
-      .def_property_readonly("cached_tokens",
-                             ArrayProperty(&StepResult::cached_tokens, &StepResult::num_rows))
-      .def_property_readonly("queue_seconds",
-                             ArrayProperty(&StepResult::queue_seconds, &StepResult::num_rows));
+      .def_property_readonly("num_tokens", RowProperty(&StepResult::num_tokens))
+      .def_property_readonly("num_drafts", RowProperty(&StepResult::num_drafts))
+      .def_property_readonly("finish", RowProperty(&StepResult::finish))
+      .def_property_readonly("cached_tokens", RowProperty(&StepResult::cached_tokens))
+      .def_property_readonly("queue_seconds", RowProperty(&StepResult::queue_seconds));
 }
 
 void BindScheduler(py::module_& module) {

@@ -17,7 +17,6 @@ namespace rtp_llm {
 namespace {
 
 // Numbers of a step that stand before those of its cache groups.
-constexpr int32_t kFirstGroup = 6;
 
 std::unique_ptr<StepChannel> Make(const py::buffer& memory, int32_t num_workers,
                                   int32_t spin_microseconds) {
@@ -34,10 +33,10 @@ void Publish(StepChannel& channel, const Batch* batch) {
     channel.Publish(nullptr, 0);
     return;
   }
-  int32_t numbers[kMaxStepNumbers] = {batch->num_seqs,     batch->num_tokens,
-                                      batch->num_rows,     batch->max_seqlen_q,
-                                      batch->max_seqlen_k, batch->sampling_flags};
-  int32_t count = kFirstGroup;
+  int32_t numbers[kMaxStepNumbers];
+  int32_t count = 0;
+#define STEP_NUMBER(name) numbers[count++] = batch->name;
+#include "rtp_llm/cpp/scheduler/batch_arrays.inc"
   if (count + 2 * static_cast<int32_t>(batch->groups.size()) > kMaxStepNumbers) {
     throw std::invalid_argument("too many cache groups");
   }

@@ -13,8 +13,35 @@ constexpr int32_t kWidthStep = 16;
 int32_t RoundUp(int32_t value, int32_t step) { return (value + step - 1) / step * step; }
 
 size_t MaxTableWidth(const SchedulerConfig& config, const CacheGroup& group) {
-  if (group.IsRecurrent()) return 0;
   return RoundUp(group.BlocksForTokens(config.max_model_len), kWidthStep);
+}
+
+size_t Capacity(const SchedulerConfig& config, Extent extent) {
+  switch (extent) {
+    case Extent::kTokens:
+      return config.max_batch_tokens;
+    case Extent::kSequences:
+      return config.max_running;
+    case Extent::kRows:
+      return config.max_rows();
+    case Extent::kSequenceStarts:
+    case Extent::kOutputStarts:
+      return config.max_running + 1;
+    case Extent::kRowStarts:
+      return config.max_rows() + 1;
+    case Extent::kHistory:
+      return static_cast<size_t>(config.max_running) * config.max_model_len;
+    default:
+      return 0;  // of groups
+  }
+}
+
+size_t Capacity(const SchedulerConfig& config, const CacheGroup& group, Extent extent) {
+  if (extent == Extent::kGroupCopies) return 2 * size_t{1} * config.max_running;
+  if (group.IsRecurrent()) return extent == Extent::kGroupStates ? config.max_running : 0;
+  if (extent == Extent::kGroupTokens) return config.max_batch_tokens;
+  if (extent == Extent::kGroupTable) return config.max_running * MaxTableWidth(config, group);
+  return 0;
 }
 
 // Copies tokens [first, first + count); the last one of a sequence may be known by its row only.
@@ -29,33 +56,20 @@ void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t*
 }  // namespace
 
 Batch::GroupArrays::GroupArrays(const SchedulerConfig& config, const CacheGroup& group)
-    : slot_mapping(group.IsRecurrent() ? 0 : config.max_batch_tokens),
-      block_table(config.max_running * MaxTableWidth(config, group)),
-      copy_pairs(2 * size_t{1} * config.max_running),
-      state_read(group.IsRecurrent() ? config.max_running : 0),
-      state_write(group.IsRecurrent() ? config.max_running : 0),
+    :
+#define GROUP_ARRAY(type, name, extent) name(Capacity(config, group, Extent::extent)),
+#include "rtp_llm/cpp/scheduler/batch_arrays.inc"
       recurrent(group.IsRecurrent()),
-      rows(config.max_running) {}
+      rows(config.max_running) {
+}
 
 Batch::Batch(const SchedulerConfig& config, int32_t block_size)
-    : token_ids(config.max_batch_tokens),
-      positions(config.max_batch_tokens),
-      cu_seqlens_q(config.max_running + 1),
-      seq_lens(config.max_running),
-      next_tokens(config.max_running),
-      previous_tokens(config.max_running),
-      seq_ids(config.max_running),
+    :
+#define STEP_ARRAY(type, name, extent) name(Capacity(config, Extent::extent)),
+#include "rtp_llm/cpp/scheduler/batch_arrays.inc"
       seq_slots(config.max_running),
       seq_serials(config.max_running),
-      row_cu(config.max_running + 1),
-      logit_rows(config.max_rows()),
-      row_ids(config.max_rows()),
-      row_slots(config.max_rows()),
       row_serials(config.max_rows()),
-      row_steps(config.max_rows()),
-      draft_tokens(config.max_rows()),
-      history_tokens(static_cast<size_t>(config.max_running) * config.max_model_len),
-      history_cu(config.max_rows() + 1),
       block_size_(block_size),
       first_draft_name_(config.device_drafts ? -1 - config.max_rows() : 0) {
   std::iota(row_cu.data(), row_cu.data() + row_cu.size(), 0);

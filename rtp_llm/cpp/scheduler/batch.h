@@ -30,23 +30,33 @@ struct OutputView {
   }
 };
 
+// The shapes of a step's arrays, as rtp_llm/worker/plan/extents.py names them.
+enum class Extent {
+  kTokens,
+  kSequences,
+  kRows,
+  kSequenceStarts,
+  kOutputStarts,
+  kRowStarts,
+  kHistory,
+  kGroupTokens,
+  kGroupTable,
+  kGroupCopies,
+  kGroupStates,
+};
+
 // One step's input: B sequences with T tokens in all. First those with a single token, then those
 // that verify drafts, then chunks of prompts. O of them (num_outputs) have all their tokens
 // computed by this step and get tokens from R rows of logits: one each, and one more for each
-// draft. Arrays keep their place for ever, only their live part changes.
+// draft. Arrays keep their place for ever, only their live part changes. Numbers and arrays are
+// declared in rtp_llm/worker/plan/step_plan.py.
 class Batch {
  public:
   struct GroupArrays {
     GroupArrays(const SchedulerConfig& config, const CacheGroup& group);
 
-    // Full and sliding-window groups:
-    HostArray<int32_t> slot_mapping;  // [T] block * block_size + offset
-    HostArray<int32_t> block_table;   // [B, table_width], kNullBlock where there is none
-    HostArray<int32_t> copy_pairs;    // [P, 2] source, target
-    // Recurrent groups, the block of the state before a sequence's first token (kNullBlock: start
-    // from zeros) and after its last one. No row writes a block that another one reads or writes.
-    HostArray<int32_t> state_read;   // [B]
-    HostArray<int32_t> state_write;  // [B]
+#define GROUP_ARRAY(type, name, extent) HostArray<type> name;
+#include "rtp_llm/cpp/scheduler/batch_arrays.inc"
     bool recurrent = false;
     int32_t table_width = 0;
     int32_t num_copies = 0;
@@ -70,14 +80,6 @@ class Batch {
             row_slots.data(), row_serials.data(), draft_tokens.data()};
   }
 
-  int32_t num_seqs = 0;
-  int32_t num_tokens = 0;
-  int32_t num_rows = 0;
-  int32_t num_outputs = 0;
-  int32_t max_seqlen_q = 0;
-  int32_t max_seqlen_k = 0;
-  int32_t sampling_flags = 0;
-
   // A token that the batch in flight samples is -(its row there + 1), here and in history_tokens.
   // With optimistic_drafts that row is the last one of its output, behind all drafts. If only some
   // of these are right, the token comes from the row behind them, and the sequence is shorter by
@@ -85,32 +87,15 @@ class Batch {
   // from the positions and block_table. The device has to correct them; maxima remain bounds. A
   // draft that the host does not know is 0, with device_drafts -(max_rows + r + 1), where r is the
   // row that it follows.
-  HostArray<int32_t> token_ids;     // [T]
-  HostArray<int32_t> positions;     // [T]
-  HostArray<int32_t> cu_seqlens_q;  // [B + 1]
-  HostArray<int32_t> seq_lens;      // [B] length of keys and values after the step
-  HostArray<int32_t> next_tokens;   // [B] behind the step's own; -1: not known yet
-  // [B] before the step's own. 0: there is none. Where drafts of the batch in flight come before
-  // the first token, the name of that: the device knows which of its tokens it was computed from.
-  HostArray<int32_t> previous_tokens;
-  HostArray<int64_t> seq_ids;      // [B]
-  HostArray<int32_t> seq_slots;    // [B]
-  HostArray<int64_t> seq_serials;  // [B]
+#define STEP_NUMBER(name) int32_t name = 0;
+#define STEP_ARRAY(type, name, extent) HostArray<type> name;
+#include "rtp_llm/cpp/scheduler/batch_arrays.inc"
   std::vector<GroupArrays> groups;
 
-  HostArray<int32_t> row_cu;       // [O + 1] rows of each output
-  HostArray<int32_t> logit_rows;   // [R] token whose hidden state gives the row
-  HostArray<int64_t> row_ids;      // [R]
-  HostArray<int32_t> row_slots;    // [R]
+  // The scheduler's own.
+  HostArray<int32_t> seq_slots;    // [B]
+  HostArray<int64_t> seq_serials;  // [B]
   HostArray<int64_t> row_serials;  // [R]
-  HostArray<int64_t> row_steps;    // [R] index of the token to sample in its sequence's output
-  HostArray<int32_t>
-      draft_tokens;  // [R] the draft to accept if the row samples it; -1: none, unknown
-
-  // Row r of an output with the first row f has history_tokens[history_cu[f] : history_cu[r + 1]]:
-  // each row behind the first adds its draft.
-  HostArray<int32_t> history_tokens;  // [history_cu[R]]
-  HostArray<int32_t> history_cu;      // [R + 1]
 
  private:
   void AddSequence(int32_t slot, SequenceSet* sequences);

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm.distributed.world import World
     from rtp_llm.layers.moe.parallel import ParallelExperts
     from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class Tell(Protocol):

@@ -10,7 +10,7 @@ from rtp_llm.worker.worker import StepHandle, Worker
 
 if TYPE_CHECKING:
     from rtp_llm.engine.replicas.rank_steps import RankSteps
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class RankWorker(Worker):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
     from rtp_llm.constraints import Thinking
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
-    from rtp_llm.worker.plan import HeadPlan
+    from rtp_llm.worker.plan.step_plan import HeadPlan
 
 
 class Constraints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,17 +15,20 @@ from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.device import StagedNumbers
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.plan.arrays import DEVICE_ARRAYS
+from rtp_llm.worker.plan.extents import Extent
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.worker.correction import Correction
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
-# Rows of what is copied: cu_seqlens_q, token_ids, positions, seq_lens, and then; _REJECTED: where
-# corrections are, by sequence; _PREVIOUS: the tokens before theirs.
-_SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = 4, 5, 6, 7
+# Rows of what is copied: the plan's DEVICE_ARRAYS, and then; _REJECTED: where corrections are, by
+# sequence; _PREVIOUS: the tokens before theirs.
+_ROWS = {each.name: row for row, each in enumerate(DEVICE_ARRAYS)}
+_SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = range(len(_ROWS), len(_ROWS) + 4)
 
 
 class GraphInputs:
@@ -79,11 +82,9 @@ class GraphInputs:
             table[group] = self._tables[row]
         for place, group in enumerate(self._recurrent):
             read[group], write[group] = self._numbers[self._first_state + 2 * place :][:2]
+        arrays: dict[str, Any] = {name: self._numbers[row] for name, row in _ROWS.items()}
         return ForwardBatch(
-            token_ids=self._numbers[1],
-            positions=self._numbers[2],
-            cu_seqlens_q=self._numbers[0],
-            seq_lens=self._numbers[3],
+            **arrays,
             slot_mapping=tuple(
                 self._numbers[_FIRST_GROUP + self._slotted.index(group)] for group in range(groups)
             ),
@@ -100,12 +101,13 @@ class GraphInputs:
     def batch(self, size: GraphSize) -> ForwardBatch:
         """What a step of ``size`` reads."""
         whole, tokens, sequences = self._whole, size.tokens, size.sequences
+        lengths = _lengths(tokens, sequences)
+        arrays: dict[str, Any] = {
+            each.name: getattr(whole, each.name)[: lengths[each.extent]] for each in DEVICE_ARRAYS
+        }
         return replace(
             whole,
-            token_ids=whole.token_ids[:tokens],
-            positions=whole.positions[:tokens],
-            cu_seqlens_q=whole.cu_seqlens_q[: sequences + 1],
-            seq_lens=whole.seq_lens[:sequences],
+            **arrays,
             slot_mapping=tuple(slots[:tokens] for slots in whole.slot_mapping),
             block_table=tuple(table[:sequences] for table in whole.block_table),
             state_read=tuple(states[:sequences] for states in whole.state_read),
@@ -174,11 +176,11 @@ class GraphInputs:
         """On the device: the step before rejected drafts that the plan took for right."""
         tokens, sequences = batch.num_tokens, batch.num_seqs
         ops.correct_positions(
-            self._numbers[2, :tokens],
-            self._numbers[3, :sequences],
+            self._numbers[_ROWS["positions"], :tokens],
+            self._numbers[_ROWS["seq_lens"], :sequences],
             self._numbers[_FIRST_GROUP:, :tokens][: len(self._tabled)],
             self._tables[:, :sequences],
-            self._numbers[0, : sequences + 1],
+            self._numbers[_ROWS["cu_seqlens_q"], : sequences + 1],
             correction.rejected,
             self._numbers[_REJECTED, :sequences],
             self._block_size,
@@ -197,13 +199,12 @@ class GraphInputs:
 
     def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs
-        numbers[0, : sequences + 1] = batch.cu_seqlens_q
-        numbers[0, sequences + 1 : size.sequences + 1] = tokens
-        numbers[3, :sequences] = batch.seq_lens
-        numbers[3, sequences : size.sequences] = 0
-        for row, values in enumerate((batch.token_ids, batch.positions), 1):
-            numbers[row, :tokens] = values
-            numbers[row, tokens : size.tokens] = 0
+        ends = _lengths(size.tokens, size.sequences)
+        for row, each in enumerate(DEVICE_ARRAYS):
+            values, end = getattr(batch, each.name), ends[each.extent]
+            count, padding = len(values), each.padding
+            numbers[row, :count] = values
+            numbers[row, count:end] = values[-1] if padding is None else padding
         for row, group in enumerate(self._slotted, _FIRST_GROUP):
             slots = batch.slot_mapping[group]
             if len(slots):
@@ -213,3 +214,11 @@ class GraphInputs:
             read, write = numbers[self._first_state + 2 * place :][:2]
             read[:sequences], read[sequences : size.sequences] = batch.state_read[group], -1
             write[:sequences], write[sequences : size.sequences] = batch.state_write[group], 0
+
+
+def _lengths(tokens: int, sequences: int) -> dict[Extent, int]:
+    return {
+        Extent.TOKENS: tokens,
+        Extent.SEQUENCES: sequences,
+        Extent.SEQUENCE_STARTS: sequences + 1,
+    }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.worker.graphs.capture_sizes import GraphSize
     from rtp_llm.worker.graphs.inputs import GraphInputs
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class Ranks(Protocol):

@@ -17,13 +17,13 @@ from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs.capture_session import CaptureSession, NoCaptureMemoryError
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.plan import rows_are_tokens
+from rtp_llm.worker.plan.step_plan import rows_are_tokens
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.device.streams import Graph
     from rtp_llm.worker.graphs.inputs import GraphInputs
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 _logger = logging.getLogger("rtp_llm.engine")
 _WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is not for a graph

@@ -12,7 +12,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-    from rtp_llm.worker.plan import SamplingRows
+    from rtp_llm.worker.plan.step_plan import SamplingRows
 
 
 @dataclass(frozen=True)

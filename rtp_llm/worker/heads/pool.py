@@ -13,7 +13,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
-    from rtp_llm.worker.plan import HeadPlan
+    from rtp_llm.worker.plan.step_plan import HeadPlan
 
 
 @dataclass(frozen=True)

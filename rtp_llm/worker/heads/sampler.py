@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.logit_shards import LogitShards
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import SamplingRows
+    from rtp_llm.worker.plan.step_plan import SamplingRows
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
 

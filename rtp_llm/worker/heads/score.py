@@ -16,7 +16,7 @@ from rtp_llm import ops
 if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.model_runner import ModelRunner
-    from rtp_llm.worker.plan import HeadPlan
+    from rtp_llm.worker.plan.step_plan import HeadPlan
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
 _SLICE = 64

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from rtp_llm.worker.heads.sampler import Sampled, SampledDrafts
 from rtp_llm.worker.heads.sampling_flags import PROCESSORS, RANDOM
+from rtp_llm.worker.plan.step_plan import SamplingRows
 
 if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
-    from rtp_llm.worker.plan import HeadPlan, SamplingRows
+    from rtp_llm.worker.plan.step_plan import HeadPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 
@@ -133,27 +134,16 @@ class _Outputs:
         return cls(count, output, first_row, np.arange(plan.num_rows) - first_row)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows whose histories stand one after the other, each of them whole."""
-
-    num_rows: int
-    sampling_flags: int
-    row_ids: NDArray[np.int64]
-    row_slots: NDArray[np.int32]
-    row_steps: NDArray[np.int64]
-    history_tokens: NDArray[np.int32]
-    history_cu: NDArray[np.int32]
-
-
 def _whole_histories(plan: HeadPlan, outputs: _Outputs) -> SamplingRows:
-    """The plan has the history of an output once, then its drafts: row r sees those before it."""
+    """The plan has the history of an output once, then its drafts: row r sees those before it.
+
+    Here each row's history is whole, and they follow one another."""
     history_cu = plan.history_cu.astype(np.int64)
     starts = history_cu[outputs.first_row]
     ends = np.cumsum(history_cu[1:] - starts)
     cu = np.concatenate([np.zeros(1, np.int64), ends])
     tokens = np.arange(cu[-1]) + np.repeat(starts - cu[:-1], np.diff(cu))
-    return _Rows(
+    return SamplingRows(
         num_rows=plan.num_rows,
         sampling_flags=plan.sampling_flags,
         row_ids=plan.row_ids,

@@ -12,10 +12,10 @@ import numpy as np
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.nodes.link import LinkError
+from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.shared.messages import Ended
-from rtp_llm.worker.shared.plan import PlanLayout
 
-PROTOCOL = 2  # changes with what follows
+PROTOCOL = 3  # changes with what follows
 
 # -- from another node to the first ---------------------------------------------------------------
 
@@ -131,7 +131,6 @@ class Step(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     PlanLayout.spans say of it."""
 
     kind: int
-    num_outputs: int
     numbers: list[int]
     arrays: bytes
 

@@ -7,9 +7,9 @@ import os
 
 from rtp_llm.worker.nodes.frames import End, Layout, Sequences, Step
 from rtp_llm.worker.nodes.link import LinkError
+from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.shared.memory import IDLE, PLAN, SAMPLE
 from rtp_llm.worker.shared.messages import Ended
-from rtp_llm.worker.shared.plan import PlanLayout
 from rtp_llm.worker.shared.rank_processes import RankProcesses
 from rtp_llm.worker.shared.step_board import StepBoard
 
@@ -57,7 +57,7 @@ class NodeRanks:
         board.await_taken()
         if step.kind == PLAN:
             self._fill(step)
-            board.publish(step.numbers, step.num_outputs)
+            board.publish(step.numbers)
         else:
             board.publish(None, kind=step.kind)
 
@@ -65,7 +65,7 @@ class NodeRanks:
         assert self._layout is not None
         rest = memoryview(step.arrays)
         try:
-            for span in self._layout.spans(step.numbers, step.num_outputs, self._plans):
+            for span in self._layout.spans(step.numbers, self._plans):
                 span[:] = rest[: len(span)]
                 rest = rest[len(span) :]
         except ValueError as error:

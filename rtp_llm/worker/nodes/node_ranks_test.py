@@ -25,24 +25,34 @@ from rtp_llm.worker.nodes.frames import (
 from rtp_llm.worker.nodes.link import Link, LinkError
 from rtp_llm.worker.nodes.node_ranks import NodeRanks
 from rtp_llm.worker.nodes.other_nodes import OtherNodes
-from rtp_llm.worker.shared import plan as plans
+from rtp_llm.worker.plan import arrays
+from rtp_llm.worker.plan.layout import PlanLayout
+from rtp_llm.worker.plan.reader import PlanReader
+from rtp_llm.worker.plan.step_plan import StepPlan
 from rtp_llm.worker.shared.loss import Loss
 from rtp_llm.worker.shared.memory import IDLE, PLAN
 from rtp_llm.worker.shared.messages import Ended, Steps
-from rtp_llm.worker.shared.plan import CopiedPlan, PlanLayout, PlanReader
 from rtp_llm.worker.shared.rank_processes import RankProcesses
 
 ROOM = 512  # bytes of each array
 # 3 sequences with 5 tokens and 4 rows; tables of 2 and 0 blocks, 1 and 0 copies.
-NUMBERS = [3, 5, 4, 2, 9, 7, 2, 1, 0, 0]
-OUTPUTS = 2
+SIZES = {
+    "num_seqs": 3,
+    "num_tokens": 5,
+    "num_rows": 4,
+    "num_outputs": 2,
+    "max_seqlen_q": 2,
+    "max_seqlen_k": 9,
+    "sampling_flags": 7,
+}
+NUMBERS = [*(SIZES[name] for name in arrays.NUMBERS), 2, 1, 0, 0]
 
 
 def make_layout() -> PlanLayout:
     """Of two cache groups; the second is recurrent and has no table."""
     places = iter(range(0, 100 * ROOM, ROOM))
-    offsets = {name: next(places) for name in plans._NAMES}
-    groups = {name: (next(places), next(places)) for name in plans._OF_GROUPS}
+    offsets = {each.name: next(places) for each in arrays.ARRAYS}
+    groups = {each.name: (next(places), next(places)) for each in arrays.GROUP_ARRAYS}
     groups["block_table"] = (groups["block_table"][0], -1)
     return PlanLayout(next(places), offsets, groups)
 
@@ -104,7 +114,7 @@ def board() -> Iterator[Board]:
     os.close(made.plans)
 
 
-def same(one: CopiedPlan, other: CopiedPlan) -> bool:
+def same(one: StepPlan, other: StepPlan) -> bool:
     """All numbers and arrays."""
     pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
     return all(
@@ -118,9 +128,9 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     nodes = OtherNodes({1: cast(Link, wire)}, Loss())
     here = make_plan()
     nodes.hand_over(LAYOUT, here, 2)
-    nodes.publish(lambda count: NUMBERS[:count], OUTPUTS, PLAN)
-    plan = PlanReader(LAYOUT, here).read(NUMBERS, OUTPUTS)
-    assert same(PlanReader(LAYOUT, board.plans).read(NUMBERS, OUTPUTS), plan)
+    nodes.publish(lambda count: NUMBERS[:count], PLAN)
+    plan = PlanReader(LAYOUT, here).read(NUMBERS)
+    assert same(PlanReader(LAYOUT, board.plans).read(NUMBERS), plan)
     assert len(plan.history_tokens) == 7
     assert wire.bytes < 1500  # nothing but what the plan has
     os.close(here)
@@ -137,8 +147,9 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     assert ended == Ended((7,), True)
 
 
-def changed(numbers: dict[int, int]) -> list[int]:
-    return [numbers.get(place, number) for place, number in enumerate(NUMBERS)]
+def changed(name: str, number: int) -> list[int]:
+    place = len(arrays.NUMBERS) if name == "table_width" else arrays.NUMBERS.index(name)
+    return [*NUMBERS[:place], number, *NUMBERS[place + 1 :]]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +157,10 @@ def changed(numbers: dict[int, int]) -> list[int]:
     [
         ({"kind": 9}, "a step of kind 9"),
         ({"numbers": NUMBERS[:-1]}, "not the numbers of a plan"),
-        ({"numbers": changed({0: -1})}, "not the numbers of a plan"),
-        ({"numbers": changed({1: 2**31})}, "a plan has no 2147483648 numbers at 0"),
-        ({"numbers": changed({6: 2**40})}, "a plan has no 3298534883328 numbers"),
-        ({"num_outputs": 10_000}, "a plan has no 10001 numbers"),
+        ({"numbers": changed("num_seqs", -1)}, "not the numbers of a plan"),
+        ({"numbers": changed("num_tokens", 2**31)}, "a plan of .* has no 8589934592 bytes"),
+        ({"numbers": changed("table_width", 2**40)}, "has no 13194139533312 bytes"),
+        ({"numbers": changed("num_outputs", 10_000)}, "has no 40004 bytes"),
         ({"arrays": b""}, "a plan that cannot be"),
         ({"arrays": bytes(5000)}, r"a plan with \d+ bytes too many"),
     ],
@@ -157,7 +168,7 @@ def changed(numbers: dict[int, int]) -> list[int]:
 def test_a_plan_that_cannot_be(step: dict[str, Any], reason: str, board: Board) -> None:
     node = NodeRanks(board, 1.0)
     node.take(Layout.of(LAYOUT, 1))
-    plan: dict[str, Any] = {"kind": PLAN, "num_outputs": OUTPUTS, "numbers": NUMBERS}
+    plan: dict[str, Any] = {"kind": PLAN, "numbers": NUMBERS}
     with pytest.raises(LinkError, match=reason):
         node.take(Step(**{**plan, "arrays": bytes(400), **step}))
 
@@ -176,14 +187,14 @@ def test_a_plan_that_cannot_be(step: dict[str, Any], reason: str, board: Board) 
 )
 def test_a_layout_that_cannot_be(change: dict[str, Any]) -> None:
     frame = Layout(**{**msgspec.structs.asdict(Layout.of(LAYOUT, 1)), **change})
-    with pytest.raises(LinkError, match="no layout of a plan"):
+    with pytest.raises(LinkError, match="not the layout of a plan"):
         frame.plan_layout()
 
 
 def test_steps_come_behind_their_layout() -> None:
     node = NodeRanks(Board(), 1.0)
     with pytest.raises(LinkError, match="steps before their layout"):
-        node.take(Step(kind=IDLE, num_outputs=0, numbers=[], arrays=b""))
+        node.take(Step(kind=IDLE, numbers=[], arrays=b""))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"garbage", encode(Begin(rendezvous="x"))[:-1]])

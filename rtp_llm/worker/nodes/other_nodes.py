@@ -20,10 +20,10 @@ from rtp_llm.worker.nodes.frames import (
     of_message,
 )
 from rtp_llm.worker.nodes.link import Link, LinkError
+from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.shared.loss import Loss, WorkerLostError
 from rtp_llm.worker.shared.memory import PLAN
 from rtp_llm.worker.shared.messages import Ended
-from rtp_llm.worker.shared.plan import PlanLayout
 
 # Its machine is watched by the kernel (see Link), its ranks by themselves: this is for a process
 # that is stopped, or has nothing to run on.
@@ -70,14 +70,14 @@ class OtherNodes:
         """All ranks, before the step that is published next."""
         self.send(of_message(message))
 
-    def publish(self, read: Callable[[int], list[int]], num_outputs: int, kind: int) -> None:
+    def publish(self, read: Callable[[int], list[int]], kind: int) -> None:
         """A step of this ``kind``; ``read`` gives a plan's numbers, as many as it is asked for."""
         numbers: list[int] = []
         arrays = b""
         if kind == PLAN and self._layout is not None:
             numbers = read(self._layout.count)
-            arrays = b"".join(self._layout.spans(numbers, num_outputs, self._plans))
-        self.send(Step(kind=kind, num_outputs=num_outputs, numbers=numbers, arrays=arrays))
+            arrays = b"".join(self._layout.spans(numbers, self._plans))
+        self.send(Step(kind=kind, numbers=numbers, arrays=arrays))
 
     def close(self) -> None:
         """The engine ends: so do they, in order unless somebody was lost."""

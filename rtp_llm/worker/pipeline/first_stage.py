@@ -17,7 +17,7 @@ from rtp_llm.worker.local_worker import LocalStep, LocalWorker
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.pipeline.later_stage import stable
 from rtp_llm.worker.pipeline.returned_rows import ReturnedRows
-from rtp_llm.worker.plan import KeptPlan, StepPlan
+from rtp_llm.worker.plan.step_plan import HeadPlan, StepPlan
 from rtp_llm.worker.worker import StepHandle, StepOutputs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class FirstStageWorker(LocalWorker):
         states = None
         if count:
             states = self._pipeline.receive(hidden.new_empty(count, hidden.shape[1]))
-        return _FirstStageStep(self, begun, KeptPlan.of(plan), states, whole=rows is None)
+        return _FirstStageStep(self, begun, HeadPlan.copied(plan), states, whole=rows is None)
 
 
 class _FirstStageStep:
@@ -67,7 +67,7 @@ class _FirstStageStep:
         self,
         worker: FirstStageWorker,
         begun: DeviceStep,
-        plan: KeptPlan,
+        plan: HeadPlan,
         states: Transfer | None,
         *,
         whole: bool,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.pipeline.returned_rows import ReturnedRows
-from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.plan.step_plan import StepPlan
 from rtp_llm.worker.worker import StepHandle, Worker
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class ReturnedRows:

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import StepChannel
 
 _ALIGNMENT = 64
-_NUMBERS = 4
+_NUMBERS = 3
 PLAN, IDLE, SAMPLE, MESSAGES, PART = range(5)
 
 
 class StepMemory:
     """A step channel, and what is to be known of the step that was published last beside its plan.
 
-    ``numbers`` int64 [4]: how many messages were sent to each rank before it; the plan's outputs;
-    what it is: PLAN, or no step but the time to do idle work (IDLE), to sample the oldest step
-    that was not sampled (SAMPLE), to take those messages (MESSAGES) or to take part in a step of
-    other engines (PART); and the most tokens of any engine that this one steps with, else 0.
-    Written before the step is published, and not again before all have taken it.
+    ``numbers`` int64 [3]: how many messages were sent to each rank before it; what it is: PLAN, or
+    no step but the time to do idle work (IDLE), to sample the oldest step that was not sampled
+    (SAMPLE), to take those messages (MESSAGES) or to take part in a step of other engines (PART);
+    and the most tokens of any engine that this one steps with, else 0. Written before the step is
+    published, and not again before all have taken it.
     """
 
     def __init__(self, descriptor: int, num_workers: int, spin: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rtp_llm.worker.shared.plan import PlanLayout
+from rtp_llm.worker.plan.layout import PlanLayout
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from rtp_llm.worker.shared.stopped import LOOK_SECONDS, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.shared.plan import CopiedPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.worker import StepHandle, Worker
 
     ToRank = NewSequences | Ended | Received | Beside
@@ -55,7 +55,7 @@ class _Step:
     """`kind` and `agreed` tokens: see StepMemory; `messages`: how many were sent before it."""
 
     kind: int
-    plan: CopiedPlan | None
+    plan: StepPlan | None
     messages: int
     agreed: int
 
@@ -64,7 +64,7 @@ class RankProcess:
     """The loop. `worker` gets the same calls as that of rank 0, in the same order."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox, worker: Worker, place: int) -> None:
-        from rtp_llm.worker.shared.plan import PlanReader
+        from rtp_llm.worker.plan.reader import PlanReader
 
         self._inbox, self._outbox = inbox, outbox
         self._worker, self._number = worker, place
@@ -109,10 +109,10 @@ class RankProcess:
         if following == self._step:
             return None
         self._step = following
-        messages, num_outputs, kind, agreed = self._memory.numbers.tolist()
+        messages, kind, agreed = self._memory.numbers.tolist()
         plan = None
         if kind == PLAN:
-            plan = self._plans.read(channel.numbers(self._plans.count), num_outputs)
+            plan = self._plans.read(channel.numbers(self._plans.count))
         channel.take(self._number, following)
         return _Step(kind, plan, messages, agreed)
 

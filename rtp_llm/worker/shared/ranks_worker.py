@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.plan import StepPlan
+from rtp_llm.worker.plan.layout import PlanLayout
+from rtp_llm.worker.plan.step_plan import StepPlan
 from rtp_llm.worker.shared.loss import WorkerLostError
 from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PART, PLAN, SAMPLE
 from rtp_llm.worker.shared.messages import Beside, Ended, Received
-from rtp_llm.worker.shared.plan import PlanLayout
 from rtp_llm.worker.shared.rank_processes import RankProcesses
 from rtp_llm.worker.shared.step_board import StepBoard
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
@@ -151,12 +151,11 @@ class RanksWorker(Worker):
             self._board.await_taken()
 
     def _publish(self, plan: StepPlan | None, kind: int = PLAN) -> None:
-        outputs, self._told = 0 if plan is None else plan.num_outputs, False
-        agreed, self._agreed = self._agreed, 0
+        agreed, self._agreed, self._told = self._agreed, 0, False
         # Whichever plan this is, the scheduler made it.
-        self._board.publish(None if plan is None else cast("Batch", plan), outputs, kind, agreed)
+        self._board.publish(None if plan is None else cast("Batch", plan), kind, agreed)
         if self._nodes is not None:
-            self._nodes.publish(self._board.numbers, outputs, kind)
+            self._nodes.publish(self._board.numbers, kind)
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rtp_llm.worker.new_sequences import NewSequences
+from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.shared.loss import WorkerLostError
 from rtp_llm.worker.shared.memory import PLAN, StepMemory, default_spin
 from rtp_llm.worker.shared.messages import Beside, Ended, Received, Steps
-from rtp_llm.worker.shared.plan import PlanLayout
 from rtp_llm.worker.shared.rank_processes import RankProcesses
 
 if TYPE_CHECKING:
@@ -57,13 +57,12 @@ class StepBoard:
     def publish(
         self,
         plan: Batch | Sequence[int] | None,
-        num_outputs: int = 0,
         kind: int = PLAN,
         agreed: int = 0,
     ) -> None:
         """The plan that lies in its memory, or its numbers; None for a step without (see
         StepMemory, of ``agreed`` tokens too). The step before must have been taken."""
-        self._memory.numbers[:] = self._sent, num_outputs, kind, agreed
+        self._memory.numbers[:] = self._sent, kind, agreed
         if plan is None or not isinstance(plan, Sequence):
             self._memory.channel.publish(plan)
         else:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 _NEEDED = 3  # samples before a duration counts
 _KEPT = 9  # of which the median counts: one slow step changes nothing

@@ -15,7 +15,7 @@ from rtp_llm.attention.batch import ForwardBatch
 
 if TYPE_CHECKING:
     from rtp_llm.worker.model_runner import ModelRunner
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 

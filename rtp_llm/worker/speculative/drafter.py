@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.worker.plan import rows_are_tokens
+from rtp_llm.worker.plan.step_plan import rows_are_tokens
 from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 from rtp_llm.worker.speculative.draft_loop import DraftLoop, Windows
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 

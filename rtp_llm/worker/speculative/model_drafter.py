@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, NgramProposer, Result, SuffixProposer
     from rtp_llm.config.speculative_settings import SpeculativeSettings
     from rtp_llm.worker.new_sequences import NewSequences
-    from rtp_llm.worker.plan import StepPlan
+    from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class NativeProposer:

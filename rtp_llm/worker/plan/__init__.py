@@ -1,0 +1,1 @@
+"""What one step computes: one declaration, and what is made from it."""

@@ -1,0 +1,51 @@
+"""The declaration of a step's arrays as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from rtp_llm.worker.plan.extents import Extent, OnDevice
+from rtp_llm.worker.plan.step_plan import StepPlan
+
+
+@dataclass(frozen=True)
+class StepArray:
+    """One array of a plan, or one per cache group."""
+
+    name: str
+    dtype: np.dtype[Any]
+    extent: Extent
+    on_device: OnDevice | None
+
+    @property
+    def padding(self) -> int | None:
+        """What graphs fill places with that a step leaves over; None: the array's last entry."""
+        return None if self.on_device is None else self.on_device.padding
+
+
+def _arrays() -> tuple[StepArray, ...]:
+    found = []
+    for name, hint in get_type_hints(StepPlan, include_extras=True).items():
+        if get_origin(hint) is not Annotated:
+            continue
+        array, *marks = get_args(hint)
+        extent = next(mark for mark in marks if isinstance(mark, Extent))
+        on_device = next((mark for mark in marks if isinstance(mark, OnDevice)), None)
+        if extent.per_group:
+            array = get_args(array)[0]
+        number = get_args(get_args(array)[1])[0]
+        found.append(StepArray(name, np.dtype(number), extent, on_device))
+    return tuple(found)
+
+
+ARRAYS = tuple(each for each in _arrays() if not each.extent.per_group)
+GROUP_ARRAYS = tuple(each for each in _arrays() if each.extent.per_group)
+DEVICE_ARRAYS = tuple(each for each in ARRAYS if each.on_device is not None)  # all int32
+
+_NAMES = {each.name for each in (*ARRAYS, *GROUP_ARRAYS)}
+
+# What is a plain number of a plan, in the order in which StepChannel publishes them.
+NUMBERS = tuple(each.name for each in fields(StepPlan) if each.name not in _NAMES)

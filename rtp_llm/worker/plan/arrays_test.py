@@ -1,0 +1,99 @@
+"""What is made from the declaration of a step's arrays follows it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rtp_llm.native import load_runtime
+from rtp_llm.worker.plan import generate
+from rtp_llm.worker.plan.arrays import ARRAYS, DEVICE_ARRAYS, GROUP_ARRAYS, NUMBERS
+from rtp_llm.worker.plan.extents import Extent
+from rtp_llm.worker.plan.layout import PlanLayout
+from rtp_llm.worker.plan.reader import PlanReader
+from rtp_llm.worker.plan.step_plan import HeadPlan, StepPlan
+
+
+def make_scheduler(**settings):
+    runtime = load_runtime()
+    groups = [
+        runtime.CacheGroup("full", 64, 4),
+        runtime.CacheGroup("sliding_window", 64, 4, window=8),
+        runtime.CacheGroup("recurrent", 16, 16),
+    ]
+    config = runtime.SchedulerConfig(groups, max_model_len=64, max_running=8, **settings)
+    return runtime.Scheduler(config)
+
+
+def scheduled(**settings):
+    scheduler = make_scheduler(**settings)
+    prompts = np.arange(30, dtype=np.int32).reshape(2, 15) + 1
+    for ids, prompt in (([1], prompts[0]), ([2, 3], prompts[1])):
+        scheduler.add(ids, prompt, max_tokens=4, needs_history=True)
+    assert scheduler.schedule()
+    return scheduler
+
+
+def test_the_c_plus_plus_half_was_generated_from_this_declaration() -> None:
+    assert generate.PATH.read_text(encoding="utf-8") == generate.batch_arrays(), (
+        "run python -m rtp_llm.worker.plan.generate"
+    )
+
+
+def test_the_runtime_has_every_number_and_array() -> None:
+    batch = scheduled().batch
+    lengths = {
+        Extent.TOKENS: batch.num_tokens,
+        Extent.SEQUENCES: batch.num_seqs,
+        Extent.ROWS: batch.num_rows,
+        Extent.SEQUENCE_STARTS: batch.num_seqs + 1,
+        Extent.OUTPUT_STARTS: batch.num_outputs + 1,
+        Extent.ROW_STARTS: batch.num_rows + 1,
+        Extent.HISTORY: batch.history_cu[-1],
+    }
+    assert (batch.num_seqs, batch.num_tokens, batch.num_rows) == (2, 30, 3)
+    for each in ARRAYS:
+        array = getattr(batch, each.name)
+        assert (array.dtype, array.shape) == (each.dtype, (lengths[each.extent],)), each.name
+    for each in GROUP_ARRAYS:
+        groups = getattr(batch, each.name)
+        assert len(groups) == 3
+        kinds = [len(array) > 0 for array in groups]
+        recurrent = each.extent is Extent.GROUP_STATES
+        if each.extent is not Extent.GROUP_COPIES:
+            assert kinds == [not recurrent, not recurrent, recurrent], each.name
+    assert all(isinstance(getattr(batch, name), int) for name in NUMBERS)
+
+
+def test_a_rank_reads_what_the_scheduler_shares() -> None:
+    scheduler = scheduled(shared_batch=True)
+    batch = scheduler.batch
+    descriptor, _ = scheduler.shared_memory
+    tables = zip(batch.block_table, batch.copy_pairs, strict=True)
+    of_groups = [number for table, pairs in tables for number in (table.shape[1], len(pairs))]
+    published = [*(getattr(batch, name) for name in NUMBERS), *of_groups]
+    plan = PlanReader(PlanLayout.of(scheduler), descriptor).read(published)
+    assert isinstance(plan, StepPlan)
+    for name in NUMBERS:
+        assert getattr(plan, name) == getattr(batch, name)
+    for each in ARRAYS:
+        np.testing.assert_array_equal(getattr(plan, each.name), getattr(batch, each.name))
+    for each in GROUP_ARRAYS:
+        for one, other in zip(getattr(plan, each.name), getattr(batch, each.name), strict=True):
+            if one.size or other.size:
+                np.testing.assert_array_equal(one, other)
+
+
+def test_a_copy_for_heads_stays_when_the_plan_changes() -> None:
+    scheduler = scheduled()
+    batch = scheduler.batch
+    kept = HeadPlan.copied(batch)
+    before = {name: np.array(getattr(batch, name)) for name in ("row_ids", "positions")}
+    scheduler.commit(np.zeros(batch.num_outputs, np.int32))
+    assert scheduler.schedule()
+    assert not np.array_equal(batch.positions, kept.positions)
+    for name, array in before.items():
+        np.testing.assert_array_equal(getattr(kept, name), array)
+
+
+def test_what_the_device_gets_is_staged_as_int32() -> None:
+    assert all(each.dtype == np.int32 for each in DEVICE_ARRAYS)
