@@ -21,7 +21,7 @@ from benchmark.processes.fake_workers import EVENT
 from benchmark.processes.stream_client import Clients
 from benchmark.report import Report, parser
 from benchmark.server_process import ROOT, processor_seconds
-from rtp_llm.router.run import PROBE_SECONDS
+from rtp_llm.router.health import PROBE_SECONDS
 
 COLUMNS = ("what", "us", "a second on one core")
 STREAMS = 64  # open at a time

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtp_llm.cluster.child_settings import child_environment
-from rtp_llm.cluster.part import Part, new_key
+from rtp_llm.cluster.part import Part, Place, new_key
 from rtp_llm.config.roles import join_address
 
 if TYPE_CHECKING:
@@ -19,12 +18,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("rtp_llm.cluster")
 _AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.2  # between two looks whether it is to stop
-_WAIT_SECONDS = 5.0
+_HEALTH_SECONDS = 0.5  # between two questions for its health
 _STOP_SECONDS = 2.0  # for a machine that may be gone
+
+
+class _StoppedError(Exception):
+    """It is to stop, whatever it is at."""
 
 
 class Replica(threading.Thread):
     """Reserves a bundle for each stage: its ranks are on one machine, stages need not be."""
+
+    phase = "not placed yet"
+    """What it is at, for people; empty while it serves."""
 
     def __init__(
         self,
@@ -46,19 +52,24 @@ class Replica(threading.Thread):
         self._told: Any = None  # the actor of a decode worker
         self._prefill_workers: Sequence[str] = ()
         self._lists = 0
-        self._address = "", 0
+        self._place = Place("", 0, 0)
+        self._role = settings.role
 
     def run(self) -> None:
         """Place it again and again, until `stop`."""
         from ray.exceptions import RayError
 
-        while not self._stopped.is_set():
+        while True:
             try:
                 reason = self._live()
+            except _StoppedError:
+                return
             except (RayError, ConnectionError, ValueError) as error:  # the last two of a client
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            if not self._stopped.wait(_AGAIN_SECONDS):
-                _logger.warning("%s is lost: %s; it is placed again", self.name, reason)
+            self.phase = f"lost, to be placed again: {reason}"
+            if self._stopped.wait(_AGAIN_SECONDS):
+                return
+            _logger.warning("%s is lost: %s; it is placed again", self.name, reason)
 
     def stop(self) -> None:
         """Its processes end, and it is not placed again."""
@@ -77,8 +88,7 @@ class Replica(threading.Thread):
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        ranks = self._settings.tensor_parallel_size
-        bundle = {"CPU": ranks, **({"GPU": ranks} if self._on_gpus else {})}
+        bundle = self._bundle()
         if (stages := self._settings.pipeline_parallel_size) > 1:
             group = placement_group([bundle] * stages, strategy="PACK")
         else:  # on the driver's machine while it has room: answers need not cross the network
@@ -86,21 +96,13 @@ class Replica(threading.Thread):
             group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=here)
         parts: list[Any] = []
         try:
-            if not self._has_room(group, bundle):
-                return ""
+            self._await_room(group, bundle, stages)
             parts = self._actors(group, bundle)
             self._start(parts)
             ends = [part.wait.remote() for part in parts]
-            serves = parts[0].url.remote()
-            if self._first([serves, *ends]) == serves and (url := ray.get(serves)):
-                _logger.info("%s is at %s", self.name, url)
-                place = urllib.parse.urlsplit(url)
-                if self._settings.role == "prefill":
-                    self._moved(*self._address)
-                else:
-                    self._moved(place.hostname or "", place.port or 0)
+            self._await_health(parts[0], ends)
             ended = self._first(ends)
-            return "" if ended is None else f"its process ended with exit code {ray.get(ended)}"
+            return f"its process ended with exit code {ray.get(ended)}"
         finally:
             with self._telling:
                 self._told = None
@@ -111,20 +113,52 @@ class Replica(threading.Thread):
                 ray.kill(part)
             remove_placement_group(group)
 
-    def _has_room(self, group: Any, bundle: dict[str, int]) -> bool:
-        """Wait until there is; False: this replica is stopped."""
-        while not group.wait(_WAIT_SECONDS) and not self._stopped.is_set():
-            _logger.info("%s waits for machines with %s free", self.name, bundle)
-        return not self._stopped.is_set()
+    def _bundle(self) -> dict[str, int]:
+        """What a stage takes of a machine."""
+        ranks = self._settings.tensor_parallel_size
+        return {"CPU": ranks, **({"GPU": ranks} if self._on_gpus else {})}
 
-    def _first(self, awaited: list[Any]) -> Any:
-        """The one that comes first; None when this replica is stopped before."""
+    def _await_room(self, group: Any, bundle: dict[str, int], stages: int) -> None:
+        what = " and ".join(f"{number} {kind}" for kind, number in bundle.items())
+        times = f"{stages} times " if stages > 1 else ""
+        self.phase = f"no room yet: it needs {times}{what}"
+        while not group.wait(_LOOK_SECONDS):
+            self._look()
+
+    def _await_health(self, part: Any, ends: list[Any]) -> None:
+        """Until it takes requests, which is told, or its processes end."""
         import ray
 
-        while not self._stopped.is_set():
-            if (found := ray.wait(awaited, num_returns=1, timeout=_LOOK_SECONDS))[0]:
-                return found[0][0]
-        return None
+        place = self._place
+        while True:
+            health = self._get(part.health.remote())
+            if health.status == 200:
+                break
+            self.phase = f"placed on {place.host}, {health.words}"
+            if ray.wait(ends, num_returns=1, timeout=_HEALTH_SECONDS)[0]:
+                return
+            self._look()
+        self.phase = ""
+        _logger.info("%s is at http://%s", self.name, join_address(place.host, place.port))
+        self._moved(place.host, place.meeting_port if self._role == "prefill" else place.port)
+
+    def _look(self) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+
+    def _first(self, awaited: list[Any]) -> Any:
+        """The one that comes first."""
+        import ray
+
+        while not (found := ray.wait(awaited, num_returns=1, timeout=_LOOK_SECONDS)[0]):
+            self._look()
+        return found[0]
+
+    def _get(self, awaited: Any) -> Any:
+        """What it becomes."""
+        import ray
+
+        return ray.get(self._first([awaited]))
 
     def _actors(self, group: Any, bundle: dict[str, int]) -> list[Any]:
         """One for each stage, on its machine."""
@@ -136,7 +170,7 @@ class Replica(threading.Thread):
             actor.options(
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
-                max_concurrency=3,
+                max_concurrency=4,  # wait, health, tell, stop
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     group, placement_group_bundle_index=stage
                 ),
@@ -145,29 +179,22 @@ class Replica(threading.Thread):
         ]
 
     def _start(self, parts: list[Any]) -> None:
-        import ray
-
-        host, port = self._address = ray.get(parts[0].address.remote())
-        own: dict[str, Any] = {"host": host, "port": 0}
-        if self._settings.role == "prefill":
-            own["prefill_address"] = join_address(host, port)
+        self.phase = "placed, starting"
+        place = self._place = self._get(parts[0].place.remote())
+        own: dict[str, Any] = {"host": place.host, "port": place.port}
+        if self._role == "prefill":
+            own["prefill_address"] = join_address(place.host, place.meeting_port)
         key = self._key
         if len(parts) > 1:
             key = new_key()
-            own |= {"nnodes": len(parts), "master_addr": host, "master_port": port}
+            own |= {"nnodes": len(parts), "master_addr": place.host}
+            own["master_port"] = place.meeting_port
             own["restart_engine"] = 0  # a part that is lost ends the others, and all are placed
-        started = [
-            part.start.remote(
-                self._settings.model,
-                child_environment(
-                    self._settings, os.environ, **own, **({"node_rank": n} if n else {})
-                ),
-                key,
-            )
-            for n, part in enumerate(parts)
-        ]
-        ray.get(started)
-        if self._settings.role == "decode":
+        for n, part in enumerate(parts):
+            rank = {"node_rank": n} if n else {}
+            environ = child_environment(self._settings, os.environ, **own, **rank)
+            self._get(part.start.remote(self._settings.model, environ, key))
+        if self._role == "decode":
             with self._telling:
                 self._told = parts[0]
                 self._told.tell.remote(self._lists, self._prefill_workers)

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rtp_llm.cluster.child_settings import replica_settings
@@ -106,9 +107,14 @@ async def _serve(settings: Settings, on_gpus: bool, listener: socket.socket) -> 
     for replica in replicas:
         replica.start()
     try:
-        return await serve_router(settings, workers, listener)
+        return await serve_router(settings, workers, listener, lambda: _awaited(replicas))
     finally:
         for replica in replicas:
             replica.stop()
         for replica in replicas:
             await asyncio.to_thread(replica.join)
+
+
+def _awaited(replicas: Sequence[Replica]) -> list[str]:
+    """What those that do not serve are at."""
+    return [f"{each.name} ({phase})" for each in replicas if (phase := each.phase)]

@@ -12,8 +12,9 @@ import pytest
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.asked import read_wanted
+from rtp_llm.router.health import probe
 from rtp_llm.router.proxy import Proxy
-from rtp_llm.router.run import probe, route
+from rtp_llm.router.run import route
 from rtp_llm.router.workers import PIECE_BYTES, Visit, Worker, Workers, pieces_of
 from rtp_llm.testing.kept_port import kept_port
 
@@ -247,9 +248,10 @@ def test_bodies_that_nothing_can_read_are_the_servers_business(body: bytes) -> N
 def test_probes() -> None:
     async def play() -> None:
         async with FakeServer("one") as server:
-            assert await probe(Worker.parse(server.url)) == 200
+            assert (await probe(Worker.parse(server.url))).status == 200
         with kept_port() as port:  # where nobody is
-            assert await probe(Worker.parse(f"http://127.0.0.1:{port}")) is None
+            nobody = Worker.parse(f"http://127.0.0.1:{port}")
+            assert await probe(nobody) == (None, "no answer: Connection refused")
 
     asyncio.run(play())
 

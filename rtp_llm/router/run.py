@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import signal
 import socket
-
-import h11
+from collections.abc import Callable, Sequence
 
 from rtp_llm.config.roles import check_router
 from rtp_llm.config.settings import Settings
+from rtp_llm.interrupts import EXIT_INTERRUPTED
+from rtp_llm.router.health import PROBE_SECONDS, watch
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
-from rtp_llm.router.upstream import Asked, call_upstream
-from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.router.workers import Workers
 from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.server.http.log import announce, configure_logging
 from rtp_llm.server.http.request_headers import with_cors
-from rtp_llm.server.http.shutdown import StopSignals, drain
+from rtp_llm.server.http.shutdown import POLL_SECONDS, StopSignals, drain
 from rtp_llm.server.http.uvicorn_server import HttpServer
 
 _logger = logging.getLogger("rtp_llm.router")
-PROBE_SECONDS = 0.5
 MODELS_SECONDS = 10.0
-_PROBE_TIMEOUT_SECONDS = 2.0
+AWAITED_SECONDS = 10.0
 
 
 def route(settings: Settings) -> int:
@@ -44,19 +44,31 @@ def route(settings: Settings) -> int:
         queue.stop()
 
 
-async def serve_router(settings: Settings, workers: Workers, listener: socket.socket) -> int:
-    """Until a signal; the exit code."""
+async def serve_router(
+    settings: Settings,
+    workers: Workers,
+    listener: socket.socket,
+    awaited: Callable[[], Sequence[str]] | None = None,
+) -> int:
+    """Until a signal; the exit code, which is 130 where Ctrl-C came before a worker was healthy.
+
+    It listens at once, and is ready with the first healthy worker. ``awaited`` tells what the
+    others are at, by default by their health.
+    """
     proxy, signals = Proxy(workers, settings), StopSignals(_logger)
     server = server_of(proxy, settings)
     signals.listen()
     watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
     watching.append(asyncio.create_task(learn_models(workers, settings.api_key)))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    url, log_format = url_of(listener), settings.log_format
     names = ", ".join(worker.url for worker in workers.all)
-    url = url_of(listener)
-    text = f"RTP-LLM router is ready: {url}\n  before {names}"
-    announce(settings.log_format, text, url=url, workers=names)
+    text = f"RTP-LLM router listens: {url}\n  before {names}"
+    announce(log_format, text, url=url, workers=names)
+    ready = asyncio.create_task(_announce_ready(workers, url, log_format))
+    watching += [ready, asyncio.create_task(_tell_awaited(awaited or workers.awaited, ready))]
     await signals.stop.wait()
+    was_ready = ready.done() or workers.any_healthy
     proxy.start_draining()
     # The workers are watched on: one that stops ends its answers now, too.
     await drain(proxy, settings.shutdown_timeout, signals, _logger)
@@ -64,7 +76,26 @@ async def serve_router(settings: Settings, workers: Workers, listener: socket.so
     await serving
     for task in watching:
         task.cancel()
-    return signals.exit_code(0)
+    interrupted = signals.first == signal.SIGINT and not was_ready
+    return signals.exit_code(EXIT_INTERRUPTED if interrupted else 0)
+
+
+async def _announce_ready(workers: Workers, url: str, log_format: str) -> None:
+    """As soon as a worker is healthy."""
+    while not workers.any_healthy:
+        await asyncio.sleep(POLL_SECONDS)
+    announce(log_format, f"RTP-LLM router is ready: {url}", url=url)
+
+
+async def _tell_awaited(awaited: Callable[[], Sequence[str]], ready: asyncio.Future[None]) -> None:
+    """Every ten seconds; when the router is ready only what has changed."""
+    told: Sequence[str] = ()
+    while True:
+        await asyncio.sleep(AWAITED_SECONDS)
+        now = awaited()
+        if now and not (ready.done() and now == told):
+            _logger.info("waiting for %s", "; ".join(now))
+        told = now
 
 
 def server_of(proxy: Proxy, settings: Settings) -> HttpServer:
@@ -72,18 +103,6 @@ def server_of(proxy: Proxy, settings: Settings) -> HttpServer:
     server = HttpServer(with_cors(proxy, settings), settings)
     proxy.metrics.watch_connections(server.connections)
     return server
-
-
-async def watch(worker: Worker) -> None:
-    """Ask for its health again and again."""
-    while True:
-        status = await probe(worker)
-        worker.unanswered = 0 if status else worker.unanswered + 1
-        healthy = status == 200
-        if healthy != worker.healthy:
-            _logger.info("%s %s", worker.url, "takes requests" if healthy else "takes none")
-        worker.healthy = healthy
-        await asyncio.sleep(PROBE_SECONDS)
 
 
 async def learn_models(workers: Workers, key: str | None) -> None:
@@ -103,20 +122,3 @@ async def learn_models(workers: Workers, key: str | None) -> None:
                 await ask_for_models(worker, key)
         told = warn_of_several(workers, told)
         await asyncio.sleep(PROBE_SECONDS)
-
-
-async def probe(worker: Worker) -> int | None:
-    """200 where it takes requests, another status where it does not; None: no answer.
-
-    It has its two seconds however many questions it left unanswered: else one that is slow now
-    would never be back.
-    """
-    asked, patience = Asked("GET", b"/health", [], b""), _PROBE_TIMEOUT_SECONDS
-    try:
-        async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
-            async for event in call_upstream(worker, asked, patience, most_unanswered=math.inf):
-                if event["type"] == "http.response.start":
-                    return int(event["status"])
-    except (OSError, h11.RemoteProtocolError):  # TimeoutError is one
-        pass
-    return None

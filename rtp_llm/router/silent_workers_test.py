@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.router import run
+from rtp_llm.router import health
 from rtp_llm.router import upstream as module
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
@@ -94,7 +94,7 @@ async def proxy_of(*urls: str, patience: float = 60) -> AsyncIterator[tuple[Prox
     workers = Workers(urls)
     for each in workers.all:
         each.healthy = True
-    watching = [asyncio.create_task(run.watch(each)) for each in workers.all]
+    watching = [asyncio.create_task(health.watch(each)) for each in workers.all]
     try:
         yield Proxy(workers, Settings(answer_timeout=patience)), workers
     finally:
@@ -124,8 +124,8 @@ async def ask(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(run, "PROBE_SECONDS", 0.01)
-    monkeypatch.setattr(run, "_PROBE_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(health, "_PROBE_TIMEOUT_SECONDS", 0.1)
 
 
 def test_one_that_stopped_is_given_up_and_its_request_not_sent_to_another_one() -> None:
@@ -157,9 +157,9 @@ def test_one_that_stopped_and_is_slow_now_comes_back(monkeypatch: pytest.MonkeyP
         async with worker(slow) as url:
             (again,) = Workers([url]).all
             again.unanswered = module.MOST_UNANSWERED
-            assert await run.probe(again) == 200
+            assert (await health.probe(again)).status == 200
 
-    monkeypatch.setattr(run, "_PROBE_TIMEOUT_SECONDS", 20)
+    monkeypatch.setattr(health, "_PROBE_TIMEOUT_SECONDS", 20)
     play_out(play)
 
 

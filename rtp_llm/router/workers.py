@@ -22,14 +22,16 @@ _REMEMBERED_PIECES = 65_536
 
 @dataclass(eq=False)
 class Worker:
-    """One server. ``open_bytes``: what its open requests from here are worth; ``unanswered``: how
-    often in a row it gave no answer at all when it was asked for its health; ``models``: its cards
-    of /v1/models by name, None while they are not known."""
+    """One server. ``health``: what it last said of it, for people; ``unanswered``: how often in a
+    row it gave no answer at all when it was asked for that; ``open_bytes``: what its open requests
+    from here are worth; ``models``: its cards of /v1/models by name, None while they are not
+    known."""
 
     url: str
     host: str
     port: int
     healthy: bool = False
+    health: str = "not asked yet"
     unanswered: int = 0
     open_requests: int = 0
     open_bytes: int = 0
@@ -107,6 +109,15 @@ class Workers:
     def all_models_known(self) -> bool:
         """Every worker has said what it has."""
         return all(worker.models is not None for worker in self.all)
+
+    @property
+    def any_healthy(self) -> bool:
+        """Some request can be answered."""
+        return any(worker.healthy for worker in self.all)
+
+    def awaited(self) -> list[str]:
+        """What those that take no requests say."""
+        return [f"{worker.url} ({worker.health})" for worker in self.all if not worker.healthy]
 
     def choose(
         self,

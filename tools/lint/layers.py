@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "chat": "client config bound_child",
         "client": "keepalive",
         "cluster": "router server distributed config bound_child",
-        "router": "server config keepalive",
+        "router": "server config interrupts keepalive",
         "server": "text engine config constraints interrupts sampling_params",
         "llm": "vllm_arguments prompt_job outputs text engine worker config constraints interrupts "
         "sampling_params",

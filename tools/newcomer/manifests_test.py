@@ -127,7 +127,7 @@ def test_the_router_takes_the_flags_and_answers_the_probes() -> None:
     )
     try:
         assert router.stderr is not None
-        url = next(json.loads(line)["url"] for line in router.stderr if "is ready" in line)
+        url = next(json.loads(line)["url"] for line in router.stderr if "listens" in line)
         answers = {path: httpx.get(url + path).status_code for path in _paths("router.yaml")}
         assert answers == {"/health": 503, "/liveness": 200}
         router.terminate()
