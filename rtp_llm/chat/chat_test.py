@@ -169,9 +169,10 @@ def test_a_folder_is_served_by_a_child_that_ends(
     assert chat(monkeypatch, "x\n", str(demo_folder()), "--num-threads", "1") == 0
     assert capsys.readouterr().out == "from a child\n"
     assert commands[0][-2:] == ["--num-threads", "1"] and "--log-level" in commands[0]
-    monkeypatch.setenv("FAKE_START_ERROR", "no memory")
+    ends = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(server_child, "bound_command", lambda *_: ends)
     assert chat(monkeypatch, "x\n", str(demo_folder())) == 1
-    says = "rtp-llm chat: error: the model was not loaded (exit code 1)\n"
+    says = "rtp-llm chat: error: the model was not loaded (exit code 3)\n"
     assert capsys.readouterr().err.endswith(says)
 
 

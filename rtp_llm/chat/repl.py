@@ -78,6 +78,8 @@ def answer_question(target: Target, conversation: Conversation) -> bool:
         )
     except KeyboardInterrupt:
         pass
+    except BrokenPipeError:
+        raise
     except (ServerError, OSError) as error:
         problem = str(error)
     conversation.take(answer.text)
