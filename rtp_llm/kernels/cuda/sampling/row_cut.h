@@ -1,4 +1,4 @@
-// What the filters of a row left, for kernels that come after the one that samples.
+// What the filters of a row leave, by which it is sampled, and kernels that come after go.
 #pragma once
 
 #include "rtp_llm/kernels/common/sampling/sampling.h"
@@ -15,7 +15,9 @@ struct RowCut {
 
   // x is finite or -inf.
   __device__ Mass operator()(float x, int index) const {
-    return key_of(x, index) >= least ? weighting(x) : 0;
+    const float bound = logit_of(least);  // NaN for the least of keys, which leaves nothing out
+    const bool is_behind = x < bound || (x == bound && index > index_of(least));
+    return is_behind ? 0 : weighting(x);
   }
 };
 

@@ -4,53 +4,64 @@
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/launch_row_clusters.h"
 #include "rtp_llm/kernels/cuda/sampling/row_cut.h"
+#include "rtp_llm/kernels/cuda/sampling/row_draw.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling_order.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
-// Filters, and the draw among what they leave.
+// Filters, and the draw among what they leave. Filters find where they end in the row's order; the
+// draw goes by index, so that tokens that are nearly as likely may change places in that order
+// without effect.
 class Draw {
  public:
-  __device__ explicit Draw(Order& order) : order_(order) {}
+  __device__ Draw(Order& order, const Cluster& cluster, const VocabSlice& slice, Workspace& shared)
+      : order_(order), cluster_(cluster), slice_(slice), shared_(shared) {}
 
   // Keep the `count` first tokens, fewer than there are. False: another block has them.
   __device__ bool keep_first(int count) {
-    if (count <= kFew) order_.look(Order::kCounts);
-    if (count > kFew || !order_.sort_first(count)) order_.look(Order::kCounts | Order::kMasses);
-    looked_ = true;
-    if (order_.is_elsewhere()) return false;
+    if (count <= kFew) {
+      order_.look(Order::kCounts);
+      if (order_.sort_first(count)) {
+        listed_ = count;
+        return !order_.is_elsewhere();
+      }
+    }
+    find_mass(Order::kCounts | Order::kMasses);
     keep_up_to(order_.place_of(Measure::kCount, static_cast<Mass>(count - 1)));
     return true;
   }
 
   // Keep the fewest first tokens that have a share of the mass kept so far; at least one.
   __device__ void keep_share(float share) {
-    find_mass();
-    const double wanted = ceil(static_cast<double>(share) * static_cast<double>(kept_));
-    const Mass last = wanted > 1.0 ? static_cast<Mass>(wanted) - 1 : 0;
-    keep_up_to(order_.place_of(Measure::kMass, last < kept_ ? last : kept_ - 1));
+    const auto last_of = [share](Mass all) {
+      const double wanted = ceil(static_cast<double>(share) * static_cast<double>(all));
+      const Mass last = wanted > 1.0 ? static_cast<Mass>(wanted) - 1 : 0;
+      return last < all ? last : all - 1;
+    };
+    if (listed_ > 0) {
+      listed_ = order_.sorted_within(listed_, last_of);
+      return;
+    }
+    if (!looked_) find_mass(Order::kMasses);
+    keep_up_to(order_.place_of(Measure::kMass, last_of(kept_)));
   }
 
   // Keep the tokens with at least this weight in relation to the best one.
-  __device__ void keep_weight(float least) {
-    order_.drop_below(least);
-    if (looked_) kept_ = order_.mass_up_to(least_);
-  }
+  __device__ void keep_weight(float least) { order_.drop_below(least); }
 
-  // What a token was drawn from.
-  __device__ RowCut cut() const { return {order_.weighting(), least_, kept_}; }
-
-  __device__ int token(double uniform) {
-    find_mass();
-    const Mass target = static_cast<Mass>(uniform * static_cast<double>(kept_));
-    return index_of(order_.place_of(Measure::kMass, target < kept_ ? target : kept_ - 1, true).key);
+  // -1: another block has it. *cut is what it was drawn from.
+  __device__ int token(double uniform, RowCut* cut) {
+    *cut = {order_.weighting(), least_, 0};
+    if (listed_ == 0) return draw_by_index(cluster_, slice_, cut, uniform, shared_);
+    cut->least = order_.sorted()[listed_ - 1];
+    const auto target = [uniform](Mass all) { return drawn_from(all, uniform); };
+    return order_.sorted_by_index(listed_, target, &cut->kept);
   }
 
  private:
-  __device__ void find_mass() {
-    if (looked_) return;
-    order_.look(Order::kMasses);
+  __device__ void find_mass(int what) {
+    order_.look(what);
     looked_ = true;
     kept_ = order_.mass();
   }
@@ -61,20 +72,26 @@ class Draw {
   }
 
   Order& order_;
+  const Cluster& cluster_;
+  const VocabSlice& slice_;
+  Workspace& shared_;
   Key least_ = 0;
   Mass kept_ = 0;
   bool looked_ = false;
+  int listed_ = 0;  // so many of the first tokens are kept, which are sorted
 };
 
-__device__ inline int draw_token(Draw& draw, const SampleArgs& args, int64_t r) {
+// -1: another block has the token.
+__device__ inline int draw_token(Draw& draw, const SampleArgs& args, int64_t r, RowCut* cut) {
   const int top_k = args.top_k[r];
   const float top_p = args.top_p[r];
   const float min_p = args.min_p[r];
-  if (top_k > 0 && top_k < args.logits.vocab && !draw.keep_first(top_k)) return 0;
+  if (top_k > 0 && top_k < args.logits.vocab && !draw.keep_first(top_k)) return -1;
   if (top_p < 1.0f) draw.keep_share(top_p);
   if (min_p > 0.0f) draw.keep_weight(fminf(min_p, 1.0f));
-  return draw.token(
-      philox_uniform(static_cast<uint64_t>(args.seeds[r]), static_cast<uint64_t>(args.steps[r])));
+  const double uniform =
+      philox_uniform(static_cast<uint64_t>(args.seeds[r]), static_cast<uint64_t>(args.steps[r]));
+  return draw.token(uniform, cut);
 }
 
 // With kCuts what rows are sampled from is written, too.
@@ -99,15 +116,17 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce)
   if (ok && !greedy) {
     const Weighting weighting(logit_of(statistics.best), temperature, vocab);
     Order order(cluster, slice, statistics, weighting, shared, memory.parts);
-    Draw draw(order);
-    token = draw_token(draw, args, r);
+    Draw draw(order, cluster, slice, shared);
+    RowCut cut{weighting, 0, 0};
+    token = draw_token(draw, args, r, &cut);
     if constexpr (kCuts) {
-      if (is_first) cuts[r] = draw.cut();
+      if (token >= 0 && thread_index() == 0) cuts[r] = cut;
     }
-  } else if constexpr (kCuts) {
-    if (is_first) cuts[r].kept = 0;
+  } else {
+    if (!is_first) return;
+    if constexpr (kCuts) cuts[r].kept = 0;
   }
-  if (!is_first) return;
+  if (token < 0 || thread_index() != 0) return;
   args.tokens[r] = token;
   args.status[r] = statistics.bad != 0 ? kNotFinite : statistics.best == 0 ? kAllBanned : kDrawn;
 }

@@ -1,6 +1,6 @@
-// Places in the order of a row of logits (logit descending, index ascending), found without sorting
-// it: a histogram of the row tells in which bin a place lies; a bin's tokens are sorted when they
-// are few, and get a histogram of their own otherwise.
+// Places in the order of a row of logits (logit descending, index ascending) where filters end,
+// found without sorting it: a histogram of the row tells in which bin a place lies; a bin's tokens
+// are sorted when they are few, and get a histogram of their own otherwise.
 //
 // A cluster works on a row, each of its blocks on a slice. All of its threads come to the same
 // conclusions, so what is written here for one holds for all.
@@ -58,21 +58,40 @@ class Order {
   __device__ bool is_elsewhere() const { return sorted_ && cluster_.rank() != 0; }
   __device__ const Key* sorted() const { return shared_.keys; }
 
-  // The token that holds `target`, which is below the measure of the row. At the `last` question
-  // only the cluster's first block learns it.
-  __device__ Place place_of(Measure measure, Mass target, bool last = false) {
-    Amount before{0, 0};
-    if (!sorted_) {
-      if (!fresh_) look(what_);
-      before = narrow(measure, target, last);
-      target -= measured(before, measure);
-      if (last && cluster_.rank() != 0) return {0, before};
-    }
+  // The token that holds `target`, which is below the measure of the row.
+  __device__ Place place_of(Measure measure, Mass target) {
+    if (!fresh_) look(what_);
+    const Amount before = narrow(measure, target);
+    target -= measured(before, measure);
     find_entry(
         sorted_size_,
         [&](int i) { return Amount{i < num_sorted_ ? Mass{1} : Mass{0}, shared_.mass[i]}; },
         measure, target, shared_);
     return {shared_.keys[shared_.entry], before + shared_.before};
+  }
+
+  // How many of the `count` first sorted tokens hold target(their mass).
+  template <class Target>
+  __device__ int sorted_within(int count, Target target) {
+    const auto mass_of = [&](int i) { return Amount{0, i < count ? shared_.mass[i] : Mass{0}}; };
+    find_entry_of_all(sorted_size_, mass_of, target, shared_);
+    return shared_.entry + 1;
+  }
+
+  // Of the `count` first sorted tokens the one that holds target(their mass) when they stand by
+  // index; *all gets their mass. They are no longer sorted then.
+  template <class Target>
+  __device__ int sorted_by_index(int count, Target target, Mass* all) {
+    __syncthreads();
+    for (int i = thread_index(); i < count; i += thread_count()) {
+      shared_.keys[i] = swap_halves(shared_.keys[i]);
+    }
+    const int size = arrange(count);
+    const auto mass_of = [&](int i) {
+      return Amount{0, i < count ? weight(swap_halves(shared_.keys[i])) : Mass{0}};
+    };
+    *all = find_entry_of_all(size, mass_of, target, shared_);
+    return index_of(swap_halves(shared_.keys[shared_.entry]));
   }
 
   // The mass of the row, after a look at masses.
@@ -82,18 +101,10 @@ class Order {
     return sum;
   }
 
-  // The mass of the tokens from the first one to `least`.
-  __device__ Mass mass_up_to(Key least) {
+  // The same without a look.
+  __device__ Mass sum() {
     Mass sum = 0;
-    if (sorted_) {
-      for (int i = thread_index(); i < num_sorted_; i += thread_count()) {
-        if (shared_.keys[i] >= least) sum += weighting_(logit_of(shared_.keys[i]));
-      }
-      return reduce_block(sum, Mass{0}, Sum{});
-    }
-    for_logits(slice_, [&](float x, int i) {
-      if (key_of(x, i) >= least) sum += weighting_(x);
-    });
+    for_logits(slice_, [&](float x, int) { sum += weighting_(x); });
     return sum_of_cluster(reduce_block(sum, Mass{0}, Sum{}));
   }
 
@@ -106,19 +117,19 @@ class Order {
 
  private:
   // Brings the candidates for `target` into the sorted keys; returns what is before them.
-  __device__ Amount narrow(Measure measure, Mass target, bool last) {
+  __device__ Amount narrow(Measure measure, Mass target) {
     find_bin(measure, target);
     const Amount before = shared_.before;
     const int bin = shared_.entry;
     const ValueBucketiser bucketiser = by_value_;
     const auto has = [&](float x, int i) { return bucketiser.within(x, i, bin, bin); };
-    if (gather(has, last)) return before;
-    return narrow_by_key(bucketiser_of(has), before, measure, target, last);
+    if (gather(has, false)) return before;
+    return narrow_by_key(bucketiser_of(has), before, measure, target);
   }
 
   // The same among the bucketiser's tokens, which are more than can be sorted: ties, or outliers.
   __device__ Amount narrow_by_key(KeyBucketiser bucketiser, Amount before, Measure measure,
-                                  Mass target, bool last) {
+                                  Mass target) {
     fresh_ = false;
     while (true) {
       clear_bins();
@@ -128,7 +139,7 @@ class Order {
       before = before + shared_.before;
       const int bin = shared_.entry;
       const auto has = [&](float x, int i) { return bucketiser.within(x, i, bin, bin); };
-      if (gather(has, last)) return before;
+      if (gather(has, false)) return before;
       bucketiser = bucketiser_of(has);
     }
   }
@@ -254,7 +265,8 @@ class Order {
     }
   }
 
-  __device__ void sort(int count) {
+  // Sorts the first `count` keys; returns how many there are with those that pad.
+  __device__ int arrange(int count) {
     int size = kGroup;
     while (size < count) size *= 2;
     __syncthreads();
@@ -265,6 +277,11 @@ class Order {
       __syncthreads();
       sort_few_keys(shared_.keys, size);
     }
+    return size;
+  }
+
+  __device__ void sort(int count) {
+    const int size = arrange(count);
     for (int i = thread_index(); i < size; i += thread_count()) {
       shared_.mass[i] = i < count ? weighting_(logit_of(shared_.keys[i])) : 0;
     }

@@ -14,7 +14,7 @@ __device__ inline float log_probability(float logit, double log_sum) {
 // The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
 __device__ inline double log_sum_exp(Order& order, const RowStatistics& statistics) {
   if (statistics.best == 0) return -INFINITY;
-  const double sum = static_cast<double>(order.mass_up_to(0)) / order.unit();
+  const double sum = static_cast<double>(order.sum()) / order.unit();
   return logit_of(statistics.best) + log(sum);
 }
 

@@ -15,16 +15,23 @@ struct VocabSlice {
   int begin, size;
 };
 
-// body(pack, index of its first) for all of a slice, spread over the block's threads, rising for
-// each of them: 16 bytes at a time where the slice lies for it, kAhead of them on their way at
-// once.
+// Threads that share a slice: the calling one's number, and how many there are.
+struct Sharers {
+  int number, count;
+
+  __device__ static Sharers of_block() { return {thread_index(), thread_count()}; }
+  __device__ static Sharers of_group() { return {thread_index() % kGroup, kGroup}; }
+};
+
+// body(pack, index of its first) for all of a slice, spread over threads, rising for each of them:
+// 16 bytes at a time where the slice lies for it, kAhead of them on their way at once.
 template <int kAhead, class Body>
-__device__ inline void for_packs(const VocabSlice& slice, Body&& body) {
+__device__ inline void for_packs(const VocabSlice& slice, const Sharers& threads, Body&& body) {
   constexpr int kWide = 4;
   const float* const x = slice.logits;
-  const int step = thread_count() * kWide;
+  const int step = threads.count * kWide;
   const int wide = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? slice.size / kWide * kWide : 0;
-  for (int begin = thread_index() * kWide; begin < wide; begin += kAhead * step) {
+  for (int begin = threads.number * kWide; begin < wide; begin += kAhead * step) {
     Pack<float, kWide> packs[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
@@ -36,17 +43,21 @@ __device__ inline void for_packs(const VocabSlice& slice, Body&& body) {
       if (at < wide) body(packs[a], slice.begin + at);
     }
   }
-  for (int i = wide + thread_index(); i < slice.size; i += thread_count()) {
+  for (int i = wide + threads.number; i < slice.size; i += threads.count) {
     body(load<1>(x + i), slice.begin + i);
   }
+}
+template <int kAhead, class Body>
+__device__ inline void for_packs(const VocabSlice& slice, Body&& body) {
+  for_packs<kAhead>(slice, Sharers::of_block(), body);
 }
 
 __device__ inline bool is_finite(float x) { return fabsf(x) < INFINITY; }
 
 // body(logit, index), likewise; what is not finite reads as -inf.
 template <class Body>
-__device__ inline void for_logits(const VocabSlice& slice, Body&& body) {
-  for_packs<4>(slice, [&](const auto& pack, int index) {
+__device__ inline void for_logits(const VocabSlice& slice, const Sharers& threads, Body&& body) {
+  for_packs<4>(slice, threads, [&](const auto& pack, int index) {
     constexpr int kWide = sizeof(pack) / sizeof(float);
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
@@ -55,6 +66,10 @@ __device__ inline void for_logits(const VocabSlice& slice, Body&& body) {
     }
   });
 }
+template <class Body>
+__device__ inline void for_logits(const VocabSlice& slice, Body&& body) {
+  for_logits(slice, Sharers::of_block(), body);
+}
 
 // Larger keys come first. Both zeros are equal.
 __device__ inline Key key_of(float x, int index) {
@@ -62,6 +77,9 @@ __device__ inline Key key_of(float x, int index) {
   const uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
   return (Key{rising} << 32) | (0xffffffffU - static_cast<uint32_t>(index));
 }
+
+// Of these keys larger ones have a lower index.
+__device__ inline Key swap_halves(Key key) { return (key << 32) | (key >> 32); }
 
 __device__ inline int index_of(Key key) {
   return static_cast<int>(0xffffffffU - static_cast<uint32_t>(key));
