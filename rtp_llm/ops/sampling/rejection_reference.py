@@ -7,10 +7,11 @@ from torch import Tensor
 
 from rtp_llm.ops.sampling.rejection import ACCEPT_STEPS
 from rtp_llm.ops.sampling.sampling_reference import (
+    draw,
     philox_open_uniform,
     philox_uniform,
     sample_reference,
-    sort_rows,
+    weigh_rows,
 )
 
 
@@ -29,13 +30,12 @@ def rejection_sample_reference(
     """See rtp_llm.ops.rejection_sample. Weights are float64."""
     settings = temperature, top_k, top_p, min_p
     plain, status = sample_reference(logits, *settings, seeds, steps)
-    rows = sort_rows(logits, *settings)
+    rows = weigh_rows(logits, *settings)
     draft_logits = draft_logits[: logits.shape[0]]
     usable = ~(draft_logits.isnan() | (draft_logits == torch.inf)).any(dim=1)
     usable &= draft_logits.isfinite().any(dim=1)
     usable &= (drafts >= 0) & (drafts < logits.shape[1]) & ~rows.greedy
-    p = torch.zeros_like(rows.weights).scatter_(1, rows.order, rows.weights)
-    p = p / p.sum(dim=1, keepdim=True)
+    p = rows.weights / rows.weights.sum(dim=1, keepdim=True)
     scale = torch.where(usable, temperature, 1).double()[:, None]
     q = torch.softmax(torch.where(usable[:, None], draft_logits, 0).double() / scale, dim=1)
     if draft_columns is not None:
@@ -47,8 +47,6 @@ def rejection_sample_reference(
     rest = (p - q).clamp(min=0)
     # Nothing is left only where rounding alone makes p and q differ.
     rest = torch.where((rest > 0).any(dim=1, keepdim=True), rest, p)
-    cumulative = rest.cumsum(dim=1)
-    target = philox_uniform(seeds, steps)[:, None] * cumulative[:, -1:]
-    sampled = (cumulative > target).int().argmax(dim=1)
+    sampled = draw(rest, philox_uniform(seeds, steps))
     verified = torch.where(accepted, draft[:, 0], sampled).int()
     return torch.where(usable, verified, plain), status

@@ -85,9 +85,10 @@ def sample(
     steps int64 [R], the index of the token in its sequence.
 
     Order: temperature; the k most likely tokens; of those the smallest set with top_p of their
-    mass, at least one; of those the ones with at least min_p of the best one's probability; the
-    sample by inverse distribution function over tokens in descending order. Ties: the lowest index
-    first. One uniform number per row, Philox4x32-10 of (seed, step), so that a row does not depend
+    mass, at least one; of those the ones with at least min_p of the best one's probability. Ties:
+    the lowest index first. Of what is left the sample by inverse distribution function over tokens
+    by ascending index, so that logits that differ by a rounding move no token's share by more than
+    that. One uniform number per row, Philox4x32-10 of (seed, step), so that a row does not depend
     on its batch.
 
     Returns tokens int32 [R] and status int8 [R]: SAMPLED, NOT_FINITE (the row has NaN or +inf) or

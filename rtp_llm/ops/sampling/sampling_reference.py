@@ -73,29 +73,32 @@ def sample_reference(
     steps: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """See rtp_llm.ops.sample. Weights are float64."""
-    rows = sort_rows(logits, temperature, top_k, top_p, min_p)
-    cumulative = rows.weights.cumsum(dim=1)
-    target = philox_uniform(seeds, steps)[:, None] * cumulative[:, -1:]
-    sampled = (cumulative > target).int().argmax(dim=1)
-    sampled = torch.where(rows.greedy, 0, sampled)
-    tokens = rows.order.gather(1, sampled[:, None])[:, 0].int()
-    return tokens, rows.status.to(torch.int8)
+    rows = weigh_rows(logits, temperature, top_k, top_p, min_p)
+    sampled = torch.where(rows.greedy, rows.best, draw(rows.weights, philox_uniform(seeds, steps)))
+    return sampled.int(), rows.status.to(torch.int8)
 
 
-class SortedRows(NamedTuple):
-    """Rows of logits in the order of sampling: float64 ``weights`` [R, V] in relation to the best
-    token, 0 where a filter left a token out, and the tokens' ``order`` [R, V]; ``greedy`` [R]: they
-    take the first one; ``status`` [R]."""
+def draw(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Indices int64 [R]: the first at which the sum of ``weights`` float64 [R, V] exceeds
+    ``uniform`` [R] of all."""
+    cumulative = weights.cumsum(dim=1)
+    return (cumulative > uniform[:, None] * cumulative[:, -1:]).int().argmax(dim=1)
+
+
+class WeighedRows(NamedTuple):
+    """Rows of logits: float64 ``weights`` [R, V] of the tokens in relation to the best one, 0 where
+    a filter left a token out; that ``best`` one [R]; ``greedy`` [R]: rows that take it; ``status``
+    [R]."""
 
     weights: Tensor
-    order: Tensor
+    best: Tensor
     greedy: Tensor
     status: Tensor
 
 
-def sort_rows(
+def weigh_rows(
     logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
-) -> SortedRows:
+) -> WeighedRows:
     """What the rows of `sample` are sampled from."""
     finite = logits.isfinite()
     broken = (logits.isnan() | (logits == torch.inf)).any(dim=1)
@@ -107,7 +110,8 @@ def sort_rows(
     greedy = ~(temperature > 0) | (top_k == 1) | (status != SAMPLED)
     scale = torch.where(greedy, 1, temperature).double()[:, None]
     weights = torch.exp((ordered - ordered[:, :1]) / scale)
-    return SortedRows(_keep(weights, top_k, top_p, min_p), index, greedy, status)
+    weights = weights.scatter(1, index, _keep(weights, top_k, top_p, min_p))
+    return WeighedRows(weights, index[:, 0], greedy, status)
 
 
 def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -167,6 +167,28 @@ def test_ties_end_with_the_lowest_index(top_k: int) -> None:
     assert set(tokens.tolist()) == set(range(top_k))
 
 
+@every_isa
+@pytest.mark.parametrize("vocab", [60, 12000])
+@pytest.mark.parametrize(
+    "filters", [{}, {"top_k": 20}, {"min_p": 0.2}, {"top_p": 0.999, "min_p": 0.2}], ids=str
+)
+def test_nearly_equal_logits_may_swap_places(
+    isa: str, vocab: int, filters: dict[str, float]
+) -> None:
+    rows = 30
+    # Ten tokens each have 5, 6, 7, 8 and 9, the others -10: no filter ends within a group.
+    logits = torch.full((vocab,), -10.0)
+    logits[torch.randperm(vocab)[:50]] = torch.arange(5.0, 10).repeat(10)
+    options = settings(rows, temperature=2.0, **filters)  # type: ignore[arg-type]
+    noise = 1e-5 * torch.randn(2, rows, vocab)
+    with running(isa):
+        first, second = (ops.sample(logits + each, *options)[0] for each in noise)
+    assert (first != second).sum() <= 1
+    expected, _ = reference.sample_reference(logits + noise[0], *options)
+    assert torch.equal(first, expected)
+    assert len(first.unique()) > 5
+
+
 def test_top_p_and_min_p_leave_one_token() -> None:
     logits = torch.randn(50, 1000)
     best = logits.argmax(dim=1).int()

@@ -17,7 +17,9 @@ struct LogitRows {
 };
 
 // Per row: temperature not above 0 (or NaN) = arg max; top_k below 1, top_p not below 1 and min_p
-// not above 0 = no filter. Filters apply in that order; each keeps a prefix of the row's order.
+// not above 0 = no filter. Filters apply in that order; each keeps a prefix of the row's order. Of
+// what is left the token is drawn by index: the order of equal probabilities, which rounding may
+// change, decides nothing.
 struct SampleArgs {
   LogitRows logits;
   const float* temperature;

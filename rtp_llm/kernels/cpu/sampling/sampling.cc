@@ -94,6 +94,7 @@ class DraftedRow {
     if ((sample.top_k[row] > 0 && sample.top_k[row] < size_) || sample.top_p[row] < 1.0f ||
         sample.min_p[row] > 0.0f) {
       last_ = filtered(kernels, sample, row, scan, workspace).last();
+      filtered_ = true;
       p_rate_ = 1.0 / list_kept();
     } else {
       p_rate_ = 1.0 / kernels.sum_weights(x_, size_, p_weighting_);
@@ -110,7 +111,7 @@ class DraftedRow {
   // From max(p - q, 0), in which a draft that was rejected has no part; where rounding leaves
   // nothing of that, from p.
   int32_t draw_rest(int32_t draft, double share) const {
-    if (last_ >= 0) {
+    if (filtered_) {
       return draw(share, num_kept_, draft, [this](int64_t at) {
         const int64_t i = key_index(workspace_.keys[at]);
         return Entry{i, p(i), q(i)};
@@ -139,20 +140,17 @@ class DraftedRow {
     return std::exp2((logit - weighting.max) * weighting.scale);
   }
 
-  bool is_kept(int64_t i) const {
-    return last_ < 0 || x_[i] > x_[last_] || (x_[i] == x_[last_] && i <= last_);
-  }
+  bool is_kept(int64_t i) const { return !filtered_ || order_key(x_[i], i) <= last_; }
 
   // Leaves the keys of what filters left, by index; returns their mass.
   double list_kept() {
     uint64_t* const keys = workspace_.keys;
     const int64_t found =
-        kernels_.collect_at_least(x_, size_, workspace_.block_max, x_[last_], keys);
+        kernels_.collect_at_least(x_, size_, workspace_.block_max, key_logit(last_), keys);
     double mass = 0.0;
     for (int64_t at = 0; at < found; ++at) {
-      const int64_t i = key_index(keys[at]);
-      if (!is_kept(i)) continue;
-      mass += weight(x_[i], p_weighting_);
+      if (keys[at] > last_) continue;
+      mass += weight(x_[key_index(keys[at])], p_weighting_);
       keys[num_kept_++] = keys[at];
     }
     return mass;
@@ -189,7 +187,8 @@ class DraftedRow {
   const SamplingWorkspace& workspace_;
   const float *const x_, *const y_;
   const int64_t size_;
-  int64_t last_ = -1;  // the last token that filters left; -1: all are left
+  bool filtered_ = false;
+  uint64_t last_ = 0;  // the key of the last token that filters left
   int64_t num_kept_ = 0;
   Weighting p_weighting_, q_weighting_;
   double p_rate_, q_rate_;

@@ -1,7 +1,7 @@
 // Drawing tokens from rows of logits, and log-probabilities of the most likely ones.
 //
 // A row is never sorted: its order (logit descending, index ascending) is looked at only where a
-// filter ends or the draw falls, through a histogram of weights (sampling_order.h).
+// filter ends, through a histogram of weights (sampling_order.h).
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,9 @@ namespace rtp_llm::cpu::RTP_LLM_ISA {
 namespace {
 
 constexpr float kInf = __builtin_inff();
+// Added to a whole number below it, the mantissa is that number.
+constexpr float kWholeNumbers = 8388608.0f;
+constexpr uint32_t kMantissa = 0x7fffff;
 
 Vec bucket_of(Vec x, const Weighting& w) {
   const Vec below = (Vec::set(w.max) - x) * Vec::set(w.buckets_per_logit);
@@ -12,6 +15,9 @@ Vec bucket_of(Vec x, const Weighting& w) {
 }
 
 Vec weight_of(Vec x, const Weighting& w) { return exp2((x - Vec::set(w.max)) * Vec::set(w.scale)); }
+
+// x, but -inf where it is below `least`, which is minus zero for zero: the difference is none then.
+Vec keep_from(Vec x, Vec least) { return min(x, copysign(Vec::set(kInf), x - least)); }
 
 // body(vector, offset, lanes) over a row; lanes behind `size` are -inf.
 template <class Body>
@@ -57,17 +63,29 @@ void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int
       late_count += lanes;
       return;
     }
-    float buckets[kWidth], weights[kWidth];
-    bucket.store(buckets);
+    float numbers[kWidth], weights[kWidth];
+    (bucket + Vec::set(kWholeNumbers)).store(numbers);
     weight.store(weights);
+    uint32_t buckets[kWidth];
+    __builtin_memcpy(buckets, numbers, sizeof buckets);
     for (int lane = 0; lane < kWidth; ++lane) {
-      histogram->mass[static_cast<int>(buckets[lane])] += weights[lane];
+      histogram->mass[buckets[lane] & kMantissa] += weights[lane];
     }
     if (!with_counts) return;
-    for (int lane = 0; lane < lanes; ++lane) ++histogram->count[static_cast<int>(buckets[lane])];
+    for (int lane = 0; lane < lanes; ++lane) ++histogram->count[buckets[lane] & kMantissa];
   });
   histogram->mass[kBuckets + 1] += late_mass.sum();
   if (with_counts) histogram->count[kBuckets + 1] += late_count;
+}
+
+// Of the logits that are at least `least`.
+float sum_from(const float* x, int64_t size, const Weighting& weighting, float least) {
+  const Vec bound = Vec::set(least == 0.0f ? -0.0f : least);
+  Vec sum = Vec::zero();
+  for_logits(x, size, [&](Vec logit, int64_t, int) {
+    sum = sum + weight_of(keep_from(logit, bound), weighting);
+  });
+  return sum.sum();
 }
 
 struct BlockScan {
@@ -150,6 +168,21 @@ int64_t collect_at_least(const float* x, int64_t size, const float* block_max, f
     });
   }
   return end - keys;
+}
+
+void sum_blocks(const float* x, int64_t size, const Weighting& weighting, uint64_t last,
+                const float* block_max, float* sums) {
+  const float least = key_logit(last);
+  const float more = key_logit(last - (uint64_t{1} << 32));  // the next float above
+  const int64_t ties = static_cast<int64_t>(last & 0xffffffffU) + 1;
+  for (int64_t begin = 0; begin < size; begin += kScanBlock, ++block_max, ++sums) {
+    *sums = 0.0f;
+    if (*block_max < least) continue;
+    const int64_t end = size - begin < kScanBlock ? size : begin + kScanBlock;
+    const int64_t middle = ties < begin ? begin : ties < end ? ties : end;
+    if (begin < middle) *sums += sum_from(x + begin, middle - begin, weighting, least);
+    if (middle < end) *sums += sum_from(x + middle, end - middle, weighting, more);
+  }
 }
 
 void store_weights(const float* x, int64_t size, const Weighting& weighting, float* weights) {

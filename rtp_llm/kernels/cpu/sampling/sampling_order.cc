@@ -27,7 +27,8 @@ Weighting make_weighting(const RowScan& scan, double scale) {
 SamplingKernels SamplingKernels::pick() {
   return {RTP_LLM_PICK_ISA(scan_row),       RTP_LLM_PICK_ISA(fill_histogram),
           RTP_LLM_PICK_ISA(collect_bucket), RTP_LLM_PICK_ISA(collect_at_least),
-          RTP_LLM_PICK_ISA(store_weights),  RTP_LLM_PICK_ISA(sum_weights)};
+          RTP_LLM_PICK_ISA(sum_blocks),     RTP_LLM_PICK_ISA(store_weights),
+          RTP_LLM_PICK_ISA(sum_weights)};
 }
 
 SamplingWorkspace::SamplingWorkspace(void* base, int64_t vocab) {
@@ -77,8 +78,14 @@ RowOrder::RowOrder(const SamplingKernels& kernels, const float* x, int64_t size,
   weighting_ = make_weighting(scan, exact_scale_);
 }
 
-double RowOrder::weight(uint64_t key) const {
-  return std::exp2((static_cast<double>(key_logit(key)) - weighting_.max) * exact_scale_);
+double RowOrder::weight(float logit) const {
+  return std::exp2((static_cast<double>(logit) - weighting_.max) * exact_scale_);
+}
+
+void RowOrder::keep(const Prefix& prefix) {
+  if (prefix.last >= last_) return;
+  last_ = prefix.last;
+  mass_ = prefix.mass;
 }
 
 double RowOrder::mass() {
@@ -128,24 +135,14 @@ RowOrder::Segment RowOrder::find_segment(Reached&& reached) {
 template <class Reached>
 RowOrder::Prefix RowOrder::find_prefix(const Segment& segment, Reached&& reached) const {
   const double end = segment.before + segment.mass;
-  Prefix prefix = {0, end};
   double sum = 0.0;
   for (int64_t i = 0; i < segment.size; ++i) {
-    const double w = weight(workspace_.keys[i]);
-    sum += w;
+    sum += weight(workspace_.keys[i]);
     // The exact sum may be a rounding above what the histogram has for all of them.
     const double through = std::min(segment.before + sum, end);
-    if (w > 0.0) prefix.last = key_index(workspace_.keys[i]);
-    if (reached(through, i + 1)) return {prefix.last, through};
+    if (reached(through, i + 1)) return {workspace_.keys[i], through};
   }
-  return prefix;
-}
-
-RowOrder::Prefix RowOrder::find_mass(double mass, bool beyond) {
-  const auto reached = [=](double through, int64_t) {
-    return beyond ? through > mass : through >= mass;
-  };
-  return find_prefix(find_segment(reached), reached);
+  return {workspace_.keys[segment.size - 1], end};
 }
 
 void RowOrder::keep_first(int64_t k) {
@@ -153,8 +150,7 @@ void RowOrder::keep_first(int64_t k) {
   if (k * kBlocksPerListed <= num_blocks(size_)) {
     list_.size = first_tokens(kernels_, x_, size_, k, workspace_);
     for (int64_t i = 0; i < list_.size; ++i) list_.mass += weight(workspace_.keys[i]);
-    mass_ = list_.mass;
-    return;
+    return keep({workspace_.keys[list_.size - 1], list_.mass});
   }
   counted_ = true;
   int64_t before = 0;
@@ -165,36 +161,76 @@ void RowOrder::keep_first(int64_t k) {
   });
   // Where k ends among weights of zero, nothing has to be left out.
   if (segment.size == 0) return;
-  mass_ = find_prefix(segment, [=](double, int64_t count) { return before + count >= k; }).mass;
+  keep(find_prefix(segment, [=](double, int64_t count) { return before + count >= k; }));
 }
 
 void RowOrder::keep_mass(double share) {
-  const double left = mass();
-  mass_ = std::min(left, find_mass(std::max(share, 0.0) * left, false).mass);
+  const double wanted = std::max(share, 0.0) * mass();
+  const auto reached = [=](double through, int64_t) { return through >= wanted; };
+  const Segment segment = find_segment(reached);
+  if (segment.size > 0) keep(find_prefix(segment, reached));
 }
 
 void RowOrder::keep_weight(double least) {
-  const double left = mass();
-  const double logits_below = -std::log2(least) / exact_scale_;
-  const double bucket = std::nearbyint(logits_below * weighting_.buckets_per_logit);
-  if (list_.size == 0 && bucket >= kLastBucket) return;
-  // Weights before the segment are larger than `least`, those behind it smaller.
-  int64_t index = -1;
-  const Segment segment =
-      find_segment([&](double, int64_t) { return static_cast<double>(++index) >= bucket; });
-  double kept = segment.before;
-  for (int64_t i = 0; i < segment.size; ++i) {
-    const double w = weight(workspace_.keys[i]);
-    if (w < least) break;
-    kept = std::min(kept + w, segment.before + segment.mass);
+  auto logit = static_cast<float>(weighting_.max + std::log2(least) / exact_scale_);
+  // What rounding did to it; at most, for there are weights so near that none is the least.
+  constexpr int kRoundings = 4;
+  for (int i = 0; i < kRoundings && weight(logit) < least; ++i) {
+    logit = std::nextafter(logit, INFINITY);
   }
-  mass_ = std::min(left, kept);
+  for (int i = 0; i < kRoundings; ++i) {
+    const float lower = std::nextafter(logit, -INFINITY);
+    if (weight(lower) < least) break;
+    logit = lower;
+  }
+  last_ = std::min(last_, order_key_behind(logit));
 }
 
-int32_t RowOrder::draw(double share) {
-  const double left = mass();
-  // The product may round up to `left`, which no mass exceeds.
-  return find_mass(std::min(share * left, left * (1.0 - 1e-15)), true).last;
+int32_t RowOrder::draw(double share) const {
+  if (list_.size > 0) return draw_listed(share);
+  const int64_t blocks = num_blocks(size_);
+  float* const sums = workspace_.block_order;
+  kernels_.sum_blocks(x_, size_, weighting_, last_, workspace_.block_max, sums);
+  double all = 0.0;
+  for (int64_t block = 0; block < blocks; ++block) all += sums[block];
+  // The product may round up to `all`, which no sum exceeds.
+  const double target = std::min(share * all, all * (1.0 - 1e-15));
+  double before = 0.0;
+  int64_t block = 0;
+  while (!(before + sums[block] > target)) before += sums[block++];
+  return draw_from(block * kScanBlock, target - before);
+}
+
+int32_t RowOrder::draw_from(int64_t begin, double mass) const {
+  float weights[kScanBlock];
+  const int64_t count = std::min(kScanBlock, size_ - begin);
+  kernels_.store_weights(x_ + begin, count, weighting_, weights);
+  int64_t found = 0;
+  double sum = 0.0;
+  // Rounding may leave this sum below the block's: then it is the last token of all.
+  for (int64_t i = 0; i < count && !(sum > mass); ++i) {
+    if (weights[i] == 0.0f || order_key(x_[begin + i], begin + i) > last_) continue;
+    sum += weights[i];
+    found = i;
+  }
+  return static_cast<int32_t>(begin + found);
+}
+
+int32_t RowOrder::draw_listed(double share) const {
+  uint64_t* const keys = workspace_.keys;
+  const int64_t count = std::upper_bound(keys, keys + list_.size, last_) - keys;
+  const auto by_index = [](uint64_t a, uint64_t b) { return key_index(a) < key_index(b); };
+  std::sort(keys, keys + count, by_index);
+  double all = 0.0;
+  for (int64_t i = 0; i < count; ++i) all += weight(keys[i]);
+  int64_t found = 0;
+  double sum = 0.0;
+  for (int64_t i = 0; i < count && !(sum > share * all); ++i) {
+    const double own = weight(keys[i]);
+    if (own > 0.0) found = i;
+    sum += own;
+  }
+  return key_index(keys[found]);
 }
 
 }  // namespace rtp_llm::cpu

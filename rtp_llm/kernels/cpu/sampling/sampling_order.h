@@ -1,4 +1,5 @@
-// The order of a row (logit descending, index ascending), sorted only where somebody looks.
+// What filters leave of a row. They keep the beginning of its order (logit descending, index
+// ascending), which is sorted only where one of them ends; a draw goes by index.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@ struct SamplingKernels {
   decltype(&scalar::fill_histogram) fill_histogram;
   decltype(&scalar::collect_bucket) collect_bucket;
   decltype(&scalar::collect_at_least) collect_at_least;
+  decltype(&scalar::sum_blocks) sum_blocks;
   decltype(&scalar::store_weights) store_weights;
   decltype(&scalar::sum_weights) sum_weights;
 
@@ -23,7 +25,7 @@ struct SamplingWorkspace {
   Histogram* histogram;
   uint64_t* keys;      // [vocab]
   float* block_max;    // [blocks]
-  float* block_order;  // [blocks], free to be reordered
+  float* block_order;  // [blocks], free to be overwritten
 
   SamplingWorkspace(void* base, int64_t vocab);
   static size_t bytes(int64_t vocab);
@@ -38,11 +40,10 @@ int64_t first_tokens(const SamplingKernels& kernels, const float* x, int64_t siz
 double scale_of(float temperature);
 
 // A row's tokens with weights relative to the arg max. Every filter keeps a prefix of the order, so
-// all that is remembered of filters is the mass that they leave.
+// all that is remembered of filters is the last token that they leave.
 //
 // Prefixes are found through a histogram of weights, or in a list of the first tokens when a small
-// top-k made one. Within one bucket of the histogram tokens are sorted; sums over a bucket never
-// exceed the histogram's, so that a draw cannot get past the end of the prefix.
+// top-k made one. Within one bucket of the histogram tokens are sorted.
 class RowOrder {
  public:
   RowOrder(const SamplingKernels& kernels, const float* x, int64_t size, const RowScan& scan,
@@ -50,14 +51,16 @@ class RowOrder {
 
   // Leaves out everything behind the first k tokens; before any other filter.
   void keep_first(int64_t k);
-  // Leaves out everything behind the smallest prefix with `share` of the mass that is left.
+  // Leaves out everything behind the smallest prefix with `share` of the mass that is left; before
+  // keep_weight.
   void keep_mass(double share);
   // Leaves out tokens with less than `least` of the first token's weight, least <= 1.
   void keep_weight(double least);
-  // The first token at which the mass exceeds `share` of what is left, 0 <= share < 1.
-  int32_t draw(double share);
-  // The last token that is left, but for some at the end without a weight that matters.
-  int32_t last() { return draw(1.0); }
+  // Among the tokens that are left, by index: the first at which the mass exceeds `share` of all,
+  // 0 <= share < 1. Logits that are nearly equal may change places in the order without effect.
+  int32_t draw(double share) const;
+  // The key of the last token that is left.
+  uint64_t last() const { return last_; }
 
  private:
   // Tokens that are sorted in workspace_.keys, and the mass of those before them.
@@ -66,22 +69,26 @@ class RowOrder {
     double before, mass;
   };
   struct Prefix {
-    int32_t last;
+    uint64_t last;
     double mass;
   };
 
-  double weight(uint64_t key) const;
+  double weight(float logit) const;
+  double weight(uint64_t key) const { return weight(key_logit(key)); }
   double mass();
+  void keep(const Prefix& prefix);
   void load_window(int64_t first);
   Segment sort_bucket(int64_t bucket, double before, double mass);
   // The first segment for which reached(mass, count) holds at its end; empty when none.
   template <class Reached>
   Segment find_segment(Reached&& reached);
   // The shortest prefix that ends in `segment` and for which reached(mass, count) holds, where
-  // count is that of the segment's tokens. The whole segment when none.
+  // count is that of the segment's tokens. The whole segment, of one token or more, when none.
   template <class Reached>
   Prefix find_prefix(const Segment& segment, Reached&& reached) const;
-  Prefix find_mass(double mass, bool beyond);
+  int32_t draw_listed(double share) const;
+  // Of the tokens of one block.
+  int32_t draw_from(int64_t begin, double mass) const;
 
   const SamplingKernels& kernels_;
   const float* const x_;
@@ -89,7 +96,8 @@ class RowOrder {
   const SamplingWorkspace& workspace_;
   Weighting weighting_;
   double exact_scale_;
-  double mass_ = -1.0;        // of what is left; negative: not known yet
+  uint64_t last_ = order_key_behind(-__builtin_inff());
+  double mass_ = -1.0;        // up to the last token; negative: not known yet
   int64_t window_ = -1;       // first bucket of the histogram that is loaded
   bool counted_ = false;      // the histogram has counts
   Segment list_ = {0, 0, 0};  // of a small top-k

@@ -44,6 +44,8 @@ static inline float key_logit(uint64_t key) {
   return logit;
 }
 static inline int32_t key_index(uint64_t key) { return static_cast<int32_t>(key & 0xffffffffU); }
+// Behind every token with this logit, and before all with a lower one.
+static inline uint64_t order_key_behind(float logit) { return order_key(logit, 0xffffffffU); }
 
 RTP_LLM_FOR_EACH_ISA(
     // Also writes the maximum of each block.
@@ -57,6 +59,9 @@ RTP_LLM_FOR_EACH_ISA(
     // The keys of all logits that are at least `least`, in order of index; returns how many.
     int64_t collect_at_least(const float* x, int64_t size, const float* block_max, float least,
                              uint64_t* keys);
+    // sums[b] is the weight of block b's logits up to the key `last`.
+    void sum_blocks(const float* x, int64_t size, const Weighting& weighting, uint64_t last,
+                    const float* block_max, float* sums);
     // weights[i] is the weight of logit i.
     void store_weights(const float* x, int64_t size, const Weighting& weighting, float* weights);
     // The sum of the weights.

@@ -14,45 +14,46 @@ uint64_t ceil_share(float share, uint64_t whole) {
   return sycl::mul_hi(places, whole) + (places * whole != 0 ? 1 : 0);
 }
 
-// What is left of the row's mass when only the first k tokens count.
-uint64_t keep_first(const Group& group, const LogitRow& row, int64_t k) {
+// Keeps the first k tokens.
+void keep_first(const Group& group, const LogitRow& row, int64_t k, Kept* kept) {
   const auto count = [](float) { return uint64_t{1}; };
   const Crossing last = find_crossing(group, row, static_cast<uint64_t>(k - 1), count);
-  const uint64_t before = sum_over(group, row, [&](float logit) {
-    return order_of(logit) < last.order ? row.weight(logit) : 0;
-  });
-  return before + (static_cast<uint64_t>(k) - last.before) * row.weight(logit_of(last.order));
+  keep_up_to(group, row, last.order, k - 1 - static_cast<int64_t>(last.before), kept);
 }
 
-// The mass of the smallest prefix that has at least `share` of `mass`, and a token.
-uint64_t keep_mass(const Group& group, const LogitRow& row, uint64_t mass, float share) {
+// Keeps the smallest prefix that has at least `share` of the mass that is left, and a token.
+void keep_mass(const Group& group, const LogitRow& row, float share, Kept* kept) {
+  uint64_t mass = 0;
+  for_items(group, row.vocab, [&](int64_t i) { mass += kept->weight(row, i); });
+  mass = group_sum(group, mass);
   const uint64_t wanted = std::max(ceil_share(sycl::fmax(share, 0.0f), mass), uint64_t{1});
   const Crossing last =
       find_crossing(group, row, wanted - 1, [&](float logit) { return row.weight(logit); });
-  const uint64_t weight = row.weight(logit_of(last.order));
-  return last.before + (wanted - last.before + weight - 1) / weight * weight;
+  const uint64_t rank = (wanted - 1 - last.before) / row.weight(logit_of(last.order));
+  keep_up_to(group, row, last.order, static_cast<int64_t>(rank), kept);
 }
 
-// The mass of the tokens with at least `share` of the most likely one's weight, up to `mass`.
-uint64_t keep_weight(const Group& group, const LogitRow& row, uint64_t mass, float share) {
-  const auto least = static_cast<uint64_t>(share * static_cast<float>(kFullWeight));
-  return std::min(mass, sum_over(group, row, [&](float logit) {
-                    const uint64_t weight = row.weight(logit);
-                    return weight >= least ? weight : 0;
-                  }));
-}
-
-int32_t draw(const Group& group, const LogitRow& row, uint64_t mass, uint64_t seed, uint64_t step) {
+// By index, so that the order of equal weights decides nothing: each item has neighbouring tokens.
+int32_t draw(const Group& group, const LogitRow& row, const Kept& kept, uint64_t seed,
+             uint64_t step) {
   const PhiloxBlock block =
       philox4x32({{static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), 0, 0}},
                  static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   const uint64_t bits = (uint64_t{block.word[1]} << 32) | block.word[0];
-  // A fraction with 53 random bits, times mass.
-  const uint64_t target = sycl::mul_hi(bits & ~uint64_t{0x7ff}, mass);
-  const Crossing at =
-      find_crossing(group, row, target, [&](float logit) { return row.weight(logit); });
-  const auto rank = static_cast<int64_t>((target - at.before) / row.weight(logit_of(at.order)));
-  return static_cast<int32_t>(index_of(group, row, at.order, rank));
+  const ItemRange own = item_range(group, row.vocab);
+  uint64_t mass = 0;
+  for (int64_t i = own.begin; i < own.end; ++i) mass += kept.weight(row, i);
+  // A fraction with 53 random bits, times all of the mass.
+  const uint64_t target = sycl::mul_hi(bits & ~uint64_t{0x7ff}, group_sum(group, mass));
+  uint64_t before = sycl::exclusive_scan_over_group(group, mass, sycl::plus<uint64_t>());
+  int64_t found = row.vocab;
+  if (target >= before && target - before < mass) {
+    for (int64_t i = own.begin; i < own.end && found == row.vocab; ++i) {
+      before += kept.weight(row, i);
+      if (target < before) found = i;
+    }
+  }
+  return static_cast<int32_t>(group_min(group, found));
 }
 
 // Whether the row has a NaN or +inf.
@@ -71,12 +72,14 @@ int32_t sample_row(const Group& group, const SampleArgs& args, int64_t index, Lo
   if (!(row.temperature > 0.0f) || top_k == 1) return arg_max;
   const float top_p = args.top_p[index];
   const float min_p = args.min_p[index];
-  uint64_t mass = top_k > 0 && top_k < row.vocab
-                      ? keep_first(group, row, top_k)
-                      : sum_over(group, row, [&](float logit) { return row.weight(logit); });
-  if (top_p < 1.0f) mass = keep_mass(group, row, mass, top_p);
-  if (min_p > 0.0f) mass = keep_weight(group, row, mass, sycl::fmin(min_p, 1.0f));
-  return draw(group, row, mass, static_cast<uint64_t>(args.seeds[index]),
+  Kept kept;
+  if (top_k > 0 && top_k < row.vocab) keep_first(group, row, top_k, &kept);
+  if (top_p < 1.0f) keep_mass(group, row, top_p, &kept);
+  if (min_p > 0.0f) {
+    const float share = sycl::fmin(min_p, 1.0f);
+    kept.least = static_cast<uint64_t>(share * static_cast<float>(kFullWeight));
+  }
+  return draw(group, row, kept, static_cast<uint64_t>(args.seeds[index]),
               static_cast<uint64_t>(args.steps[index]));
 }
 

@@ -82,20 +82,51 @@ Crossing find_crossing(const Group& group, const LogitRow& row, uint64_t target,
   return found;
 }
 
+// The neighbouring tokens of a vocabulary that the calling item has.
+struct ItemRange {
+  int64_t begin, end;
+};
+inline ItemRange item_range(const Group& group, int64_t vocab) {
+  const int64_t items = group_items(group);
+  const int64_t size = (vocab + items - 1) / items;
+  const int64_t begin = std::min(item_index(group) * size, vocab);
+  return {begin, std::min(begin + size, vocab)};
+}
+
 // The index of the rank-th token of logit `order`, counted from 0.
 inline int64_t index_of(const Group& group, const LogitRow& row, uint32_t order, int64_t rank) {
-  const int64_t items = group_items(group);
-  const int64_t size = (row.vocab + items - 1) / items;
-  const int64_t begin = std::min(item_index(group) * size, row.vocab);
-  const int64_t end = std::min(begin + size, row.vocab);
+  const ItemRange own = item_range(group, row.vocab);
   int64_t count = 0;
-  for (int64_t i = begin; i < end; ++i) count += order_of(row.at(i)) == order ? 1 : 0;
+  for (int64_t i = own.begin; i < own.end; ++i) count += order_of(row.at(i)) == order ? 1 : 0;
   int64_t rest = rank - sycl::exclusive_scan_over_group(group, count, sycl::plus<int64_t>());
   int64_t found = row.vocab;
-  for (int64_t i = begin; i < end && rest >= 0; ++i) {
+  for (int64_t i = own.begin; i < own.end && rest >= 0; ++i) {
     if (order_of(row.at(i)) == order && rest-- == 0) found = i;
   }
   return group_min(group, found);
+}
+
+// What filters leave of a row: the tokens up to `index` of logit `order`, of weight `least` or
+// more.
+struct Kept {
+  uint32_t order = 0xffffffffU;
+  int64_t index = 0;
+  uint64_t least = 0;
+
+  uint64_t weight(const LogitRow& row, int64_t i) const {
+    const float logit = row.at(i);
+    const uint32_t own = order_of(logit);
+    if (own > order || (own == order && i > index)) return 0;
+    const uint64_t weight = row.weight(logit);
+    return weight >= least ? weight : 0;
+  }
+};
+
+// Leaves out what is behind the rank-th token of logit `order`.
+inline void keep_up_to(const Group& group, const LogitRow& row, uint32_t order, int64_t rank,
+                       Kept* kept) {
+  kept->index = index_of(group, row, order, rank);
+  kept->order = order;
 }
 
 // A token, ascending in the row's order: logit descending, then index ascending.
