@@ -2,6 +2,7 @@
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/order_workspace.h"
 #include "rtp_llm/kernels/cuda/sampling/row_cut.h"
+#include "rtp_llm/kernels/cuda/sampling/row_draw.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"
 
 namespace rtp_llm::cuda {
@@ -17,37 +18,57 @@ struct DraftRow {
   Mass mass;
 };
 
-// Probabilities of a row, p, and of its draft, q; float32, rounded in the same way wherever they
-// are asked for, so that a draft that was rejected has nothing left of p.
+// A number in two float32, the second of which is what rounding left of the first.
+struct Pair {
+  float high, low;
+
+  __device__ static Pair of(double x) {
+    const float high = static_cast<float>(x);
+    return {high, static_cast<float>(x - static_cast<double>(high))};
+  }
+  __device__ Pair times(float x) const {
+    const float product = __fmul_rn(x, high);
+    return {product, fmaf(x, low, fmaf(x, high, -product))};
+  }
+  __device__ double value() const { return static_cast<double>(high) + static_cast<double>(low); }
+};
+
+// Probabilities of a row, p, and of its draft, q, as multiples of what weights are. In pairs, for
+// where the draft is good little is left of their difference.
 struct BothRows {
   const RejectionSampleArgs& args;
   const float* const logits;
+  const int token;  // the draft
   const RowCut& cut;
   const DraftRow& draft;
-  const float p_rate, q_rate;
+  const Pair p_rate, q_rate;
 
   __device__ BothRows(const RejectionSampleArgs& args, int64_t r, const RowCut& cut,
                       const DraftRow& draft)
       : args(args),
         logits(args.sample.logits.row(r)),
+        token(args.drafts[r]),
         cut(cut),
         draft(draft),
-        p_rate(static_cast<float>(1.0 / static_cast<double>(cut.kept))),
-        q_rate(static_cast<float>(1.0 / static_cast<double>(draft.mass))) {}
+        p_rate(Pair::of(cut.weighting.unit / static_cast<double>(cut.kept))),
+        q_rate(Pair::of(cut.weighting.unit / static_cast<double>(draft.mass))) {}
 
-  __device__ float p(int i) const {
+  __device__ Pair p(int i) const {
     const float x = logits[i];
-    return __fmul_rn(static_cast<float>(cut(is_finite(x) ? x : -INFINITY, i)), p_rate);
+    return p_rate.times(cut.fraction(is_finite(x) ? x : -INFINITY, i));
   }
-  __device__ float q(int i) const {
+  __device__ Pair q(int i) const {
     const int64_t column = args.column(i);
-    if (column < 0 || column >= args.draft_logits.vocab) return 0.0f;
+    if (column < 0 || column >= args.draft_logits.vocab) return {0.0f, 0.0f};
     const float x = draft.logits[column];
-    return __fmul_rn(static_cast<float>(draft.weighting(is_finite(x) ? x : -INFINITY)), q_rate);
+    return q_rate.times(draft.weighting.fraction(is_finite(x) ? x : -INFINITY));
   }
-  // max(p - q, 0) as a multiple of what weights are.
-  __device__ Mass rest(int i) const {
-    return static_cast<Mass>(fmaxf(p(i) - q(i), 0.0f) * cut.weighting.unit);
+  // max(p - q, 0), in which a draft that was rejected has no part.
+  __device__ float rest(int i) const {
+    const Pair own = p(i);
+    const Pair theirs = q(i);
+    const float left = (own.high - theirs.high) + (own.low - theirs.low);
+    return i == token ? 0.0f : fmaxf(left, 0.0f);
   }
 };
 
@@ -75,37 +96,70 @@ __device__ inline bool read_draft_row(const RejectionSampleArgs& args, int64_t r
   return true;
 }
 
-// A token by what is left of p where q is taken from it, or -1: nothing is.
-__device__ inline int draw_rest(const BothRows& both, int vocab, double uniform,
-                                Workspace& shared) {
-  __shared__ Mass of_segments[kSegments];
-  const int share = (vocab + kSegments - 1) / kSegments;
-  const int segment = thread_index() / kGroup;
-  const int end = min((segment + 1) * share, vocab);
-  constexpr int kAhead = 8;
-  Mass sum = 0;
-  int i = segment * share + thread_index() % kGroup;
-  for (; i + (kAhead - 1) * kGroup < end; i += kAhead * kGroup) {
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) sum += both.rest(i + a * kGroup);
+// Draws a token by what is left of p where q is taken from it.
+class Rest {
+ public:
+  __device__ Rest(const BothRows& both, int vocab, Workspace& shared)
+      : both_(both), vocab_(vocab), share_((vocab + kSegments - 1) / kSegments), shared_(shared) {}
+
+  // -1: nothing is left.
+  __device__ int draw(double uniform) {
+    Mass total = sum_segments();
+    // Hardly anything, which is rare as such a draft is hardly ever rejected: in finer numbers.
+    if (static_cast<float>(total) < both_.cut.weighting.unit * kLittle) {
+      float most = 0.0f;
+      for_own([&](int i) { most = fmaxf(most, both_.rest(i)); });
+      scale_ = fminf(both_.cut.weighting.unit / reduce_block(most, 0.0f, Max{}), 3.4e38f);
+      total = sum_segments();
+    }
+    if (total == 0) return -1;
+    Mass target = drawn_from(total, uniform);
+    int found = 0;
+    while (target >= shared_.segments[found]) target -= shared_.segments[found++];
+    const int begin = found * share_;
+    find_entry(
+        min(share_, vocab_ - begin), [&](int at) { return Amount{0, mass(begin + at)}; },
+        Measure::kMass, target, shared_);
+    return begin + shared_.entry;
   }
-  for (; i < end; i += kGroup) sum += both.rest(i);
-  sum = reduce_group(sum, Sum{});
-  if (thread_index() % kGroup == 0) of_segments[segment] = sum;
-  __syncthreads();
-  Mass total = 0;
-  for (int s = 0; s < kSegments; ++s) total += of_segments[s];
-  if (total == 0) return -1;
-  Mass target = static_cast<Mass>(uniform * static_cast<double>(total));
-  target = target < total ? target : total - 1;
-  int found = 0;
-  while (target >= of_segments[found]) target -= of_segments[found++];
-  const int begin = found * share;
-  find_entry(
-      min(share, vocab - begin), [&](int at) { return Amount{0, both.rest(begin + at)}; },
-      Measure::kMass, target, shared);
-  return begin + shared.entry;
-}
+
+ private:
+  static constexpr float kLittle = 1.0f / 1024;
+
+  __device__ Mass mass(int i) const { return static_cast<Mass>(both_.rest(i) * scale_); }
+
+  // body(index) for the thread's tokens of its group's segment.
+  template <class Body>
+  __device__ void for_own(Body body) const {
+    const int segment = thread_index() / kGroup;
+    const int end = min((segment + 1) * share_, vocab_);
+    constexpr int kAhead = 8;
+    int i = segment * share_ + thread_index() % kGroup;
+    for (; i + (kAhead - 1) * kGroup < end; i += kAhead * kGroup) {
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) body(i + a * kGroup);
+    }
+    for (; i < end; i += kGroup) body(i);
+  }
+
+  // Leaves the segments' sums in the workspace; returns that of all.
+  __device__ Mass sum_segments() {
+    Mass sum = 0;
+    for_own([&](int i) { sum += mass(i); });
+    sum = reduce_group(sum, Sum{});
+    __syncthreads();  // earlier sums have been read
+    if (thread_index() % kGroup == 0) shared_.segments[thread_index() / kGroup] = sum;
+    __syncthreads();
+    Mass total = 0;
+    for (int s = 0; s < kSegments; ++s) total += shared_.segments[s];
+    return total;
+  }
+
+  const BothRows& both_;
+  const int vocab_, share_;
+  Workspace& shared_;
+  float scale_ = 1.0f;
+};
 
 // A block for each row, whose token of `sample` stays where there is no draft to verify.
 __global__ void __launch_bounds__(kVerifyThreads)
@@ -124,8 +178,8 @@ __global__ void __launch_bounds__(kVerifyThreads)
   const auto step = static_cast<uint64_t>(sample.steps[r]);
   const double accept = philox_open_uniform(seed, step + kAcceptSteps);
   int verified = token;
-  if (!(accept * static_cast<double>(both.q(token)) < static_cast<double>(both.p(token)))) {
-    verified = draw_rest(both, vocab, philox_uniform(seed, step), shared);
+  if (!(accept * both.q(token).value() < both.p(token).value())) {
+    verified = Rest(both, vocab, shared).draw(philox_uniform(seed, step));
   }
   if (thread_index() == 0 && verified >= 0) sample.tokens[r] = verified;
 }

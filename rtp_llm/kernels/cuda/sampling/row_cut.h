@@ -15,9 +15,16 @@ struct RowCut {
 
   // x is finite or -inf.
   __device__ Mass operator()(float x, int index) const {
+    return is_behind(x, index) ? 0 : weighting(x);
+  }
+  __device__ float fraction(float x, int index) const {
+    return is_behind(x, index) ? 0.0f : weighting.fraction(x);
+  }
+
+ private:
+  __device__ bool is_behind(float x, int index) const {
     const float bound = logit_of(least);  // NaN for the least of keys, which leaves nothing out
-    const bool is_behind = x < bound || (x == bound && index > index_of(least));
-    return is_behind ? 0 : weighting(x);
+    return x < bound || (x == bound && index > index_of(least));
   }
 };
 

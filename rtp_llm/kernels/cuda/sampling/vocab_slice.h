@@ -117,9 +117,12 @@ struct Weighting {
   }
 
   // x is finite or -inf.
-  __device__ Mass operator()(float x) const {
+  __device__ Mass operator()(float x) const { return static_cast<Mass>(fraction(x)); }
+
+  // The same before it becomes a whole number.
+  __device__ float fraction(float x) const {
     const float weight = unit * power_of_two((x - best) * rate);
-    return weight >= least ? static_cast<Mass>(weight) : 0;
+    return weight >= least ? weight : 0.0f;
   }
 };
 
