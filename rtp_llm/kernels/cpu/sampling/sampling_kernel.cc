@@ -8,6 +8,7 @@ constexpr float kInf = __builtin_inff();
 // Added to a whole number below it, the mantissa is that number.
 constexpr float kWholeNumbers = 8388608.0f;
 constexpr uint32_t kMantissa = 0x7fffff;
+constexpr int64_t kFewLogits = 256;
 
 Vec bucket_of(Vec x, const Weighting& w) {
   const Vec below = (Vec::set(w.max) - x) * Vec::set(w.buckets_per_logit);
@@ -39,23 +40,29 @@ void for_lanes(uint32_t mask, int lanes, Body&& body) {
   }
 }
 
-// body(begin, length) over runs so short that float32 sums within one lose nothing that matters.
+// body(begin, length) over runs of `longest`.
 template <class Body>
-void for_runs(int64_t size, Body&& body) {
-  constexpr int64_t kRun = 2048;
-  for (int64_t begin = 0; begin < size; begin += kRun) {
-    body(begin, size - begin < kRun ? size - begin : kRun);
+void for_runs(int64_t size, int64_t longest, Body&& body) {
+  for (int64_t begin = 0; begin < size; begin += longest) {
+    body(begin, size - begin < longest ? size - begin : longest);
   }
 }
 
+// Of at most kFewLogits. What lies behind the histogram gets a slot for each lane: additions to one
+// would wait for each other.
 void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int64_t first,
                    bool with_counts, Histogram* histogram) {
   const Vec offset = Vec::set(static_cast<float>(first - 1));
   const Vec later = Vec::set(static_cast<float>(kBuckets + 1));
+  float slots[kWidth];
+  for (int lane = 0; lane < kWidth; ++lane) slots[lane] = static_cast<float>(kBuckets + 1 + lane);
+  const Vec last = Vec::load(slots);
   Vec late_mass = Vec::zero();
   int64_t late_count = 0;
+  float numbers[kFewLogits + kWidth], weights[kFewLogits + kWidth];
+  int64_t count = 0;
   for_logits(x, size, [&](Vec logit, int64_t, int lanes) {
-    const Vec bucket = min(max(bucket_of(logit, weighting) - offset, Vec::zero()), later);
+    const Vec bucket = min(max(bucket_of(logit, weighting) - offset, Vec::zero()), last);
     const Vec weight = weight_of(logit, weighting);
     // Most of a vocabulary is far below the maximum: no scattering there.
     if (lanes_less(bucket, later) == 0) {
@@ -63,19 +70,28 @@ void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int
       late_count += lanes;
       return;
     }
-    float numbers[kWidth], weights[kWidth];
-    (bucket + Vec::set(kWholeNumbers)).store(numbers);
-    weight.store(weights);
-    uint32_t buckets[kWidth];
-    __builtin_memcpy(buckets, numbers, sizeof buckets);
-    for (int lane = 0; lane < kWidth; ++lane) {
-      histogram->mass[buckets[lane] & kMantissa] += weights[lane];
-    }
-    if (!with_counts) return;
-    for (int lane = 0; lane < lanes; ++lane) ++histogram->count[buckets[lane] & kMantissa];
+    (bucket + Vec::set(kWholeNumbers)).store(numbers + count);
+    weight.store(weights + count);
+    count += lanes;
   });
+  uint32_t buckets[kFewLogits + kWidth];
+  __builtin_memcpy(buckets, numbers, count * sizeof *buckets);
+  for (int64_t i = 0; i < count; ++i) histogram->mass[buckets[i] & kMantissa] += weights[i];
   histogram->mass[kBuckets + 1] += late_mass.sum();
-  if (with_counts) histogram->count[kBuckets + 1] += late_count;
+  if (!with_counts) return;
+  for (int64_t i = 0; i < count; ++i) ++histogram->count[buckets[i] & kMantissa];
+  histogram->count[kBuckets + 1] += late_count;
+}
+
+// Of what lies behind the histogram, into the first.
+template <class T>
+void add_up_slots(T* of_buckets) {
+  static_assert(kWidth <= kWidest);
+  T* const later = of_buckets + kBuckets + 1;
+  for (int lane = 1; lane < kWidth; ++lane) {
+    later[0] += later[lane];
+    later[lane] = 0;
+  }
 }
 
 // Of the logits that are at least `least`.
@@ -139,9 +155,11 @@ void fill_histogram(const float* x, int64_t size, const Weighting& weighting, in
                     bool with_counts, Histogram* histogram) {
   __builtin_memset(histogram->mass, 0, sizeof histogram->mass);
   if (with_counts) __builtin_memset(histogram->count, 0, sizeof histogram->count);
-  for_runs(size, [&](int64_t begin, int64_t length) {
+  for_runs(size, kFewLogits, [&](int64_t begin, int64_t length) {
     fill_from_run(x + begin, length, weighting, first, with_counts, histogram);
   });
+  add_up_slots(histogram->mass);
+  if (with_counts) add_up_slots(histogram->count);
 }
 
 int64_t collect_bucket(const float* x, int64_t size, const Weighting& weighting, int64_t bucket,
@@ -197,7 +215,8 @@ void store_weights(const float* x, int64_t size, const Weighting& weighting, flo
 
 double sum_weights(const float* x, int64_t size, const Weighting& weighting) {
   double total = 0.0;
-  for_runs(size, [&](int64_t begin, int64_t length) {
+  constexpr int64_t kRun = 2048;  // float32 sums of so few lose nothing that matters
+  for_runs(size, kRun, [&](int64_t begin, int64_t length) {
     Vec sum = Vec::zero();
     for_logits(x + begin, length,
                [&](Vec logit, int64_t, int) { sum = sum + weight_of(logit, weighting); });

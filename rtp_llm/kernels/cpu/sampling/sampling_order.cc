@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace rtp_llm::cpu {
 namespace {
@@ -89,9 +90,13 @@ void RowOrder::keep(const Prefix& prefix) {
 }
 
 double RowOrder::mass() {
-  if (mass_ < 0.0) {
+  if (mass_ >= 0.0) return mass_;
+  mass_ = 0.0;
+  if (list_.size > 0) {
+    for (int64_t i = 0; i < list_.size; ++i) mass_ += weight(workspace_.keys[i]);
+    list_.mass = mass_;
+  } else {
     load_window(0);
-    mass_ = 0.0;
     for (const double bucket : workspace_.histogram->mass) mass_ += bucket;
   }
   return mass_;
@@ -149,8 +154,8 @@ void RowOrder::keep_first(int64_t k) {
   if (k >= size_) return;
   if (k * kBlocksPerListed <= num_blocks(size_)) {
     list_.size = first_tokens(kernels_, x_, size_, k, workspace_);
-    for (int64_t i = 0; i < list_.size; ++i) list_.mass += weight(workspace_.keys[i]);
-    return keep({workspace_.keys[list_.size - 1], list_.mass});
+    last_ = workspace_.keys[list_.size - 1];
+    return;
   }
   counted_ = true;
   int64_t before = 0;
@@ -221,14 +226,15 @@ int32_t RowOrder::draw_listed(double share) const {
   const int64_t count = std::upper_bound(keys, keys + list_.size, last_) - keys;
   const auto by_index = [](uint64_t a, uint64_t b) { return key_index(a) < key_index(b); };
   std::sort(keys, keys + count, by_index);
-  double all = 0.0;
-  for (int64_t i = 0; i < count; ++i) all += weight(keys[i]);
+  float* const weights = workspace_.block_order;  // fewer are listed than there are blocks
+  for (int64_t i = 0; i < count; ++i) weights[i] = key_logit(keys[i]);
+  kernels_.store_weights(weights, count, weighting_, weights);
+  const double all = std::accumulate(weights, weights + count, 0.0);
   int64_t found = 0;
   double sum = 0.0;
   for (int64_t i = 0; i < count && !(sum > share * all); ++i) {
-    const double own = weight(keys[i]);
-    if (own > 0.0) found = i;
-    sum += own;
+    if (weights[i] > 0.0f) found = i;
+    sum += weights[i];
   }
   return key_index(keys[found]);
 }

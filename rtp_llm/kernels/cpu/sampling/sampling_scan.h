@@ -9,6 +9,7 @@ namespace rtp_llm::cpu {
 
 constexpr int64_t kScanBlock = 128;  // logits that share one maximum
 constexpr int kBuckets = 2048;
+constexpr int kWidest = 16;  // lanes of a vector, at most
 
 struct RowScan {
   float max, min;   // of a row without NaN
@@ -23,8 +24,8 @@ struct Weighting {
 
 // Weights of the buckets [first, first + kBuckets), and of everything behind them.
 struct Histogram {
-  double mass[kBuckets + 2];  // earlier, the buckets, later
-  int64_t count[kBuckets + 2];
+  double mass[kBuckets + 1 + kWidest];  // earlier, the buckets, later, and room for work
+  int64_t count[kBuckets + 1 + kWidest];
 };
 
 // A token that sorts ascending in the row's order: logit descending, then index ascending. Static,
