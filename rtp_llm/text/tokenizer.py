@@ -18,6 +18,7 @@ from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
 from rtp_llm.text.model_files import ModelFiles
+from rtp_llm.text.prefix_space import apply_prefix_space
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 
 _logger = logging.getLogger("rtp_llm.text")
@@ -61,6 +62,7 @@ class Tokenizer:
         files = ModelFiles.read(path)
         backend = _read_backend(files.folder / "tokenizer.json")
         try:
+            apply_prefix_space(backend, files.config, files.tokenizer_config)
             made = cls(files, backend, files.chat_template(chat_template))
             made.chat_template_source = files.chat_template_source(chat_template)
             return made
