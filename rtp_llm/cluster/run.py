@@ -19,8 +19,9 @@ from rtp_llm.config.roles import join_address
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.router.run import serve_router
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.server.http.listener import StartError, bind
+from rtp_llm.server.http.listener import bind, close
 from rtp_llm.server.http.log import configure_logging
+from rtp_llm.server.http.start_error import StartError
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -65,7 +66,7 @@ def serve_on_ray(settings: Settings) -> int:
         return asyncio.run(_serve(settings, on_gpus, listener))
     finally:
         ray.shutdown()  # the actors of this driver end with it
-        listener.close()
+        close(listener)
         queue.stop()
 
 

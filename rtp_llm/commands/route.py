@@ -19,7 +19,7 @@ def main(words: Sequence[str]) -> int:
     """Route until a signal."""
     loaded = load_settings(words, parser=parser())
     from rtp_llm.router.run import route
-    from rtp_llm.server.http.listener import StartError
+    from rtp_llm.server.http.start_error import StartError
 
     try:
         return route(loaded.settings)

@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str]) -> int:
     """Serve until a signal."""
     loaded = load_model_settings(words, parser())
-    from rtp_llm.server.http.listener import StartError
+    from rtp_llm.server.http.start_error import StartError
     from rtp_llm.server.run import serve
 
     try:

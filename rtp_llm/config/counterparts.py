@@ -148,6 +148,7 @@ COUNTERPARTS = (
         "there is one library for grammars, llguidance; leave it out",
     ),
     Counterpart("--guided-decoding-backend", "", (), "there is one library for grammars"),
-    Counterpart("--ssl-keyfile", "--ssl-keyfile", (), "put a proxy with TLS before the server"),
-    Counterpart("--ssl-certfile", "--ssl-certfile", (), "put a proxy with TLS before the server"),
+    Counterpart("", "--ssl-keyfile-password", (), "take it off the key with `openssl pkey`"),
+    Counterpart("--ssl-ciphers", "", (), "TLS 1.2 and 1.3 with OpenSSL's choice; leave it out"),
+    Counterpart("", "--fastapi-root-path", ("root_path",)),
 )

@@ -54,8 +54,17 @@ class DisaggSettings:
         "",
         "text",
         "disaggregation",
-        "For `rtp-llm route`: http://HOST:PORT of each server that takes requests, separated by "
-        "commas.",
+        "For `rtp-llm route`: http://HOST:PORT or https://HOST:PORT of each server that takes "
+        "requests, separated by commas.",
+    )
+    worker_ca_certs: str | None = option(
+        None,
+        "text",
+        "disaggregation",
+        "For `rtp-llm route`: PEM file of the authorities that signed the certificates of https:// "
+        "workers, besides the system's.",
+        automatic="the system's",
+        advanced=True,
     )
     answer_timeout: float = option(
         3600.0,

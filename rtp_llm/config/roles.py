@@ -35,13 +35,21 @@ READERS: dict[str, tuple[str, ...]] = {
     "cache_store_when_full": _PREFILL,
     "workers": (),
     "answer_timeout": (),
+    "worker_ca_certs": (),
 }
 # All that `rtp-llm route` reads.
 OF_ROUTER = (
     "workers",
     "answer_timeout",
+    "worker_ca_certs",
     "host",
     "port",
+    "uds",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_ca_certs",
+    "ssl_cert_reqs",
+    "enable_ssl_refresh",
     "max_request_bytes",
     "max_open_requests",
     "max_open_bytes",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtp_llm.config.disagg_settings import DisaggSettings
+from rtp_llm.config.listener_settings import ListenerSettings
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.options import Option, SettingsError, flag_name, option
 from rtp_llm.config.other_engines import known_elsewhere
@@ -35,7 +36,14 @@ _GROUPS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ModelSettings, SpeculativeSettings, DisaggSettings, RankSettings, ServerSettings):
+class Settings(
+    ModelSettings,
+    SpeculativeSettings,
+    DisaggSettings,
+    RankSettings,
+    ServerSettings,
+    ListenerSettings,
+):
     """All settings, checked; made by `Settings(model=..., dtype=...)` or load_settings().
 
     Raises SettingsError naming the field when a value does not fit. None means "auto" where that

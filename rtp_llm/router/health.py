@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import socket
+import ssl
 from typing import NamedTuple
 
 import h11
@@ -103,6 +104,10 @@ def _reason(error: Exception) -> str:
     cause = error.__cause__ or error
     if isinstance(cause, TimeoutError):
         return "nothing came in time"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted, {cause.verify_message} (see --worker-ca-certs)"
+    if isinstance(cause, ssl.SSLError):
+        return f"no TLS: {cause.reason or cause}"
     if isinstance(cause, OSError) and cause.errno and not isinstance(cause, socket.gaierror):
         return os.strerror(cause.errno)  # without asyncio's words about its call
     return str(cause) or type(cause).__name__

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.proxy import Proxy
-from rtp_llm.router.run import server_of
-from rtp_llm.router.workers import Workers
+from rtp_llm.router.run import server_of, workers_of
+from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.server.serving_for_tests import in_thread
 
 
 @contextlib.contextmanager
 def routing(worker: str, **settings: Any) -> Iterator[str]:
     """Gives its base URL; nobody watches the worker, which counts as healthy."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    workers, known = Workers([worker]), Settings(**settings)
+    known = Settings(port=0, workers=worker, **settings)
+    workers, listener = workers_of(known), bind(known)
     workers.all[0].healthy = True
     server = server_of(Proxy(workers, known), known)
     with in_thread(server, lambda: server.serve(sockets=[listener])):
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield url_of(listener, known)

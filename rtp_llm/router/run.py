@@ -7,6 +7,7 @@ import logging
 import math
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 
 from rtp_llm.config.roles import check_router
@@ -16,10 +17,11 @@ from rtp_llm.router.health import PROBE_SECONDS, watch
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
-from rtp_llm.server.http.listener import bind, url_of
+from rtp_llm.server.http.listener import bind, close, url_of
 from rtp_llm.server.http.log import announce, configure_logging
 from rtp_llm.server.http.request_headers import with_cors
 from rtp_llm.server.http.shutdown import POLL_SECONDS, StopSignals, drain
+from rtp_llm.server.http.tls import load_authorities
 from rtp_llm.server.http.uvicorn_server import HttpServer
 
 _logger = logging.getLogger("rtp_llm.router")
@@ -34,14 +36,23 @@ def route(settings: Settings) -> int:
     anything was started.
     """
     check_router(settings)
-    workers = Workers([word.strip() for word in settings.workers.split(",") if word.strip()])
+    workers = workers_of(settings)
     listener = bind(settings)
     queue = configure_logging(settings.log_level, settings.log_format)
     try:
         return asyncio.run(serve_router(settings, workers, listener))
     finally:
-        listener.close()
+        close(listener)
         queue.stop()
+
+
+def workers_of(settings: Settings) -> Workers:
+    """Raises SettingsError or StartError for addresses and certificates that cannot be used."""
+    tls = None
+    if settings.worker_ca_certs is not None:
+        tls = ssl.create_default_context()
+        load_authorities(tls, "worker_ca_certs", settings.worker_ca_certs)
+    return Workers([word.strip() for word in settings.workers.split(",") if word.strip()], tls)
 
 
 async def serve_router(
@@ -61,7 +72,7 @@ async def serve_router(
     watching = [asyncio.create_task(watch(worker)) for worker in workers.all]
     watching.append(asyncio.create_task(learn_models(workers, settings.api_key)))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    url, log_format = url_of(listener), settings.log_format
+    url, log_format = url_of(listener, settings), settings.log_format
     names = ", ".join(worker.url for worker in workers.all)
     text = f"RTP-LLM router listens: {url}\n  before {names}"
     announce(log_format, text, url=url, workers=names)

@@ -99,7 +99,7 @@ def _head(worker: Worker, asked: Asked) -> h11.Request:
     dropped = (*_HOP_HEADERS, b"content-length")
     kept = [(name, value) for name, value in asked.headers if name not in dropped]
     kept += [
-        (b"host", worker.url.removeprefix("http://").encode()),
+        (b"host", worker.url.partition("//")[2].encode()),
         (b"content-length", str(len(asked.body)).encode()),
         (b"connection", b"close"),
     ]
@@ -107,7 +107,7 @@ def _head(worker: Worker, asked: Asked) -> h11.Request:
 
 
 async def _connect(worker: Worker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    opening = asyncio.open_connection(worker.host, worker.port)
+    opening = asyncio.open_connection(worker.host, worker.port, ssl=worker.tls)
     try:
         reader, writer = await asyncio.wait_for(opening, _CONNECT_SECONDS)
     except TimeoutError as error:

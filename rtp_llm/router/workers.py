@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 import urllib.parse
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ class Worker:
     url: str
     host: str
     port: int
+    tls: ssl.SSLContext | None = None
     healthy: bool = False
     health: str = "not asked yet"
     unanswered: int = 0
@@ -40,18 +42,24 @@ class Worker:
     known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
     @classmethod
-    def parse(cls, url: str) -> Worker:
-        """Of http://HOST:PORT. Raises SettingsError naming it."""
+    def parse(cls, url: str, tls: ssl.SSLContext | None = None) -> Worker:
+        """Of http://HOST:PORT, or https:// by ``tls``. Raises SettingsError naming it."""
         try:
             parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
             port = parts.port
         except ValueError:
             parts, port = urllib.parse.urlsplit(""), None
         plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
-        if parts.scheme != "http" or not parts.hostname or not port or not plain:
-            raise SettingsError(f"workers: {url!r} is not of the form http://HOST:PORT")
+        if parts.scheme not in ("http", "https") or not parts.hostname or not port or not plain:
+            raise SettingsError(
+                f"workers: {url!r} is not of the form http://HOST:PORT or https://HOST:PORT"
+            )
         split_address("workers", join_address(parts.hostname, port))
-        return cls(f"http://{parts.netloc}", parts.hostname, port)
+        if parts.scheme == "http":
+            tls = None
+        elif tls is None:
+            tls = ssl.create_default_context()
+        return cls(f"{parts.scheme}://{parts.netloc}", parts.hostname, port, tls)
 
     def move(self, host: str, port: int) -> None:
         """It is somewhere else from now on, and knows nothing there."""
@@ -88,9 +96,12 @@ class Worker:
 class Workers:
     """All of them. Belongs to one event loop."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
-        """Raises SettingsError for what is no address, or is listed twice."""
-        self.all = [Worker.parse(url) for url in urls]
+    def __init__(self, urls: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
+        """``tls``: of those at https://, None for the system's authorities.
+
+        Raises SettingsError for what is no address, or is listed twice.
+        """
+        self.all = [Worker.parse(url, tls) for url in urls]
         for number, worker in enumerate(self.all):
             if any(worker.url == other.url for other in self.all[:number]):
                 raise SettingsError(f"workers: {worker.url!r} is listed twice")

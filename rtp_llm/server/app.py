@@ -36,14 +36,7 @@ from rtp_llm.server.responses.endpoints import ResponsesEndpoints
 
 def build_app(state: ServerState) -> ASGIApp:
     """The application that serves `state`; it may be called before the engine is ready."""
-    app = FastAPI(
-        title="RTP-LLM",
-        version=__version__,
-        openapi_url="/openapi.json" if state.settings.enable_docs else None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    app = _fastapi(state.settings)
     app.add_exception_handler(ApiError, _show_api_error)
     app.add_exception_handler(HTTPException, _show_http_exception)
     app.add_exception_handler(ClientDisconnect, _show_nothing)
@@ -72,6 +65,18 @@ def build_app(state: ServerState) -> ASGIApp:
     }
     return with_cors(
         RequestMiddleware(app, state, paths, direct, frozenset(BODIES)), state.settings
+    )
+
+
+def _fastapi(settings: Settings) -> FastAPI:
+    return FastAPI(
+        title="RTP-LLM",
+        version=__version__,
+        openapi_url="/openapi.json" if settings.enable_docs else None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        root_path=settings.root_path,
     )
 
 

@@ -29,6 +29,9 @@ class Wire(asyncio.Transport):
     def write(self, data: Any) -> None:
         self.sent += data
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         self.ended = True
 

@@ -20,7 +20,7 @@ from rtp_llm.engine.messages import AddRequest
 from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, ready_message, say
 from rtp_llm.server.http import lifecycle
-from rtp_llm.server.http.listener import StartError
+from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.run import engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
 from rtp_llm.worker.shared import stopped

@@ -14,8 +14,9 @@ from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_role
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.engine_interface import EngineInterface
-from rtp_llm.server.http.listener import StartError, bind
+from rtp_llm.server.http.listener import bind, close
 from rtp_llm.server.http.log import announce, configure_logging
+from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.keys.key_file import read_key_file
 from rtp_llm.server.telemetry.setup import check_telemetry
 from rtp_llm.text.model_files import ModelFilesError, check_folder
@@ -51,7 +52,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
 
         return run_lifecycle(settings, engine, listener, began)
     finally:
-        listener.close()
+        close(listener)
         queue.stop()
 
 
@@ -62,6 +63,7 @@ def _check(settings: Settings) -> None:
     if settings.api_key_file is not None:
         read_key_file(settings.api_key_file)
     check_telemetry(settings)
+    _check_root_path(settings.root_path)
     if settings.tool_call_parser or settings.reasoning_parser:
         from rtp_llm.server.prepare.answer_forms import check_forms
 
@@ -70,6 +72,11 @@ def _check(settings: Settings) -> None:
         check_folder(settings.model, weights=settings.load_format != "dummy")
     except ModelFilesError as error:
         raise StartError(str(error)) from error
+
+
+def _check_root_path(path: str) -> None:
+    if path and (not path.startswith("/") or path.endswith("/")):
+        raise StartError(f"--root-path {path}: it begins with a slash, and does not end with one")
 
 
 def _hold_ranks(settings: Settings) -> int:

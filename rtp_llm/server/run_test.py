@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.http.listener import StartError, bind, url_of
+from rtp_llm.server.http.listener import bind, url_of
+from rtp_llm.server.http.start_error import StartError
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_addresses_can_be_used_as_they_are_shown(host: str, shown: str) -> None:
     except StartError:
         pytest.skip("this machine has no IPv6")
     port = listener.getsockname()[1]
-    assert url_of(listener) == f"http://{shown}:{port}"
+    assert url_of(listener, Settings()) == f"http://{shown}:{port}"
     named = f"[{host}]" if ":" in host else host
     with pytest.raises(StartError) as raised:
         bind(Settings(model="m", host=host, port=port))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.app import build_app
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, say
+from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.http.uvicorn_server import HttpServer
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
@@ -94,9 +94,9 @@ def listening(
 ) -> Iterator[str]:
     """A real server on a loopback port, in a thread with its own loop; gives the base URL."""
 
-    listener = socket.create_server(("127.0.0.1", 0))
     known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
-    state = ServerState(Settings(**{**known, **settings}), engine)
+    state = ServerState(Settings(**{"port": 0, **known, **settings}), engine)
+    listener = bind(state.settings)
     server = HttpServer(build_app(state), state.settings)
     state.metrics.watch_connections(server.connections)
 
@@ -107,7 +107,7 @@ def listening(
         await state.preparation.close()
 
     with in_thread(server, run, new_loop):
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield url_of(listener, state.settings)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ class Start:
         ready, (name, *others) = self.ready, settings.model_names
         aliases = f" (also {', '.join(map(repr, others))})" if others else ""
         has_chat = self.chat_template is not None
-        place = " in a browser, or" if has_chat and settings.page else ""
+        shown = has_chat and settings.page and settings.uds is None
+        place = " in a browser, or" if shown else ""
         return (
             f"RTP-LLM {__version__} is ready: {url}\n"
             f"  model {name!r}{aliases}: {ready.architecture}, {ready.dtype}, quantization "

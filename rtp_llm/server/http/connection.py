@@ -188,6 +188,8 @@ class HttpProtocol(BufferingProtocol):
         cycle = self._active
         if self.lingers or cycle is None or cycle.response_complete or self.cycle.more_body:
             return False
+        if not self._wire.can_write_eof():  # of TLS both halves are closed
+            return False
         events = cycle.scope.get(EVENT_STREAM)
         if cycle.response_started and not events:
             return False
@@ -201,7 +203,7 @@ class HttpProtocol(BufferingProtocol):
 
     def _look(self) -> None:
         """Whether a client that closed its half was found to be gone."""
-        if self._wire.is_closing():
+        if self._wire.is_closing() or not self.peer:  # to a Unix socket writing fails at once
             return
         peer = self._wire.get_extra_info("socket")
         if peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:

@@ -59,7 +59,7 @@ class ConnectionPool:
         self._waiting[connection] = None
         self._per_client[connection.peer] += 1
         most = self.settings.max_connections_per_client
-        if most and self._per_client[connection.peer] > most:
+        if most and connection.peer and self._per_client[connection.peer] > most:
             text = f"{most} connections of this address are open (see --max-connections-per-client)"
             connection.refuse("per_client", unavailable(text + "; try again.", "overloaded"))
         while len(self.open) > self.most:

@@ -102,7 +102,7 @@ class _Lifecycle:
         self._state.preparation.start()
         source, seconds = tokenizer.chat_template_source, time.monotonic() - self._began
         start = Start(ready, source, self._state.forms, seconds)
-        url = url_of(self._listener)
+        url = url_of(self._listener, self._settings)
         announce(
             self._settings.log_format,
             start.text(self._settings, url),

@@ -61,7 +61,8 @@ class LingeringProtocol(HttpToolsProtocol):
     def linger(self) -> None:
         """Close our half, and drop what still comes."""
         self._end = self.loop.call_later(LINGER_SECONDS, self._wire.close)
-        self._wire.write_eof()
+        if self._wire.can_write_eof():  # TLS has no half: the answer's length says where it ends
+            self._wire.write_eof()
         self.flow.resume_reading()
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import socket
+import stat
 
 from rtp_llm.config.roles import join_address
 from rtp_llm.config.settings import Settings
+from rtp_llm.server.http.start_error import StartError
+from rtp_llm.server.http.tls import server_context
 
 # Connections that wait to be accepted, if the system allows as many (net.core.somaxconn). One that
 # finds no place there is tried again by its client's system, but only after a second.
 BACKLOG = 8192
+UNIX = "unix:"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-class StartError(RuntimeError):
-    """The server cannot start; the message says what to change."""
-
-
 def bind(settings: Settings) -> socket.socket:
-    """The listening socket; raises StartError when the address cannot be had."""
+    """The listening socket; raises StartError when the address cannot be had, or TLS be spoken."""
+    server_context(settings)
+    if settings.uds is not None:
+        return _bind_unix(settings.uds)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
@@ -34,7 +39,56 @@ def bind(settings: Settings) -> socket.socket:
         raise StartError(f"cannot listen on {place}: {reason} (--host, --port)") from error
 
 
-def url_of(listener: socket.socket) -> str:
+def _bind_unix(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_left_over(path)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error
+        raise StartError(f"cannot listen on {path}: {reason} (--uds)") from error
+    except StartError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_left_over(path: str) -> None:
+    """The socket of a server that was killed."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise StartError(f"{path} is there, and is not a socket; choose another --uds")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        os.unlink(path)
+        return
+    raise StartError(
+        f"{path} is in use by another program; stop that one, or choose another path with --uds"
+    )
+
+
+def close(listener: socket.socket) -> None:
+    """Give the address back."""
+    remove_path(listener)
+    listener.close()
+
+
+def remove_path(listener: socket.socket) -> None:
+    """That of a Unix socket which is still open."""
+    if listener.fileno() >= 0 and listener.family == socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            os.unlink(listener.getsockname())
+
+
+def url_of(listener: socket.socket, settings: Settings) -> str:
     """An address that works from this machine, also when the server listens on all of them."""
+    if settings.uds is not None:
+        return UNIX + settings.uds
     host, port = listener.getsockname()[:2]
-    return f"http://{join_address(_LOOPBACK.get(host, host), port)}"
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    return f"{scheme}://{join_address(_LOOPBACK.get(host, host), port)}"

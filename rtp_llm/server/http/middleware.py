@@ -60,13 +60,14 @@ class RequestMiddleware:
         self._paths, self._json_paths = paths, json_paths
         self._hosts = HostCheck(state.settings)
         self._open = OpenRequests(state.settings)
+        self._prefix = state.settings.root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
         context = _RequestContext(scope, send, headers)
-        scope["path"] = _path(scope)
+        scope["path"] = self._path(scope)
         try:
             self._check(scope, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
@@ -90,7 +91,7 @@ class RequestMiddleware:
 
     def buffer_body(self, scope: Scope) -> Body | None:
         """See BufferBody. What would be refused without its body is called at once."""
-        path, headers = _path(scope), dict(scope["headers"])
+        path, headers = self._path(scope), dict(scope["headers"])
         if scope["method"] != "POST" or path not in self._json_paths:
             return None
         try:
@@ -126,6 +127,13 @@ class RequestMiddleware:
             raise too_large(limit)
         if scope["method"] == "POST" and scope["path"] in self._json_paths:
             check_content_type(headers)
+
+    def _path(self, scope: Scope) -> str:
+        """Without the prefix, if a proxy left it on, and without a slash at its end."""
+        path: str = scope["path"]
+        if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
+            path = path.removeprefix(self._prefix)
+        return path.rstrip("/") or "/"
 
     def _is_open(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
         """Whether it is answered without a key. The page is: it asks the user for the key."""
@@ -264,10 +272,6 @@ class _RequestContext:
 
 def _log_access(context: _RequestContext, code: int, seconds: float) -> None:
     _access.info("request", extra={"fields": context.record(code, seconds)})
-
-
-def _path(scope: Scope) -> str:
-    return scope["path"].rstrip("/") or "/"
 
 
 async def _unread() -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from rtp_llm import __version__
 from rtp_llm.config.settings import options
 from rtp_llm.server.endpoint_base import json_response
 from rtp_llm.server.errors import no_access, unknown_model
+from rtp_llm.server.http.listener import UNIX
 from rtp_llm.server.http.metrics import CONTENT_TYPE
 from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.keys.key_ring import ACCOUNT, usable
@@ -143,4 +145,6 @@ def try_line(url: str, model: str, *, chat: bool) -> str:
         wanted |= {"prompt": question, "max_tokens": 16}
     body = msgspec.json.encode(wanted).decode().replace("'", "'\\''")
     path = "/v1/chat/completions" if chat else "/v1/completions"
+    if url.startswith(UNIX):
+        url = f"--unix-socket {shlex.quote(url.removeprefix(UNIX))} http://localhost"
     return f"curl {url}{path} -H 'Content-Type: application/json' -d '{body}'"

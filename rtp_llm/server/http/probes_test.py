@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rtp_llm.engine.messages import EngineStats
-from rtp_llm.server.serving_for_tests import run, served
+from rtp_llm.server.serving_for_tests import CHAT, run, served
 from rtp_llm.text.tokenizer import Tokenizer
 
 
@@ -117,6 +117,25 @@ async def test_the_root_lists_every_endpoint() -> None:
             assert found, path
             assert all(verb.upper() in found[0] for verb in methods)
         assert "curl http://test/v1/chat/completions" in page
+
+
+@pytest.mark.parametrize("prefix", ["", "/llm"])
+@run
+async def test_a_proxy_s_prefix_taken_off_or_not(prefix: str) -> None:
+    async with served(root_path="/llm", api_key="secret") as server:
+        client, keyed = server.client, {"Authorization": "Bearer secret"}
+        assert (await client.get(f"{prefix}/health")).status_code == 200
+        assert (await client.get(f"{prefix}/v1/models")).status_code == 401
+        assert (await client.get(f"{prefix}/v1/models/demo", headers=keyed)).status_code == 200
+        answer = await client.post(f"{prefix}/v1/chat/completions", json=CHAT, headers=keyed)
+        assert answer.status_code == 200
+        document = (await client.get(f"{prefix}/openapi.json", headers=keyed)).json()
+        assert document["servers"] == [{"url": "/llm"}] and "/v1/models" in document["paths"]
+        assert "href='openapi.json'" in (await client.get(f"{prefix}/docs", headers=keyed)).text
+        root = (await client.get(f"{prefix}/", headers=keyed)).text
+        assert "curl http://test/llm/v1/chat/completions" in root
+        missing = await client.get("/llmama/v1/models", headers=keyed)
+        assert missing.status_code == 404
 
 
 @run

@@ -38,6 +38,7 @@ class HostCheck:
         self._checks = (
             settings.api_key is None
             and settings.api_key_file is None
+            and settings.uds is None
             and "*" not in allowed
             and is_loopback(settings.host)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
 from collections.abc import Iterator
 
 import uvicorn
@@ -13,10 +14,12 @@ from starlette.types import ASGIApp
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.connection import HttpProtocol
 from rtp_llm.server.http.connections import ConnectionPool
-from rtp_llm.server.http.listener import BACKLOG
+from rtp_llm.server.http.listener import BACKLOG, remove_path
+from rtp_llm.server.http.tls import Renewal, server_context
 
 # Ticks of uvicorn's main loop, 0.1 s each, between two looks at all connections.
 SWEEP_TICKS = 5
+RENEWAL_TICKS = 100  # the same, before its certificate is looked at
 # After the drain nothing should be open any more; what is, is not waited for.
 CLOSE_SECONDS = 2
 
@@ -29,6 +32,8 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.connections = ConnectionPool(settings)
+        tls = server_context(settings)
+        self._renewal = Renewal(tls, settings) if tls and settings.enable_ssl_refresh else None
         protocol = functools.partial(
             HttpProtocol, pool=self.connections, buffer_body=getattr(app, "buffer_body", None)
         )
@@ -45,14 +50,45 @@ class HttpServer(uvicorn.Server):
                 backlog=BACKLOG,
                 timeout_keep_alive=settings.keep_alive_timeout,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=CLOSE_SECONDS,
+                ssl_context_factory=(lambda *_: tls) if tls else None,
             )
         )
+        self._handshake_seconds = settings.header_timeout if tls else None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. uvicorn would wait a minute for a client that begins TLS and says no more."""
+        make = functools.partial(
+            self.config.http_protocol_class,
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
+        )
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                make,
+                sock=each,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=self._handshake_seconds,
+                backlog=BACKLOG,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and let those that are open end."""
+        for each in sockets or ():
+            remove_path(each)
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn every 0.1 s."""
         if counter % SWEEP_TICKS == 0:
             for _ in self.connections.sweep(asyncio.get_running_loop().time()):
                 await asyncio.sleep(0)  # others have a turn
+        if self._renewal is not None and counter % RENEWAL_TICKS == 0:
+            self._renewal.check()
         return await super().on_tick(counter)
 
     @contextlib.contextmanager

@@ -1,0 +1,7 @@
+"""Why a server cannot start."""
+
+from __future__ import annotations
+
+
+class StartError(RuntimeError):
+    """The message says what to change."""
