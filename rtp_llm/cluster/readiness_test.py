@@ -130,7 +130,7 @@ def serve(test: Callable[[str], Any], **settings: Any) -> int:
         chosen = Settings(model="/model", **{**TWO, **settings})
         with bind(chosen) as listener:
             serving = asyncio.create_task(_serve(chosen, False, listener))
-            await test(url_of(listener))
+            await test(url_of(listener, chosen))
             os.kill(os.getpid(), signal.SIGINT)
             return await asyncio.wait_for(serving, 60)
 

@@ -43,7 +43,7 @@ async def router_before(*urls: str) -> AsyncIterator[tuple[str, asyncio.Task[int
     """Its address, and its exit code."""
     with bind(Settings(port=0)) as listener:
         serving = run.serve_router(Settings(port=0), Workers(urls), listener)
-        yield url_of(listener), asyncio.create_task(serving)
+        yield url_of(listener, Settings()), asyncio.create_task(serving)
 
 
 @pytest.fixture
