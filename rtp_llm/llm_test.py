@@ -158,7 +158,7 @@ def test_without_parameters_the_models_own_defaults_hold(llm):
 
 def test_all_defaults_of_generation_config_are_taken(llm, monkeypatch):
     content = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.1, "max_new_tokens": 9999}
-    content |= {"repetition_penalty": 1.5, "no_repeat_ngram_size": 3}
+    content |= {"repetition_penalty": 1.5, "no_repeat_ngram_size": 3, "typical_p": 0.9}
     monkeypatch.setattr(llm.tokenizer, "defaults", GenerationDefaults.read(content))
     content["max_tokens"] = content.pop("max_new_tokens")
     assert llm.get_default_sampling_params() == SamplingParams(**content)

@@ -40,7 +40,6 @@ _UNSUPPORTED = {
     "output_kind": "LLM.generate returns whole outputs; the HTTP server streams",
     "extra_args": "there are no further arguments",
     "thinking_token_budget": "thinking cannot be limited yet",
-    "typical_p": "this way of sampling is not implemented",
     "mirostat": "this way of sampling is not implemented",
     "max_new_tokens": "it is called max_tokens here",
     "do_sample": "temperature=0 takes the most likely token, any other value samples",
@@ -109,7 +108,9 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
 class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw_only=True):
     """One request's sampling settings; every field is checked at construction.
 
-    ``temperature`` 0 means greedy; ``top_k`` 0 or less means no limit. ``max_tokens`` None means
+    ``temperature`` 0 means greedy; ``top_k`` 0 or less means no limit. ``typical_p``: of the tokens
+    that the other filters leave, those about as surprising as the distribution is on average, that
+    have this probability together; 1: all. ``max_tokens`` None means
     up to the context; without it ``LLM.generate`` takes 16 and ``LLM.chat`` None. ``logprobs`` and
     ``prompt_logprobs`` are how many of the most likely tokens to report (0: the chosen one only;
     of a prompt -1: the whole vocabulary);
@@ -135,6 +136,7 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -190,6 +192,9 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
         if self.top_p == 0.0:
             raise ValueError("top_p=0.0 must be greater than 0 and at most 1")
         _check_float("min_p", self.min_p, 0.0, 1.0)
+        _check_float("typical_p", self.typical_p, 0.0, 1.0)
+        if self.typical_p == 0.0:
+            raise ValueError("typical_p=0.0 must be greater than 0 and at most 1")
 
     def _check_penalties(self) -> None:
         _check_float("repetition_penalty", self.repetition_penalty, 0.01, 100.0)

@@ -41,6 +41,8 @@ def test_defaults_are_those_of_openai() -> None:
         ("top_p", 0.0, "top_p=0.0"),
         ("top_p", 1.5, "top_p=1.5"),
         ("min_p", 2.0, "min_p=2.0"),
+        ("typical_p", 0.0, "typical_p=0.0"),
+        ("typical_p", 1.5, "typical_p=1.5"),
         ("repetition_penalty", 0.0, "repetition_penalty=0.0"),
         ("presence_penalty", 3.0, "presence_penalty=3.0 must be between -2.0 and 2.0"),
         ("frequency_penalty", -3.0, "frequency_penalty=-3.0"),

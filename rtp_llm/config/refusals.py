@@ -133,7 +133,6 @@ REFUSALS: tuple[Refusal, ...] = (
             ("moderation", "There is no moderation model here."),
         )
     ),
-    Refusal("request", "typical_p", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal("request", "mirostat", "This sampling method is not implemented.", _LEAVE_OUT),
     Refusal(
         "model",

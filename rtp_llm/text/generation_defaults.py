@@ -15,7 +15,7 @@ _ADVICE = "mend it, or set --use-generation-config off"
 
 # Field of GenerationDefaults -> key of the file, where they differ.
 _KEYS = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+_NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repetition_penalty")
 _INTEGERS = ("top_k", "no_repeat_ngram_size", "max_tokens", "min_tokens")
 HONOURED = frozenset(
     {"do_sample", "eos_token_id", *_NUMBERS, *(_KEYS.get(name, name) for name in _INTEGERS)}
@@ -49,7 +49,6 @@ UNSUPPORTED: dict[str, Any] = {
     "suppress_tokens": None,
     "token_healing": None,
     "top_h": None,
-    "typical_p": 1,
     "watermarking_config": None,
 }
 # Keys that change no answer: of caches, compilation and outputs; of beams, which num_beams speaks
@@ -79,6 +78,7 @@ class GenerationDefaults:
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    typical_p: float | None = None
     repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     max_tokens: int | None = None

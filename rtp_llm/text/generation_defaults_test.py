@@ -27,14 +27,14 @@ def test_every_key_of_transformers_has_its_place() -> None:
 def test_what_changes_answers_and_is_not_supported_is_named() -> None:
     values = {
         "num_beams": 4,
-        "typical_p": 0.5,
+        "eta_cutoff": 0.5,
         "suppress_tokens": [1, 2],
         "temprature": 0.1,
         "top_p": 0.9,
         "cache_implementation": "static",
         "_from_model_config": True,
     }
-    assert not_honoured(values) == ("num_beams", "typical_p", "suppress_tokens", "temprature")
+    assert not_honoured(values) == ("num_beams", "eta_cutoff", "suppress_tokens", "temprature")
     assert not_honoured({"max_length": 4096}) == ("max_length",)
     assert not_honoured({"max_length": 4096, "max_new_tokens": 50}) == ()
 
@@ -45,7 +45,7 @@ def test_values_that_ask_for_nothing_are_not_named() -> None:
     assert (
         not_honoured({"num_beams": 1, "suppress_tokens": [], "remove_invalid_values": False}) == ()
     )
-    assert not_honoured({"typical_p": 1.0, "penalty_alpha": 0.0, "min_length": 0}) == ()
+    assert not_honoured({"eta_cutoff": 0.0, "penalty_alpha": 0.0, "min_length": 0}) == ()
 
 
 def test_the_shortest_answer_is_honoured() -> None:

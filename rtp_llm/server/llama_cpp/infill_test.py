@@ -142,6 +142,14 @@ async def test_models_without_the_tokens_and_fields_that_are_missing() -> None:
 
 
 @run
+async def test_typical_sampling_counts_where_it_is_listed() -> None:
+    async with code_model(ANSWER) as server:
+        for samplers, expected in ((None, 0.6), ("kyt", 0.6), (["top_k", "typ_p"], 0.6), ("kt", 1)):
+            await server.post("/infill", **BODY, typical_p=0.6, samplers=samplers)
+            assert server.engine.requests[-1].params.typical_p == expected
+
+
+@run
 async def test_long_bodies_are_prepared_in_the_process() -> None:
     async with code_model(ANSWER) as server:
         body = BODY | {"input_prefix": "# a comment\n" * 400 + PREFIX}

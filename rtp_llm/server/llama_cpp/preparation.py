@@ -24,11 +24,19 @@ from rtp_llm.text.fill_in_middle import FillInMiddle, fill_in_middle
 MAX_EXTRA = 1024  # pieces of other files
 MAX_INDENT = 100
 # Samplers by their letters in a text, and the fields that have no effect where one is not listed.
-_LETTERS = {"k": "top_k", "p": "top_p", "m": "min_p", "t": "temperature", "i": "infill"}
+_LETTERS = {
+    "k": "top_k",
+    "p": "top_p",
+    "m": "min_p",
+    "y": "typ_p",
+    "t": "temperature",
+    "i": "infill",
+}
 _OFF: dict[str, dict[str, Any]] = {
     "top_k": {"top_k": 0},
     "top_p": {"top_p": 1.0},
     "min_p": {"min_p": 0.0},
+    "typ_p": {"typical_p": 1.0},
 }
 
 

@@ -63,13 +63,14 @@ async def test_options_reach_the_engine() -> None:
         "num_ctx": 4096.0,
         "num_gpu": 1,
         "mirostat": 0,
-        "typical_p": 1.0,
+        "typical_p": 0.7,
     }
     async with agents(TEXT) as case:
         body = {"messages": HELLO, "options": options, "keep_alive": "5m"}
         *_, last = lines((await case.server.post("/api/chat", **body)).text)
         params = case.engine.requests[0].params
         assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.5, 4, 0.9, 0.1)
+        assert params.typical_p == 0.7
         assert (params.seed, params.repetition_penalty, params.max_tokens) == (7, 1.2, 3)
         assert (params.presence_penalty, params.frequency_penalty) == (0.3, 0.4)
         assert last["done_reason"] == "length" and last["eval_count"] == 3
@@ -220,7 +221,8 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("chat", {"messages": HELLO, "options": {"temperature": "x"}}, 400, "options.temperature"),
     ("chat", {"messages": HELLO, "options": {"repeat_penalty": 0}}, 400, "options.repeat_penalty"),
     ("chat", {"messages": HELLO, "options": {"mirostat": 1}}, 400, "options.mirostat"),
-    ("chat", {"messages": HELLO, "options": {"typical_p": 0.5}}, 400, "options.typical_p"),
+    ("chat", {"messages": HELLO, "options": {"tfs_z": 0.5}}, 400, "options.tfs_z"),
+    ("chat", {"messages": HELLO, "options": {"typical_p": 2}}, 400, "options.typical_p"),
     (
         "chat",
         {"messages": HELLO, "options": {"repeat_last_n": 8, "repeat_penalty": 1.1}},

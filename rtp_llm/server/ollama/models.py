@@ -176,6 +176,7 @@ def _parameters(state: ServerState) -> str:
         "top_k": defaults.top_k,
         "top_p": defaults.top_p,
         "min_p": defaults.min_p,
+        "typical_p": defaults.typical_p,
         "repeat_penalty": defaults.repetition_penalty,
     }
     return "\n".join(f"{name:<30} {value}" for name, value in values.items() if value is not None)

@@ -233,6 +233,7 @@ async def test_parameters_reach_the_engine() -> None:
             top_p=0.9,
             top_k=5,
             min_p=0.1,
+            typical_p=0.7,
             repetition_penalty=1.1,
             presence_penalty=0.2,
             frequency_penalty=0.3,
@@ -251,16 +252,16 @@ async def test_parameters_reach_the_engine() -> None:
             top_logprobs=3,
             logprobs=True,
         )
-        request = server.engine.requests[0]
-        assert request.extra_key == "tenant"
+        (request,) = server.engine.requests
         params = request.params
-        assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.5, 0.9, 5, 0.1)
+        assert (params.temperature, params.top_p, params.top_k) == (0.5, 0.9, 5)
+        assert (params.min_p, params.typical_p) == (0.1, 0.7)
         assert (params.repetition_penalty, params.presence_penalty) == (1.1, 0.2)
         assert (params.frequency_penalty, params.no_repeat_ngram_size) == (0.3, 3)
-        assert params.logit_bias == {7: -100.0, 8: 5.5}
+        assert (params.logit_bias, params.logprobs) == ({7: -100.0, 8: 5.5}, 3)
         assert (params.seed, params.stop, params.stop_token_ids) == (42, ("x", "y"), (9,))
         assert (params.ignore_eos, params.min_tokens, params.max_tokens) == (True, 2, 6)
-        assert (params.n, params.priority, params.logprobs) == (2, 3, 3)
+        assert (params.n, params.priority, request.extra_key) == (2, 3, "tenant")
         await server.chat()
         params = server.engine.requests[1].params
         assert params.max_tokens == 256 - 16  # the rest of the context

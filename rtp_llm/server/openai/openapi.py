@@ -149,7 +149,7 @@ class Served:
 
 def describe(app: FastAPI, served: Served) -> Schema:
     """The document of `app`, whose requests are for the model `served`."""
-    kinds = {*itertools.chain(*_CHUNKS.values())}
+    kinds: set[type[msgspec.Struct]] = {*itertools.chain(*_CHUNKS.values())}
     for kind in (*BODIES.values(), *_ANSWERS.values()):
         kinds.update(_structs_of(kind))
     kinds |= {openapi_agents.DELETED, openapi_agents.ERROR, openapi_ollama.ERROR}
@@ -275,8 +275,9 @@ def _bound(properties: Schema, served: Served) -> None:
         properties["truncate_prompt_tokens"]["anyOf"].insert(0, {"const": -1})
     if "model" in properties:
         properties["model"] = {"enum": [*served.names, None]}
-    for each in _types(properties.get("top_p"), "number"):
-        each |= {"exclusiveMinimum": 0, "maximum": 1}
+    for name in ("top_p", "typical_p"):
+        for each in _types(properties.get(name), "number"):
+            each |= {"exclusiveMinimum": 0, "maximum": 1}
     _bound_lists(properties, served)
 
 

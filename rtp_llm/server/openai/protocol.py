@@ -87,6 +87,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     stop_regex: str | list[str] | None = None
     top_k: int | None = None
     min_p: float | None = None
+    typical_p: float | None = None
     repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     min_tokens: int | None = None

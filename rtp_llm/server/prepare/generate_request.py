@@ -31,6 +31,7 @@ _SAME = (
     "top_p",
     "top_k",
     "min_p",
+    "typical_p",
     "seed",
     "stop",
     "stop_token_ids",

@@ -36,6 +36,7 @@ _NAMES = {
     "top_k": "top_k",
     "top_p": "top_p",
     "min_p": "min_p",
+    "typical_p": "typical_p",
     "seed": "seed",
     "stop": "stop",
     "repetition_penalty": "repeat_penalty",
@@ -44,7 +45,6 @@ _NAMES = {
 }
 # Other samplers, and the values with which they ask for nothing.
 _SAMPLERS: dict[str, tuple[float, ...]] = {
-    "typical_p": (0, 1),
     "mirostat": (0,),
     "tfs_z": (0, 1),
     "dynatemp_range": (0,),
@@ -69,6 +69,8 @@ def sampling_of(options: LlamaSampling, place: str = "") -> dict[str, Any]:
     fields = {ours: getattr(options, theirs) for ours, theirs in _NAMES.items()}
     if options.seed is not None and options.seed < 0:
         fields["seed"] = None  # a random one
+    if options.typical_p == 0:
+        fields["typical_p"] = None  # how clients leave it out
     last = options.repeat_last_n
     penalised = [
         name

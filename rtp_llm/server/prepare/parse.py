@@ -34,7 +34,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "length_penalty": (1, 1.0),
-    "typical_p": (1, 1.0),
     "mirostat": (0,),
     "repeat_penalty": (1, 1.0),
     "verbosity": ("medium",),

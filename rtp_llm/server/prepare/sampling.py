@@ -161,6 +161,7 @@ _WITH_MODEL_DEFAULTS = {
     "top_p": 1.0,
     "top_k": 0,
     "min_p": 0.0,
+    "typical_p": 1.0,
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
 }

@@ -36,6 +36,7 @@ _SAMPLING = (
     "top_p",
     "top_k",
     "min_p",
+    "typical_p",
     "presence_penalty",
     "frequency_penalty",
     "repetition_penalty",

@@ -146,6 +146,7 @@ class ResponsesRequest(CountInputRequest, kw_only=True):
     # ---
     top_k: int | None = None
     min_p: float | None = None
+    typical_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None

@@ -17,6 +17,7 @@ from rtp_llm.worker.heads.logprob_ids import LogprobIds
 from rtp_llm.worker.heads.ragged_table import RaggedTable
 from rtp_llm.worker.heads.slot_settings import RowSettings, SlotSettings
 from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
+from rtp_llm.worker.heads.typical import TypicalSampling
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
@@ -131,6 +132,7 @@ class Sampler:
         self._biases = RaggedTable(num_slots)
         self._allowed = AllowedTokens(num_slots, device)
         self._banned = BannedSequences(num_slots, device)
+        self._typical = TypicalSampling(num_slots, device)
         self._logprob_ids = LogprobIds(num_slots, device)
         self._processors = ProcessorTable(num_slots, device)
 
@@ -138,6 +140,7 @@ class Sampler:
         """Write the settings of a new request's sequences."""
         slots, params, stop_ids = sequences.slots, sequences.params, sequences.stop_ids
         self._settings.put(slots, params, sequences.seeds)
+        self._typical.put(slots, params)
         self._min_tokens[slots] = params.min_tokens
         self._logprob_ids.put(slots, params.logprob_token_ids)
         none_wanted = params.logprobs is None and not params.logprob_token_ids
@@ -278,6 +281,8 @@ class Sampler:
             self._edit_by_history(logits, flags, settings, steps, *rest)
         if flags & flag.BAD_WORDS:
             self._banned.apply(logits, slots, steps, *rest)
+        if flags & flag.TYPICAL:
+            settings = self._typical.apply(logits, settings, slots)
         return settings, steps
 
     def _edit_by_history(

@@ -15,8 +15,11 @@ PROCESSORS = 64
 ALLOWED = 128
 BAD_WORDS = 256
 CONSTRAINED = 512
+TYPICAL = 1024
 
-MODIFYING = PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS | ALLOWED | BAD_WORDS | CONSTRAINED
+MODIFYING = (
+    PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS | ALLOWED | BAD_WORDS | CONSTRAINED | TYPICAL
+)
 NEEDS_HISTORY = PENALTIES | NGRAM | PROCESSORS | BAD_WORDS
 # The host edits logits by the tokens of the step before: the layers are begun without them.
 LATE = PROCESSORS | CONSTRAINED
@@ -43,5 +46,6 @@ def sampling_flags(
         ALLOWED: params.allowed_token_ids is not None,
         BAD_WORDS: any(len(word) > 1 for word in words),
         CONSTRAINED: constrained,
+        TYPICAL: params.typical_p < 1.0 and not params.greedy,
     }
     return sum(flag for flag, is_wanted in wanted.items() if is_wanted)

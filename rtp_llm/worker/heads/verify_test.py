@@ -15,6 +15,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.heads.sampling_flags import sampling_flags
+from rtp_llm.worker.heads.typical import typical
 from rtp_llm.worker.heads.verify import VerifyHead
 from rtp_llm.worker.new_sequences import NewSequences
 
@@ -76,16 +77,21 @@ def probabilities(logits: NDArray[np.float32], params: SamplingParams) -> NDArra
     if params.top_k > 0:
         scaled[scaled < np.sort(scaled)[-params.top_k]] = -np.inf
     weights: NDArray[np.float64] = np.exp(scaled - scaled.max())
+    mass = torch.tensor([params.typical_p], dtype=torch.float64)
+    weights[~typical(torch.from_numpy(weights)[None], mass).numpy()[0]] = 0
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize("wish", [{"temperature": 1.0}, {"temperature": 0.7, "top_k": 3}])
+@pytest.mark.parametrize(
+    "wish", [{"temperature": 1.0}, {"temperature": 0.7, "top_k": 3}, {"typical_p": 0.6}], ids=str
+)
 @pytest.mark.parametrize("drafted", ["often", "seldom", "always the same", "-1"])
 def test_tokens_have_the_distribution_of_the_model(wish: dict[str, Any], drafted: str) -> None:
     params = SamplingParams(**wish)
+    drafting = SamplingParams(**wish | {"typical_p": 1.0})
     weights = {
-        "often": probabilities(LOGITS[0], params),
-        "seldom": probabilities(-LOGITS[0], params),
+        "often": probabilities(LOGITS[0], drafting),
+        "seldom": probabilities(-LOGITS[0], drafting),
         "always the same": np.eye(VOCABULARY)[1],
     }
     random = np.random.default_rng(2)
