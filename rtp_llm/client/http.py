@@ -8,6 +8,7 @@ import ssl
 import urllib.parse
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from typing import cast
 
 import httptools
 
@@ -189,8 +190,7 @@ class _Connection(asyncio.Protocol):
     # -- asyncio -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of its kind
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -96,9 +96,9 @@ class OpenAIClient:
         """Close the idle connections."""
         self._http.close()
 
-    async def models(self) -> list[str]:
+    async def models(self, path: str = "/models") -> list[str]:
         """The names of the models that are served; raises ServerError, OSError."""
-        async with self._http.request("GET", "/models") as response:
+        async with self._http.request("GET", path) as response:
             body = await response.read()
         if response.status != 200:
             raise _refusal(response.status, body)

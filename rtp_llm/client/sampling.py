@@ -61,7 +61,7 @@ def add_sampling_flags(parser: argparse.ArgumentParser, *names: str) -> None:
             group.add_argument(flag, type=parse, metavar="NUMBER", help=about)
 
 
-def sampling_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given, as fields of a request."""
-    found = ((name, getattr(arguments, name, None)) for name in PARAMETERS)
+def sampling_of(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those that were given, or of ``names``, as fields of a request."""
+    found = ((name, getattr(arguments, name)) for name in names or PARAMETERS)
     return {name: value for name, value in found if value is not None}

@@ -18,8 +18,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "__init__": "interrupts llm outputs sampling_params",
         "__main__": "cli interrupts",
         "cli": "commands config interrupts",
-        "commands": "cluster router server chat client llm engine text loader models attention "
-        "ops device config bound_child interrupts sampling_params",
+        "commands": "bench cluster router server chat client llm engine text loader models "
+        "attention ops device config bound_child interrupts sampling_params",
+        "bench": "client llm text config sampling_params",
         "chat": "client config bound_child",
         "client": "keepalive",
         "cluster": "router server distributed config bound_child",

@@ -1,0 +1,138 @@
+"""Requests to measure with: random ones, conversations of ShareGPT, or prompts of a file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rtp_llm.bench.texts import Texts
+
+# ShareGPT's conversations are taken within these bounds, as vLLM does.
+_FEWEST_TOKENS, _MOST_PROMPT, _MOST_TOKENS = 4, 1024, 2048
+
+
+class DatasetError(ValueError):
+    """The file cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request. ``prompt_tokens``: as far as they are known before it is answered."""
+
+    prompt: str
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of random requests, in tokens. ``ratio``: they are spread by so much around the means;
+    ``prefix``: tokens that all prompts begin with, which come on top."""
+
+    prompt: int
+    output: int
+    ratio: float = 0.0
+    prefix: int = 0
+
+    def draw(self, source: random.Random) -> tuple[int, int]:
+        """Tokens of the prompt without its prefix, and of the answer."""
+        spread = [
+            source.randint(math.floor(mean * (1 - self.ratio)), math.ceil(mean * (1 + self.ratio)))
+            for mean in (self.prompt, self.output)
+        ]
+        return max(0 if self.prefix else 1, spread[0]), max(1, spread[1])
+
+
+def random_samples(count: int, lengths: Lengths, texts: Texts, seed: int) -> list[Sample]:
+    """Prompts of random text; the same ones for the same seed."""
+    source = random.Random(seed)
+    prefix = texts.make(source, lengths.prefix) if lengths.prefix else ""
+    samples = []
+    for _ in range(count):
+        prompt, output = lengths.draw(source)
+        text = texts.make(source, prompt + lengths.prefix, prefix)
+        samples.append(Sample(text, prompt + lengths.prefix, output))
+    return samples
+
+
+def sharegpt_samples(
+    path: str, count: int, output: int | None, texts: Texts, seed: int
+) -> list[Sample]:
+    """The first questions of conversations in random order; answers are as long as those of the
+    file, or ``output`` tokens.
+
+    Raises:
+        DatasetError: the file cannot be read, or has no conversation of a usual length.
+    """
+    found = list(_questions(_load_json(path)))
+    random.Random(seed).shuffle(found)
+    return _enough(path, _usual(found, output, texts), count)
+
+
+def custom_samples(
+    path: str, count: int, output: int, texts: Texts, seed: int, *, shuffle: bool = True
+) -> list[Sample]:
+    """Lines of JSON with a `prompt` and maybe `output_tokens`, which holds if ``output`` is -1.
+
+    Raises:
+        DatasetError: the file cannot be read, or a line lacks what it needs.
+    """
+    lines = [line for line in _read(path).splitlines() if line.strip()]
+    samples = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            prompt, tokens = str(row["prompt"]), int(row["output_tokens"] if output < 0 else output)
+        except (ValueError, LookupError, TypeError) as error:
+            raise DatasetError(
+                f'{path}, line {number}: a line is {{"prompt": TEXT}}, with "output_tokens" where '
+                f"--custom-output-len is -1 ({error})"
+            ) from error
+        samples.append(Sample(prompt, texts.count(prompt), tokens))
+    if shuffle:
+        random.Random(seed).shuffle(samples)
+    return _enough(path, iter(samples), count)
+
+
+def _questions(content: Any) -> Iterator[tuple[str, str]]:
+    for each in content if isinstance(content, list) else ():
+        turns = each.get("conversations") if isinstance(each, dict) else None
+        if isinstance(turns, list) and len(turns) >= 2:
+            yield str(turns[0].get("value", "")), str(turns[1].get("value", ""))
+
+
+def _usual(found: Sequence[tuple[str, str]], output: int | None, texts: Texts) -> Iterator[Sample]:
+    for question, answer in found:
+        prompt = texts.count(question)
+        tokens = output or texts.count(answer)
+        short = min(prompt, tokens) < _FEWEST_TOKENS
+        if not short and prompt <= _MOST_PROMPT and prompt + tokens <= _MOST_TOKENS:
+            yield Sample(question, prompt, tokens)
+
+
+def _enough(path: str, samples: Iterator[Sample], count: int) -> list[Sample]:
+    """``count`` of them; again from the beginning where there are fewer."""
+    first = list(itertools.islice(samples, count))
+    if not first:
+        raise DatasetError(f"{path}: it has nothing that could be sent")
+    return [replace(each) for each in itertools.islice(itertools.cycle(first), count)]
+
+
+def _load_json(path: str) -> Any:
+    try:
+        return json.loads(_read(path))
+    except ValueError as error:
+        raise DatasetError(f"{path}: not valid JSON: {error}") from error
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path}: {error}") from error
