@@ -145,7 +145,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"guided_json": {"properties": {"v": {"type": "integer", "minimum": 2**64}}}},
         "guided_json",
-        "minimum: 18446744073709551616",
+        "minimum at #/properties/v: 18446744073709551616",
     ),
 ]
 

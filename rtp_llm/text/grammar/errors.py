@@ -12,3 +12,15 @@ class GrammarError(ValueError):
     def __init__(self, message: str, keyword: str | None = None) -> None:
         super().__init__(message)
         self.keyword = keyword
+
+
+class UnplacedError(GrammarError):
+    """Of a keyword whose place in the schema is known further out."""
+
+    def __init__(self, keyword: str, reason: str) -> None:
+        super().__init__(f"{keyword}: {reason}", keyword)
+        self._keyword, self._reason = keyword, reason
+
+    def at(self, pointer: str) -> GrammarError:
+        """The same with its place."""
+        return GrammarError(f"{self._keyword} at {pointer}: {self._reason}", self._keyword)

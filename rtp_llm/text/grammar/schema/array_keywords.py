@@ -16,7 +16,14 @@ from rtp_llm.text.grammar.schema.atoms import (
     Unique,
 )
 from rtp_llm.text.grammar.schema.document import Document, Literal
-from rtp_llm.text.grammar.schema.scalar_keywords import OfKind, length, one, unsupported
+from rtp_llm.text.grammar.schema.scalar_keywords import (
+    MOST,
+    TOO_MANY,
+    OfKind,
+    length,
+    one,
+    unsupported,
+)
 from rtp_llm.text.grammar.schema.values import count_of, list_of
 
 
@@ -55,6 +62,10 @@ def _contains(document: Document, schema: dict[str, Any], literal: Literal) -> F
         return TRUE if literal.positive else FALSE
     least = count_of(schema, "minContains", pointer) if "minContains" in schema else 1
     most = count_of(schema, "maxContains", pointer) if "maxContains" in schema else None
+    if least >= MOST:
+        return unsupported("minContains", pointer, TOO_MANY) if literal.positive else TRUE
+    if most is not None and most >= MOST:
+        most = None
     inner = document.literal(schema["contains"], f"{pointer}/contains", literal.schema)
     if literal.positive:
         found = counted(Counted(0, inner, "contains", least, most))

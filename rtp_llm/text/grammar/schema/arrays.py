@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, combinations, product
 from math import comb
 
-from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.errors import GrammarError, UnplacedError
 from rtp_llm.text.grammar.schema.atoms import (
     Atom,
     Conjunction,
@@ -75,10 +75,9 @@ def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction
         spots = range(atom.index, last if end is None else min(last, end))
         combined *= comb(len(spots), count)
         if count > MAX_PLACES or combined > MAX_SHAPES:
-            raise GrammarError(
-                f"{atom.keyword}: up to {MAX_PLACES} items are counted, at up to {MAX_SHAPES} "
-                "choices of places",
+            raise UnplacedError(
                 atom.keyword,
+                f"up to {MAX_PLACES} items are counted, at up to {MAX_SHAPES} choices of places",
             )
         found.append([_at(each, atom) for each in combinations(spots, count)])
     return found

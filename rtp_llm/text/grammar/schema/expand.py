@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.errors import GrammarError, UnplacedError
 from rtp_llm.text.grammar.schema.arrays import arrays
 from rtp_llm.text.grammar.schema.atoms import (
     KINDS,
@@ -51,7 +51,7 @@ class Expander:
     """Shapes of a document's nodes, each made once."""
 
     def __init__(self, document: Document) -> None:
-        self._strict = document.strict
+        self._document, self._strict = document, document.strict
         self._formulas = Formulas(document, self._overlap)
         self._evaluator = Evaluator(self._formulas, strict=document.strict)
         self._objects = Objects(self._formulas, self._evaluator)
@@ -72,6 +72,8 @@ class Expander:
             self._open.add(key)
             try:
                 self._made[key] = self._make(node, kind)
+            except UnplacedError as error:
+                raise error.at(self._document.pointer(node[0].schema)) from error
             finally:
                 self._open.remove(key)
         return self._made[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.errors import GrammarError, UnplacedError
 from rtp_llm.text.grammar.pattern import matches
 from rtp_llm.text.grammar.schema.atoms import (
     Absent,
@@ -220,8 +220,7 @@ def _of_free_names(shape: ObjectShape) -> list[ObjectShape]:
     if shape.least and shape.rest == NEVER and all(v == NEVER for v in shape.patterns.values()):
         return []
     if shape.least and missing > 1:
-        raise GrammarError(
-            f"minProperties: {missing} properties without given names may be the same one twice",
-            "minProperties",
+        raise UnplacedError(
+            "minProperties", f"{missing} properties without given names may be the same one twice"
         )
     return [shape]

@@ -22,6 +22,9 @@ from rtp_llm.text.grammar.schema.document import Document, Literal
 from rtp_llm.text.grammar.schema.formats import ANNOTATIONS, FORMATS
 from rtp_llm.text.grammar.schema.values import count_of, number_of, text_of
 
+MOST = 2**31
+"""Characters, items or properties; no answer has as many, and the library counts up to there."""
+
 OfKind = dict[str, Callable[[Document, dict[str, Any], Literal], Formula]]
 
 
@@ -35,14 +38,22 @@ def unsupported(keyword: str, pointer: str, reason: str) -> Formula:
     return one(Unsupported(keyword, f"{keyword} at {pointer} {reason}"))
 
 
+TOO_MANY = f"asks for {MOST} or more"
+
+
 def length(keyword: str) -> Callable[[Document, dict[str, Any], Literal], Formula]:
     """Of minLength, maxItems, ...: a least or a most count."""
 
     def made(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
-        count = count_of(schema, keyword, document.pointer(literal.schema))
+        pointer = document.pointer(literal.schema)
+        count = count_of(schema, keyword, pointer)
         if keyword.startswith("min") == literal.positive:
             count += 0 if literal.positive else 1
+            if count >= MOST:
+                return unsupported(keyword, pointer, TOO_MANY)
             return one(Length(least=count)) if count else TRUE
+        if count >= MOST:
+            return TRUE
         count -= 0 if literal.positive else 1
         return FALSE if count < 0 else one(Length(most=count))
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from rtp_llm.text.grammar.errors import GrammarError
+from rtp_llm.text.grammar.errors import UnplacedError
 from rtp_llm.text.grammar.pattern import none_of
 from rtp_llm.text.grammar.schema.atoms import (
     Bound,
@@ -164,7 +164,7 @@ def _factor(step: Fraction) -> float:
     number = plain(step, "multipleOf")
     digits = "".join(map(str, Decimal(repr(number)).normalize().as_tuple().digits))
     if int(digits) > MAX_STEP:  # each remainder is a state of the library's automaton
-        raise GrammarError(f"multipleOf: {number} has more digits than {MAX_STEP}", "multipleOf")
+        raise UnplacedError("multipleOf", f"{number} has more digits than {MAX_STEP}")
     return number
 
 
@@ -180,22 +180,22 @@ def _on_grid(end: _End, step: Fraction, *, up: bool) -> _End:
 
 
 def plain(value: Fraction, keyword: str) -> float:
-    """The number as JSON that llguidance reads exactly; GrammarError if there is none."""
+    """The number as JSON that llguidance reads exactly; UnplacedError if there is none."""
     if value.denominator == 1:
         whole = value.numerator
         if abs(whole) <= LARGEST and (abs(whole) <= _EXACT or float(whole) == whole):
             return whole
-        raise GrammarError(
-            f"{keyword}: {str(whole)[:30]} has more than 64 bits, or needs more than 53", keyword
+        raise UnplacedError(
+            keyword, f"{str(whole)[:30]} has more than 64 bits, or needs more than 53"
         )
     if value.numerator.bit_length() > 1000 or value.denominator.bit_length() > 1000:
-        raise GrammarError(f"{keyword}: a number has too many digits", keyword)
+        raise UnplacedError(keyword, "a number has too many digits")
     number = float(value)
     written = Decimal(repr(number))
     if Fraction(written) != value or len(written.as_tuple().digits) > _MAX_DIGITS:
-        raise GrammarError(f"{keyword}: {number!r} has more than {_MAX_DIGITS} digits", keyword)
+        raise UnplacedError(keyword, f"{number!r} has more than {_MAX_DIGITS} digits")
     if abs(number) < 1e-9:
-        raise GrammarError(f"{keyword}: {number!r} needs an exponent", keyword)
+        raise UnplacedError(keyword, f"{number!r} needs an exponent")
     return number
 
 
