@@ -126,7 +126,6 @@ REFUSALS: tuple[Refusal, ...] = (
     *(
         Refusal("responses", name, reason, _LEAVE_OUT)
         for name, reason in (
-            ("top_logprobs", "Responses show no log-probabilities; chats do."),
             ("prompt", "No prompts are stored here."),
             ("conversation", "No conversations are stored here, only responses."),
             ("context_management", "Nothing is left out of a conversation by itself."),

@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from rtp_llm.server.openai.text_tokens import TextTokens
 from rtp_llm.server.prepare.jobs import Job
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
@@ -33,6 +34,7 @@ class ParsedText:
         self._parser = make_parser(job.parser)
         self._form = job.parser.tool_calls
         self._text = text
+        self._tokens = None if text.offsets is None else TextTokens(text)
         self._single_call = job.single_call
         self._undecided = 0
         self._reasoning_tokens = 0
@@ -48,9 +50,9 @@ class ParsedText:
             if self._text.stopped or self.ended:
                 break
             self._undecided += 1
-            self._take(self._parser.feed(self._text.feed((token,))), found)
+            self._feed(self._text.feed((token,)), found)
         if finished and not self._text.stopped:
-            self._take(self._parser.feed(self._text.feed((), finished=True)), found)
+            self._feed(self._text.feed((), finished=True), found)
         if finished or self._text.stopped:
             self._take(self._parser.finish(), found)
         return found
@@ -59,6 +61,11 @@ class ParsedText:
         """Those that were found since the last call."""
         taken, self._reasoning_tokens = self._reasoning_tokens, 0
         return taken
+
+    def _feed(self, piece: str, found: list[OutputDelta]) -> None:
+        if self._tokens is not None:
+            self._tokens.feed(piece)
+        self._take(self._parser.feed(piece), found)
 
     def _take(self, deltas: Iterable[OutputDelta], found: list[OutputDelta]) -> None:
         """Tokens that made nothing certain count for what comes next."""
@@ -71,6 +78,12 @@ class ParsedText:
                 return
             if isinstance(delta, ReasoningDelta):
                 self._reasoning_tokens += self._undecided
+            if self._tokens is not None:
+                if isinstance(delta, TextDelta):
+                    made_by = self._tokens.take(delta.text, self._undecided)
+                    delta = replace(delta, tokens=made_by)
+                else:
+                    self._tokens.skip()
             self._undecided = 0
             if isinstance(delta, ToolCallBegin) and not delta.id:
                 delta = replace(delta, id=new_call_id(self._form))
@@ -92,7 +105,8 @@ def _append(found: list[OutputDelta], delta: OutputDelta) -> None:
     elif not delta.text:
         return
     elif isinstance(delta, TextDelta) and isinstance(last, TextDelta):
-        found[-1] = TextDelta(last.text + delta.text)
+        tokens = None if last.tokens is None else (*last.tokens, *(delta.tokens or ()))
+        found[-1] = TextDelta(last.text + delta.text, tokens)
     elif isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
         found[-1] = ReasoningDelta(last.text + delta.text)
     elif isinstance(delta, ToolArguments) and isinstance(last, ToolArguments):

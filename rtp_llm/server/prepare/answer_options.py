@@ -20,7 +20,7 @@ def chat_logprobs(request: ChatRequest, model: ModelFacts) -> int | None:
         raise bad_request(
             "top_logprobs: needs logprobs to be true.", "top_logprobs", "invalid_value"
         )
-    count = _in_range("top_logprobs", top or 0, model.max_logprobs, model)
+    count = check_logprobs("top_logprobs", top or 0, model.max_logprobs, model)
     return count if request.logprobs or request.logprob_token_ids else None
 
 
@@ -28,10 +28,10 @@ def completion_logprobs(request: CompletionRequest, model: ModelFacts) -> int | 
     """How many alternatives a completion asks for, -1: the vocabulary."""
     if request.logprobs is None:
         return 0 if request.logprob_token_ids else None
-    return _in_range("logprobs", request.logprobs, model.max_logprobs, model)
+    return check_logprobs("logprobs", request.logprobs, model.max_logprobs, model)
 
 
-def _in_range(name: str, wanted: int, most: int, model: ModelFacts) -> int:
+def check_logprobs(name: str, wanted: int, most: int, model: ModelFacts) -> int:
     """How many alternatives are wanted; `most`: as the setting says. Raises ApiError 400."""
     size = model.limits.vocab_size
     most = size if most == -1 else min(most, size)
@@ -55,7 +55,7 @@ def prompt_logprobs(request: SamplingFields, model: ModelFacts) -> int | None:
     wanted = request.prompt_logprobs
     if wanted is None:
         return None
-    count = _in_range("prompt_logprobs", wanted, model.max_prompt_logprobs, model)
+    count = check_logprobs("prompt_logprobs", wanted, model.max_prompt_logprobs, model)
     if request.stream:
         raise bad_request(
             "prompt_logprobs: not available when stream=true.", "prompt_logprobs", "invalid_value"

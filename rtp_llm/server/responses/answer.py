@@ -54,4 +54,4 @@ class ResponseAnswer:
 
     def _take(self, delta: ChoiceDelta) -> list[Event]:
         self._cut |= delta.finish == "length"
-        return self._writer.take(delta.outputs)
+        return self._writer.take(delta.outputs, delta.logprobs)

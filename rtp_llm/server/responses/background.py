@@ -97,7 +97,7 @@ class BackgroundAnswer:
         async with aclosing(generated) as deltas:
             async for delta in deltas:
                 cut |= delta.finish == "length"
-                self._note(self._writer.take(delta.outputs))
+                self._note(self._writer.take(delta.outputs, delta.logprobs))
         self._note(self._writer.finish(cut, self._generation.usage))
 
     def _note(self, events: Sequence[Event]) -> None:

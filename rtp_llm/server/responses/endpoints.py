@@ -23,6 +23,7 @@ from rtp_llm.server.responses.events import DeletedAnswer, ItemList
 from rtp_llm.server.responses.items import unknown_item
 from rtp_llm.server.responses.keeper import Keeper
 from rtp_llm.server.responses.log_stream import LogStream, events_lost
+from rtp_llm.server.responses.logprobs import TextLogprobs
 from rtp_llm.server.responses.store import ResponseStore, StoredItem, StoredResponse
 from rtp_llm.server.responses.writer import ResponseWriter
 
@@ -51,7 +52,11 @@ class ResponsesEndpoints(EndpointBase):
         context, history = self._context(body, owner)
         model = self._served_model(http)
         request = await self._state.preparation.run("response", join(context, body), model)
-        generation, writer = self._generation(request.jobs), ResponseWriter(request.form)
+        generation, form = self._generation(request.jobs), request.form
+        logprobs = None
+        if form.options.logprobs:
+            logprobs = TextLogprobs(self._state.tokenizer, form.options)
+        writer = ResponseWriter(form, logprobs)
         headers = self._ignored.headers(request.ignored)
         inputs = [StoredItem(each["id"], msgspec.json.encode(each)) for each in request.inputs]
         keeper = Keeper(self._store, owner, inputs, history)

@@ -14,6 +14,10 @@ class _Typed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field
     """Every part has a type."""
 
 
+class _Plain(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Fields that are all there."""
+
+
 # -- items --------------------------------------------------------------------------------------
 
 
@@ -23,12 +27,26 @@ class ReasoningText(_Typed, tag="reasoning_text", kw_only=True):
     text: str
 
 
+class TopLogprob(_Plain, kw_only=True):
+    """A token that could have been next. `bytes`: its text's, in items and parts only."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Logprob(TopLogprob, kw_only=True):
+    """A token of a text."""
+
+    top_logprobs: list[TopLogprob]
+
+
 class OutputText(_Typed, tag="output_text", kw_only=True):
     """The only part of a message."""
 
     text: str
     annotations: list[Any] = []
-    logprobs: list[Any] = []
+    logprobs: list[Logprob] = []
 
 
 class ReasoningItem(_Typed, tag="reasoning", kw_only=True):
@@ -65,10 +83,6 @@ Item: TypeAlias = ReasoningItem | MessageItem | FunctionCallItem
 Part: TypeAlias = ReasoningText | OutputText
 
 # -- the response -------------------------------------------------------------------------------
-
-
-class _Plain(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields that are all there."""
 
 
 class InputTokensDetails(_Plain, kw_only=True):
@@ -216,14 +230,14 @@ class TextDelta(_OfPart, tag="response.output_text.delta", kw_only=True):
     """More text."""
 
     delta: str
-    logprobs: list[Any] = []
+    logprobs: list[Logprob] = []
 
 
 class TextDone(_OfPart, tag="response.output_text.done", kw_only=True):
     """All of the text."""
 
     text: str
-    logprobs: list[Any] = []
+    logprobs: list[Logprob] = []
 
 
 class ReasoningDelta(_OfPart, tag="response.reasoning_text.delta", kw_only=True):

@@ -11,8 +11,9 @@ from rtp_llm.constraints import Grammar
 from rtp_llm.server.bounds import MAX_TOOLS, check_count
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import SamplingFields
+from rtp_llm.server.prepare.answer_options import check_logprobs
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
-from rtp_llm.server.prepare.jobs import Job
+from rtp_llm.server.prepare.jobs import AnswerOptions, Job
 from rtp_llm.server.prepare.parse import is_harmless, parse_request, plain_names, refused
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedBody, PreparedResponse
@@ -31,6 +32,7 @@ from rtp_llm.text.conversation import ToolChoice
 from rtp_llm.text.grammar import json_object_grammar
 
 _ENCRYPTED = "reasoning.encrypted_content"
+_LOGPROBS = "message.output_text.logprobs"
 _SAMPLING = (
     "temperature",
     "top_p",
@@ -67,13 +69,14 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
     request, ignored = parse_request(body, ResponsesRequest, model)
     stored = context.stores and request.store is not False
     _check(request, stored)
-    prompt = _read(request, context)
-    job = prepare_turn(_turn(request, prompt, model), model)
+    prompt, options = _read(request, context), _options(request, model)
+    job = prepare_turn(_turn(request, prompt, options, model), model)
     form = ResponseForm(
         model=model.name,
         echo=_echo(request, job, stored),
         namespaces=prompt.tools.namespaces,
         seal_reasoning=_ENCRYPTED in (request.include or ()),
+        options=options,
     )
     return PreparedResponse(
         jobs=[job],
@@ -133,10 +136,6 @@ def _read(request: CountInputRequest, context: ReadContext) -> _Prompt:
 def _check(request: ResponsesRequest, stored: bool) -> None:
     """Raise ApiError 400 for what is not served."""
     _refuse(request, "prompt", "conversation", "moderation", "context_management")
-    if request.top_logprobs:
-        raise refused("top_logprobs", "top_logprobs", area="responses")
-    if "message.output_text.logprobs" in (request.include or ()):
-        raise refused("top_logprobs", "include", area="responses")
     if request.background and not stored:
         raise bad_request(
             "background: the answer would be lost, as it is not stored (see "
@@ -167,7 +166,18 @@ def _given(request: CountInputRequest) -> list[dict[str, Any]]:
     return [{"type": "message", "role": "user", "content": request.input}]
 
 
-def _turn(request: ResponsesRequest, prompt: _Prompt, model: ServedModel) -> ChatTurn:
+def _options(request: ResponsesRequest, model: ServedModel) -> AnswerOptions:
+    """What is shown of log-probabilities: any that are asked for, by either field."""
+    top = check_logprobs("top_logprobs", request.top_logprobs or 0, model.max_logprobs, model)
+    shown = top > 0 or _LOGPROBS in (request.include or ())
+    return AnswerOptions(
+        tokens_as_ids=model.return_tokens_as_token_ids, top_logprobs=top if shown else None
+    )
+
+
+def _turn(
+    request: ResponsesRequest, prompt: _Prompt, options: AnswerOptions, model: ServedModel
+) -> ChatTurn:
     text, most = request.text, request.max_output_tokens
     return ChatTurn(
         prompt=prompt.chat,
@@ -176,6 +186,7 @@ def _turn(request: ResponsesRequest, prompt: _Prompt, model: ServedModel) -> Cha
         tool_choice=prompt.choice,
         grammar=_grammar(text.format, model) if text and text.format else None,
         grammar_name="text.format.schema",
+        options=options,
     )
 
 
@@ -200,6 +211,7 @@ def _echo(request: ResponsesRequest, job: Job, stored: bool) -> dict[str, Any]:
         echo["reasoning"] = {"effort": None, "summary": None} | _shown(request.reasoning)
     params = job.params
     echo |= {"temperature": params.temperature, "top_p": params.top_p}
+    echo["top_logprobs"] = params.logprobs or 0
     return echo | {"store": stored, "background": bool(request.background)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from rtp_llm.server.blocks import Block, Blocks, Closed, Grown, Opened, Step
 from rtp_llm.server.errors import ApiError
 from rtp_llm.server.opaque_reasoning import seal
-from rtp_llm.server.openai.generation import Usage
+from rtp_llm.server.openai.generation import LogprobEntry, Usage
 from rtp_llm.server.responses import events
 from rtp_llm.server.responses.events import (
     Event,
@@ -22,13 +22,13 @@ from rtp_llm.server.responses.events import (
     ItemStatus,
     MessageItem,
     OutputText,
-    Part,
     ReasoningItem,
     ReasoningText,
     ResponseObject,
 )
 from rtp_llm.server.responses.form import ResponseForm
-from rtp_llm.text.parsers.deltas import OutputDelta
+from rtp_llm.server.responses.logprobs import TextLogprobs, without_bytes
+from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
 
 _PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
@@ -44,8 +44,14 @@ class ResponseWriter:
     What the events say in sum is `response`, whether anybody looks at the events or not.
     """
 
-    def __init__(self, form: ResponseForm, response_id: str | None = None) -> None:
+    def __init__(
+        self,
+        form: ResponseForm,
+        logprobs: TextLogprobs | None = None,
+        response_id: str | None = None,
+    ) -> None:
         self._form = form
+        self._logprobs = logprobs
         self._blocks = Blocks()
         self._numbers = itertools.count()
         self._item_id = self._call_id = ""
@@ -68,15 +74,22 @@ class ResponseWriter:
             second(sequence_number=next(self._numbers), response=response),
         ]
 
-    def take(self, deltas: Iterable[OutputDelta]) -> list[Event]:
-        """The events of deltas; with the first of them it is no longer queued."""
+    def take(
+        self, deltas: Iterable[OutputDelta], entries: Sequence[LogprobEntry] = ()
+    ) -> list[Event]:
+        """The events of deltas; with the first of them it is no longer queued.
+
+        `entries`: log-probabilities of their tokens.
+        """
         made = self._proceed() if self.response.status == "queued" else []
-        return made + [
-            event
-            for delta in deltas
-            for step in self._blocks.take(delta)
-            for event in self._events(step)
-        ]
+        if self._logprobs is not None:
+            self._logprobs.add(entries)
+        for delta in deltas:
+            if self._logprobs is not None and isinstance(delta, TextDelta):
+                self._logprobs.take(delta)
+            for step in self._blocks.take(delta):
+                made += self._events(step)
+        return made
 
     def finish(self, cut: bool, usage: Usage) -> list[Event]:
         """The last events. `cut`: the answer was ended by its length."""
@@ -128,18 +141,27 @@ class ResponseWriter:
     def _opened(self, block: Block) -> Iterator[Event]:
         self._item_id = new_id(_PREFIXES[block.kind])
         self._call_id = block.id or f"call_{uuid.uuid4().hex[:24]}"
+        if self._logprobs is not None:
+            if block.kind == "text":
+                self._logprobs.begin(is_first=not self._index)
+            else:
+                self._logprobs.drop()
         item = self._item(block, "in_progress")
         yield events.ItemAdded(
             sequence_number=next(self._numbers), output_index=self._index, item=item
         )
         if block.kind != "call":
-            part = _part(block, "")
+            part = OutputText(text="") if block.kind == "text" else ReasoningText(text="")
             yield events.PartAdded(sequence_number=next(self._numbers), **self._place, part=part)
 
     def _grown(self, step: Grown) -> Event:
         if step.block.kind == "text":
+            gained = self._logprobs.grow(step.text) if self._logprobs is not None else []
             return events.TextDelta(
-                sequence_number=next(self._numbers), **self._place, delta=step.text
+                sequence_number=next(self._numbers),
+                **self._place,
+                delta=step.text,
+                logprobs=without_bytes(gained),
             )
         if step.block.kind == "reasoning":
             return events.ReasoningDelta(
@@ -157,9 +179,18 @@ class ResponseWriter:
                 sequence_number=next(self._numbers), **self._place, name=item.name, arguments=text
             )
         else:
-            kind = events.TextDone if block.kind == "text" else events.ReasoningDone
-            yield kind(sequence_number=next(self._numbers), **self._place, text=text)
-            part = _part(block, text)
+            part = item.content[0]
+            if isinstance(part, OutputText):
+                yield events.TextDone(
+                    sequence_number=next(self._numbers),
+                    **self._place,
+                    text=text,
+                    logprobs=without_bytes(part.logprobs),
+                )
+            else:
+                yield events.ReasoningDone(
+                    sequence_number=next(self._numbers), **self._place, text=text
+                )
             yield events.PartDone(sequence_number=next(self._numbers), **self._place, part=part)
         yield events.ItemDone(
             sequence_number=next(self._numbers), output_index=self._index, item=item
@@ -171,7 +202,8 @@ class ResponseWriter:
         done = status != "in_progress"
         text = block.text if done else ""
         if block.kind == "text":
-            content = [OutputText(text=text)] if done else []
+            entries = self._logprobs.message if self._logprobs is not None else []
+            content = [OutputText(text=text, logprobs=entries)] if done else []
             return MessageItem(id=self._item_id, status=status, content=content)
         if block.kind == "reasoning":
             return ReasoningItem(
@@ -197,10 +229,6 @@ class ResponseWriter:
     @property
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._item_id, "output_index": self._index}
-
-
-def _part(block: Block, text: str) -> Part:
-    return OutputText(text=text) if block.kind == "text" else ReasoningText(text=text)
 
 
 def usage_content(usage: Usage) -> events.ResponseUsage:

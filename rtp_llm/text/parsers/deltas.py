@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the answer itself."""
+    """More of the answer itself. ``tokens``: numbers of those that made it, where tracked."""
 
     text: str
+    tokens: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
