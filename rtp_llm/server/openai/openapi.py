@@ -191,7 +191,8 @@ def describe(app: FastAPI, served: Served) -> Schema:
 
 def _name_served(components: Schema, names: Sequence[str]) -> None:
     """The names that requests of other protocols may have for the model."""
-    for body in (*openapi_agents.BODIES.values(), InfillRequest):
+    bodies: list[type[msgspec.Struct]] = [*openapi_agents.BODIES.values(), InfillRequest]
+    for body in bodies:
         components[body.__name__]["properties"]["model"] = {"enum": [*names, None]}
     openapi_ollama.describe_names(components, names)
 
