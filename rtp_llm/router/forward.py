@@ -24,6 +24,7 @@ from rtp_llm.router.upstream import (
 )
 from rtp_llm.router.workers import Visit, Worker, Workers, pieces_of
 from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
+from rtp_llm.server.keys.key_ring import given_key
 
 _logger = logging.getLogger("rtp_llm.router")
 _REFUSALS = (429, 503)  # its queue is full, it is starting or going: another one may take it
@@ -67,7 +68,7 @@ class Forwarder:
             ApiError: what was asked is no request.
             OSError: half an answer went out that no error can follow.
         """
-        pieces = pieces_of(wanted.prompt)
+        pieces = pieces_of(wanted.prompt, given_key(dict(asked.headers)))
         tried: list[Worker] = []
         failures: list[_NotAnsweredError] = []
         while (worker := self._workers.choose(pieces, tried, model)) is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.router.asked import read_wanted
+from rtp_llm.router.asked import COMPARED_BYTES, read_wanted
 from rtp_llm.router.health import probe
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.run import route
@@ -263,7 +263,22 @@ def test_what_makes_a_prompt() -> None:
     assert prompt_of(b'{"prompt":"a","seed":1}') == prompt_of(b'{"seed":2,"prompt":"a"}')
     assert prompt_of(b'{"messages":[]}') == b"[]"
     assert prompt_of(b"no json") == prompt_of(b"[1]") == b""
+    assert prompt_of(b'{"input":"a","instructions":"b"}') == b'"b""a"'
+    assert prompt_of(b'{"input":[{"role":"user"}]}') == b'[{"role":"user"}]'
+    assert prompt_of(b'{"messages":["m"],"system":"s"}') == b'"s"["m"]'
     assert pieces_of(b"a" * 600)[:2] == pieces_of(b"a" * 512)
+    assert not {*pieces_of(b"a" * 512)} & {*pieces_of(b"a" * 512, b"sk-a")}
+    wanted = read_wanted(b'{"input":"%b","instructions":"b"}' % (b"a" * COMPARED_BYTES))
+    assert (len(wanted.prompt), wanted.length) == (COMPARED_BYTES, COMPARED_BYTES + 5)
+
+
+def test_the_header_that_changes_makes_no_new_prompt() -> None:
+    def prompt_of(number: int) -> bytes:
+        header = {"type": "text", "text": f"x-anthropic-billing-header: cch={number};"}
+        system = [header, {"type": "text", "text": "You are an agent."}]
+        return read_wanted(json.dumps({"system": system, "messages": []}).encode()).prompt
+
+    assert prompt_of(1) == prompt_of(2) and b"agent" in prompt_of(1)
 
 
 @pytest.mark.parametrize(

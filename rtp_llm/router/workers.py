@@ -179,10 +179,13 @@ class Visit:
         self._worker.backoff.end(self._trial)
 
 
-def pieces_of(text: bytes) -> list[bytes]:
-    """Names of a prompt's pieces: each stands for itself and all that is before it."""
+def pieces_of(text: bytes, key: bytes = b"") -> list[bytes]:
+    """Names of a prompt's pieces: each stands for itself and all that is before it.
+
+    `key`: the client's, as servers with a key file divide their prefix caches by key.
+    """
     names: list[bytes] = []
-    parent = b""
+    parent = hashlib.blake2b(key, digest_size=8).digest() if key else b""
     for start in range(0, len(text), PIECE_BYTES):
         digest = hashlib.blake2b(parent, digest_size=8)
         digest.update(text[start : start + PIECE_BYTES])

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from rtp_llm.server.anthropic.protocol import (
+    BILLING,
     Content,
     InputMessage,
     RedactedThinkingBlock,
@@ -22,9 +23,6 @@ from rtp_llm.server.opaque_reasoning import unseal
 from rtp_llm.server.prepare.parse import convert_at, refused
 from rtp_llm.server.transcript import Transcript
 from rtp_llm.text.conversation import Message, ToolCall
-
-# It changes with each request of Claude Code, and is for Anthropic's accounts only.
-_BILLING = "x-anthropic-billing-header"
 
 Block: TypeAlias = (
     TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
@@ -61,7 +59,7 @@ class Blocks:
         return self._transcript.messages()
 
     def _instruct(self, text: str) -> None:
-        if text and not text.startswith(_BILLING):
+        if text and not text.startswith(BILLING):
             self._transcript.system(text)
 
     def _read_user(self, content: Content, place: str) -> None:

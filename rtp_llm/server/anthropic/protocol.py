@@ -8,6 +8,10 @@ import msgspec
 
 Content = str | list[dict[str, Any]]
 
+# A system text that begins so changes with each request of Claude Code, and is for Anthropic's
+# accounts only.
+BILLING = "x-anthropic-billing-header"
+
 
 class _Block(msgspec.Struct, kw_only=True, tag_field="type"):
     """A part of a message."""
