@@ -258,11 +258,22 @@ class ServerSettings:
         30.0,
         "number",
         "server",
-        "Longest time to parse, render and tokenise one long request in the preparation process; "
+        "Longest time to parse, render and tokenise one long request in a preparation process; "
         "one that takes longer is refused with 400.",
         unit="seconds",
         minimum=0.1,
         maximum=3600,
+    )
+    prepare_processes: int = option(
+        0,
+        "integer",
+        "server",
+        "Processes that prepare long requests, and as many again that compile grammars; they are "
+        "started when they are needed and share most of their memory. Of several, no client (API "
+        "key, or address) holds all. 0: a quarter of the cores, 2 to 8.",
+        minimum=0,
+        maximum=64,
+        advanced=True,
     )
     max_stored_responses: int = option(
         0,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rtp_llm.server.http.asgi import read_body
 from rtp_llm.server.http.state import ServerState
-from rtp_llm.server.keys.key_ring import ACCOUNT, usable
+from rtp_llm.server.keys.key_ring import ACCOUNT, client_of, usable
 from rtp_llm.server.openai.generation import Generation
 from rtp_llm.server.openai.ignored_fields import IgnoredFields
 from rtp_llm.server.prepare.jobs import Job
@@ -69,6 +69,7 @@ class EndpointBase:
             return_tokens_as_token_ids=settings.return_tokens_as_token_ids,
             vllm_fields=settings.response_compat == "vllm",
             inline=True,
+            client=client_of(http.scope),
         )
 
     def _generation(self, jobs: Sequence[Job]) -> Generation:

@@ -175,7 +175,7 @@ def engines(pid: int) -> list[int]:
     """The children of a server that are engine processes."""
     # One that was only just forked has the server's own command line, one that begins another
     # program or has ended none.
-    others = ("server.prepare.process", command_line(pid))
+    others = ("server.prepare.fork_server", command_line(pid))
     lines = {each: command_line(each) for each in children(pid)}
     return [each for each, line in lines.items() if line and not any(o in line for o in others)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.server.anthropic.blocks import Blocks
 from rtp_llm.server.anthropic.events import CountAnswer
 from rtp_llm.server.anthropic.form import MessageForm
@@ -14,11 +13,12 @@ from rtp_llm.server.bounds import MAX_TOOLS, check_count
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import SamplingFields
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.prepare.constraint import json_schema
+from rtp_llm.server.prepare.grammar_source import GrammarSource
 from rtp_llm.server.prepare.parse import parse_request, plain_names
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedBody, PreparedMessage
 from rtp_llm.server.prepare.sampling import MAX_STOP_LENGTH, MAX_STOPS, Lengths
-from rtp_llm.server.prepare.schema import schema_grammar
 from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.server.prepare.tokenization import count_prompt
 from rtp_llm.text.conversation import ToolChoice
@@ -33,8 +33,7 @@ def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
         sampling=_sampling(request),
         lengths=Lengths("messages", "max_tokens", request.max_tokens, None, clamp=True),
         tool_choice=choice,
-        grammar=_grammar(request, model),
-        grammar_name="output_config.format.schema",
+        grammar=_grammar(request),
     )
     job = prepare_turn(turn, model)
     thinking, room = request.thinking, job.params.max_tokens
@@ -111,7 +110,7 @@ def _sampling(request: MessagesRequest) -> SamplingFields:
     )
 
 
-def _grammar(request: CountRequest, model: ServedModel) -> Grammar | None:
+def _grammar(request: CountRequest) -> GrammarSource | None:
     output = request.output_config
     nested = output.format if output is not None else None
     for given, place in (
@@ -119,5 +118,5 @@ def _grammar(request: CountRequest, model: ServedModel) -> Grammar | None:
         (request.output_format, "output_format.schema"),
     ):
         if given is not None:
-            return schema_grammar(given.schema, True, place, model)
+            return json_schema(given.schema, True, place)
     return None

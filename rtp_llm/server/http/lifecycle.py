@@ -79,6 +79,7 @@ class _Lifecycle:
 
     async def _load(self) -> int | None:
         """Engine and tokenizer side by side; an exit code when that fails or is interrupted."""
+        self._state.preparation.start()
         loading = asyncio.gather(
             self._engine.start(self._settings),
             asyncio.to_thread(
@@ -99,7 +100,6 @@ class _Lifecycle:
             return 1
         # What was loaded stays; a collection that walks all of it would hold up every stream.
         gc.freeze()
-        self._state.preparation.start()
         source, seconds = tokenizer.chat_template_source, time.monotonic() - self._began
         start = Start(ready, source, self._state.forms, seconds)
         url = url_of(self._listener, self._settings)

@@ -126,6 +126,14 @@ def owner_of(scope: Scope) -> str:
     return account.key.name or digest_of(given_key(dict(scope["headers"]))).hex()
 
 
+def client_of(scope: Scope) -> str:
+    """Who shares fairly with others: a key that has a name, else an address."""
+    account: Account | None = scope.get(ACCOUNT)
+    if account is not None and account.key.name:
+        return f"key {account.key.name}"
+    return f"address {(scope.get('client') or ('',))[0]}"
+
+
 def check_admin(path: str, account: Account) -> None:
     """Raise ApiError 403 for what only an admin's key may see."""
     if path in ADMIN_PATHS and not account.key.admin:

@@ -11,8 +11,9 @@ from rtp_llm.server.llama_cpp.prompt import infill_prompt
 from rtp_llm.server.llama_cpp.protocol import InfillRequest
 from rtp_llm.server.openai.protocol import CompletionRequest
 from rtp_llm.server.prepare.completion import completion_jobs
-from rtp_llm.server.prepare.constraint import check_compiles, constraint_name, constraint_of
+from rtp_llm.server.prepare.constraint import constraint_of
 from rtp_llm.server.prepare.fill_in_middle import with_ends
+from rtp_llm.server.prepare.grammar_source import encoded
 from rtp_llm.server.prepare.jobs import AnswerOptions
 from rtp_llm.server.prepare.llama_sampling import in_their_names, sampling_of, unsupported
 from rtp_llm.server.prepare.parse import parse_request
@@ -46,8 +47,7 @@ def prepare_infill(body: bytes, model: ServedModel) -> PreparedInfill:
     tokens = _tokens(model)
     _check(request)
     asked = CompletionRequest(prompt="", **_fields(request))
-    grammar = constraint_of(asked, model)
-    check_compiles(constraint_name(asked), grammar, model)
+    grammar = constraint_of(asked)
     asked = with_ends(asked, tokens)
     lengths = _lengths(request, model)
     ids, truncated = infill_prompt(request, tokens, model, _room(lengths, model))
@@ -57,9 +57,8 @@ def prepare_infill(body: bytes, model: ServedModel) -> PreparedInfill:
     else:
         asked.max_tokens = lengths.resolve(len(ids), model.limits)
     with in_their_names():
-        jobs = completion_jobs(
-            asked, model, [(None, ids)], AnswerOptions(), None if drop else grammar
-        )
+        source = b"" if drop else encoded(grammar)
+        jobs = completion_jobs(asked, model, [(None, ids)], AnswerOptions(), source)
     form = InfillForm(
         model=model.name,
         fields=tuple(request.response_fields or ()),

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import msgspec
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.server.bounds import MAX_TOOLS, check_count
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.ollama.answers import (
@@ -33,8 +32,9 @@ from rtp_llm.server.openai.protocol import (
 )
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.prepare.completion import completion_jobs
-from rtp_llm.server.prepare.constraint import check_compiles
+from rtp_llm.server.prepare.constraint import json_object, json_schema
 from rtp_llm.server.prepare.fill_in_middle import middle_prompt, suffix_tokens, with_ends
+from rtp_llm.server.prepare.grammar_source import GrammarSource, encoded
 from rtp_llm.server.prepare.jobs import AnswerOptions, Job
 from rtp_llm.server.prepare.llama_sampling import in_their_names, sampling_of
 from rtp_llm.server.prepare.openai_tools import declared_functions
@@ -43,10 +43,8 @@ from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedBody, PreparedOllama
 from rtp_llm.server.prepare.prompts import encode_prompt
 from rtp_llm.server.prepare.sampling import Lengths
-from rtp_llm.server.prepare.schema import schema_grammar
-from rtp_llm.server.prepare.served_model import NotInline, ServedModel
+from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.conversation import Message, Tool
-from rtp_llm.text.grammar import json_object_grammar
 
 MAX_TOP_LOGPROBS = 20
 # What the names of options begin with in errors.
@@ -191,8 +189,7 @@ def _turn_job(request: OllamaBase, prompt: ChatPrompt, place: str, model: Served
         prompt=prompt,
         sampling=SamplingFields(stream=request.stream is not False, **sampling_of(options, PLACE)),
         lengths=_lengths(options, place, model),
-        grammar=_grammar(request, model),
-        grammar_name="format",
+        grammar=_grammar(request),
         options=_answer_options(request),
     )
     with in_their_names(PLACE):
@@ -212,10 +209,9 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     else:
         ids, _ = encode_prompt(prompt, asked, model, lengths, True)
     asked.max_tokens = lengths.resolve(len(ids), model.limits)
-    grammar = _grammar(request, model)
-    check_compiles("format", grammar, model)
+    grammar, answer_options = encoded(_grammar(request)), _answer_options(request)
     with in_their_names(PLACE):
-        (job,) = completion_jobs(asked, model, [(None, ids)], _answer_options(request), grammar)
+        (job,) = completion_jobs(asked, model, [(None, ids)], answer_options, grammar)
     return job
 
 
@@ -240,12 +236,10 @@ def _answer_options(request: OllamaBase) -> AnswerOptions:
     return AnswerOptions(top_logprobs=top if request.logprobs else None)
 
 
-def _grammar(request: OllamaBase, model: ServedModel) -> Grammar | None:
+def _grammar(request: OllamaBase) -> GrammarSource | None:
     """Of the answer; as Ollama does, what a schema says beyond what can be enforced is left out."""
     if not request.format:
         return None
-    if model.inline:
-        raise NotInline
     if isinstance(request.format, str):
-        return json_object_grammar()
-    return schema_grammar(request.format, False, "format", model)
+        return json_object("format")
+    return json_schema(request.format, False, "format")

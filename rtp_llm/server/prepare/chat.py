@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ChatRequest, TokenizeRequest
 from rtp_llm.server.prepare.answer_options import answer_options, chat_logprobs, prompt_logprobs
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
-from rtp_llm.server.prepare.constraint import constraint_name, constraint_of
+from rtp_llm.server.prepare.constraint import constraint_of
 from rtp_llm.server.prepare.functions import choice, declared, with_tool_calls
+from rtp_llm.server.prepare.grammar_source import GrammarSource
 from rtp_llm.server.prepare.jobs import ChatForm, Job
 from rtp_llm.server.prepare.openai_messages import conversation
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
@@ -23,12 +23,12 @@ MAX_BUDGET = 2**31 - 1
 def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     """From the body to a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
-    job, form = chat_job(request, constraint_of(request, model), model)
+    job, form = chat_job(request, constraint_of(request), model)
     return PreparedChat([job], bool(request.stream), form, ignored)
 
 
 def chat_job(
-    request: ChatRequest, grammar: Grammar | None, model: ServedModel
+    request: ChatRequest, grammar: GrammarSource | None, model: ServedModel
 ) -> tuple[Job, ChatForm]:
     """A conversation's job, and the form of its answer; raises ApiError."""
     check_best_of(request)
@@ -38,7 +38,6 @@ def chat_job(
         prompt=chat_prompt(request),
         tool_choice=choice(request),
         grammar=grammar,
-        grammar_name=constraint_name(request),
         sampling=request,
         lengths=chat_lengths(request, model.defaults, model.limits),
         options=options,

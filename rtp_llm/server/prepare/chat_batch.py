@@ -21,7 +21,7 @@ def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
     check_size(len(request.messages), request, model, "messages")
     if model.inline and len(request.messages) > 1:
         raise NotInline  # a template that is rendered often takes long
-    grammar = constraint_of(request, model)
+    grammar = constraint_of(request)
     fields = {name: getattr(request, name) for name in ChatFields.__struct_fields__}
     chats = [ChatRequest(messages=messages, **fields) for messages in request.messages]
     made = [chat_job(chat, grammar, model) for chat in chats]

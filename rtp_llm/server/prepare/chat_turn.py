@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.server.openai.protocol import SamplingFields
+from rtp_llm.server.prepare.grammar_source import GrammarSource
 from rtp_llm.server.prepare.jobs import AnswerOptions
 from rtp_llm.server.prepare.sampling import Lengths
 from rtp_llm.text.conversation import Message, Tool, ToolChoice
@@ -51,13 +51,12 @@ class ChatTurn:
     """One request of a chat. `sampling`: what it says of sampling, under the names of vLLM.
 
     `lengths`: of the answer, with the names that errors use; `grammar`: of the answer, from the end
-    of the thinking on (a response format); `grammar_name`: its field.
+    of the thinking on (a response format).
     """
 
     prompt: ChatPrompt
     sampling: SamplingFields
     lengths: Lengths
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
-    grammar: Grammar | None = None
-    grammar_name: str = "grammar"
+    grammar: GrammarSource | None = None
     options: AnswerOptions = field(default_factory=AnswerOptions)

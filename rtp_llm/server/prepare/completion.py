@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import CompletionRequest
 from rtp_llm.server.prepare.answer_options import (
@@ -13,8 +12,9 @@ from rtp_llm.server.prepare.answer_options import (
     completion_logprobs,
     prompt_logprobs,
 )
-from rtp_llm.server.prepare.constraint import check_compiles, constraint_name, constraint_of
+from rtp_llm.server.prepare.constraint import constraint_of
 from rtp_llm.server.prepare.fill_in_middle import middle_prompt, suffix_tokens, with_ends
+from rtp_llm.server.prepare.grammar_source import encoded
 from rtp_llm.server.prepare.jobs import AnswerOptions, CompletionForm, Echo, Job
 from rtp_llm.server.prepare.parse import check_best_of, parse_request
 from rtp_llm.server.prepare.prepared import PreparedCompletion
@@ -47,11 +47,10 @@ def completion_of(
     request = with_ends(request, tokens)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, completion_logprobs(request, model), prompt_top)
-    grammar = constraint_of(request, model)
-    check_compiles(constraint_name(request), grammar, model)
+    grammar = constraint_of(request)
     prompts = _prompts(request, model, tokens)
     drop = _drops_answer(request)
-    jobs = completion_jobs(request, model, prompts, options, None if drop else grammar)
+    jobs = completion_jobs(request, model, prompts, options, b"" if drop else encoded(grammar))
     choices = jobs[0].params.n
     tokenizer = model.tokenizer
     form = CompletionForm(
@@ -113,7 +112,7 @@ def completion_jobs(
     model: ServedModel,
     prompts: list[tuple[str | None, list[int]]],
     options: AnswerOptions,
-    grammar: Grammar | None,
+    grammar_source: bytes,
 ) -> list[Job]:
     """A job for each prompt, as (text or None, ids); raises ApiError."""
     drop = _drops_answer(request)
@@ -144,7 +143,7 @@ def completion_jobs(
                 first_choice=first,
                 continues_prompt=True,
                 prompt_only=drop,
-                grammar=grammar,
+                grammar_source=grammar_source,
             )
         )
     return jobs

@@ -1,94 +1,46 @@
-"""What a request's answer has to obey, under all names that clients know, as one grammar."""
+"""What a request's answer has to obey, under all names that clients know, as one source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
-from rtp_llm.constraints import Grammar
-from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import ConstraintFields, ResponseFormat, StructuredOutputs
-from rtp_llm.server.prepare.served_model import NotInline, ServedModel
-from rtp_llm.text.grammar import (
-    GrammarError,
-    check_grammar,
-    ebnf_grammar,
-    json_object_grammar,
-    json_schema_grammar,
-)
-from rtp_llm.text.grammar.wanted import tag_grammar, wanted_grammars
-
-Made = Callable[[], Grammar]
+from rtp_llm.server.prepare.grammar_source import GrammarSource
+from rtp_llm.text.grammar.wanted import wanted_grammars
 
 
-def constraint_of(request: ConstraintFields, model: ServedModel) -> Grammar | None:
-    """The grammar, None without one. Raises ApiError 400: two of them, or one that cannot be.
-
-    In the event loop it raises NotInline: a schema of a few lines may take long.
-    """
+def constraint_of(request: ConstraintFields) -> GrammarSource | None:
+    """Its grammar's source, None without one. Raises ApiError 400 for two of them."""
     found = [*_found(request)]
-    if not found:
-        return None
     if len(found) > 1:
-        names = " and ".join(name for name, _ in found[:2])
+        names = " and ".join(each.name for each in found[:2])
         raise bad_request(
-            f"{names} both say what the answer must be; give one.", found[1][0], "invalid_value"
+            f"{names} both say what the answer must be; give one.", found[1].name, "invalid_value"
         )
-    if model.inline:
-        raise NotInline
-    (name, make) = found[0]
-    try:
-        return make()
-    except GrammarError as error:
-        raise grammar_error(name, error) from error
+    return found[0] if found else None
 
 
-def check_compiles(name: str, grammar: Grammar | None, model: ServedModel) -> None:
-    """Raise ApiError 400 for a grammar of the field `name` that does not compile, or takes long.
-
-    In the event loop it raises NotInline.
-    """
-    if grammar is None:
-        return
-    if model.inline:
-        raise NotInline
-    try:
-        check_grammar(grammar, model.tokenizer)
-    except GrammarError as error:
-        raise grammar_error(name, error) from error
-
-
-def constraint_name(request: ConstraintFields) -> str:
-    """The field that says what the answer must be."""
-    return next((name for name, _ in _found(request)), "grammar")
-
-
-def grammar_error(name: str, error: GrammarError) -> ApiError:
-    """400 that names the field and the word at fault."""
-    said = str(error)
-    if error.keyword and error.keyword not in said:
-        said = f"{error.keyword}: {said}"
-    return bad_request(f"{name}: {said.rstrip('.')}.", name, "invalid_grammar")
-
-
-def _found(request: ConstraintFields) -> Iterator[tuple[str, Made]]:
+def _found(request: ConstraintFields) -> Iterator[GrammarSource]:
     """The fields that are given.
 
     llama.cpp's are empty by default, so an empty text of them asks for nothing.
     """
     if request.response_format is not None and request.response_format.type != "text":
-        yield "response_format", partial(_response_format, request.response_format)
+        yield _response_format(request.response_format)
     outputs = request.structured_outputs or StructuredOutputs()
-    for name, make in wanted_grammars(outputs):
-        yield f"structured_outputs.{name}", make
-    for name, make in wanted_grammars(_guided(request)):
-        yield f"guided_{name}", make
-    for name, make in wanted_grammars(_plain(request)):
-        yield "json_schema" if name == "json" else name, make
+    for name, _ in wanted_grammars(outputs):
+        yield GrammarSource(name=f"structured_outputs.{name}", outputs=outputs)
+    guided, plain = _guided(request), _plain(request)
+    for name, _ in wanted_grammars(guided):
+        yield GrammarSource(name=f"guided_{name}", outputs=guided)
+    for name, _ in wanted_grammars(plain):
+        yield GrammarSource(name="json_schema" if name == "json" else name, outputs=plain)
     if request.ebnf:
-        yield "ebnf", partial(ebnf_grammar, request.ebnf)
+        yield GrammarSource(name="ebnf", outputs=StructuredOutputs(grammar=request.ebnf))
 
 
 def _guided(request: ConstraintFields) -> StructuredOutputs:
@@ -110,13 +62,29 @@ def _plain(request: ConstraintFields) -> StructuredOutputs:
     )
 
 
-def _response_format(asked: ResponseFormat) -> Grammar:
+def _response_format(asked: ResponseFormat) -> GrammarSource:
+    name = "response_format"
     if asked.type == "json_object":
-        return json_object_grammar()
+        return json_object(name)
     if asked.type == "json_schema":
         schema = asked.json_schema
         if schema is None or schema.schema is None:
-            raise GrammarError("json_schema.schema is required", "json_schema")
-        return json_schema_grammar(schema.schema, strict=bool(schema.strict))
+            text = f"{name}: json_schema.schema is required."
+            raise bad_request(text, name, "invalid_grammar")
+        return json_schema(schema.schema, bool(schema.strict), name)
     tag = msgspec.to_builtins(asked)
-    return tag_grammar({name: value for name, value in tag.items() if value is not None})
+    given = {key: value for key, value in tag.items() if value is not None}
+    return GrammarSource(name=name, outputs=StructuredOutputs(structural_tag=given))
+
+
+def json_schema(schema: dict[str, Any] | bool, strict: bool, name: str) -> GrammarSource:
+    """An answer that obeys a schema, in the field `name`.
+
+    `strict`: what cannot be enforced is refused, not left out.
+    """
+    return GrammarSource(name=name, outputs=StructuredOutputs(json=schema), strict=strict)
+
+
+def json_object(name: str) -> GrammarSource:
+    """An answer that is any JSON object, which the field `name` asks for."""
+    return GrammarSource(name=name, outputs=StructuredOutputs(json_object=True))

@@ -15,10 +15,11 @@ from rtp_llm.server.openai.responses import GenerateRequest
 from rtp_llm.server.prepare.chat import chat_job
 from rtp_llm.server.prepare.completion import completion_of
 from rtp_llm.server.prepare.constraint import constraint_of
+from rtp_llm.server.prepare.grammar_source import prepare_grammar
 from rtp_llm.server.prepare.jobs import AnswerOptions, Job
 from rtp_llm.server.prepare.parse import parse_request
 from rtp_llm.server.prepare.prepared import PreparedBody
-from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 
 # Fields of SamplingParams that are vLLM's under the same name.
 _SAME = (
@@ -47,8 +48,8 @@ _SAME = (
 def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
     """From the body of a chat to that of the answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
-    job, form = chat_job(request, constraint_of(request, model), model)
-    rendered = _generate_request("chatcmpl", request, job, form.options)
+    job, form = chat_job(request, constraint_of(request), model)
+    rendered = _generate_request("chatcmpl", request, job, form.options, model)
     return PreparedBody(msgspec.json.encode(rendered), ignored)
 
 
@@ -56,12 +57,16 @@ def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
     """From the body of a completion to that of the answer, a list; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)
-    rendered = [_generate_request("cmpl", request, job, form.options) for job in jobs]
+    rendered = [_generate_request("cmpl", request, job, form.options, model) for job in jobs]
     return PreparedBody(msgspec.json.encode(rendered), ignored)
 
 
 def _generate_request(
-    kind: str, request: ChatRequest | CompletionRequest, job: Job, options: AnswerOptions
+    kind: str,
+    request: ChatRequest | CompletionRequest,
+    job: Job,
+    options: AnswerOptions,
+    model: ServedModel,
 ) -> GenerateRequest:
     stream_options = {
         "include_usage": options.include_usage,
@@ -70,7 +75,7 @@ def _generate_request(
     return GenerateRequest(
         request_id=f"{kind}-{uuid.uuid4().hex}",
         token_ids=job.prompt_ids,
-        sampling_params=_sampling_params(request, job),
+        sampling_params=_sampling_params(request, job, model),
         model=request.model,
         stream=bool(request.stream),
         stream_options=stream_options if request.stream_options and request.stream else None,
@@ -81,8 +86,14 @@ def _generate_request(
     )
 
 
-def _sampling_params(request: ChatRequest | CompletionRequest, job: Job) -> dict[str, Any]:
-    words = request.bad_words
+def _sampling_params(
+    request: ChatRequest | CompletionRequest, job: Job, model: ServedModel
+) -> dict[str, Any]:
+    words, grammar = request.bad_words, None
+    if job.grammar_source:
+        if model.inline:
+            raise NotInline
+        grammar = {"grammar": prepare_grammar(job.grammar_source, model).body.decode()}
     return {
         **{name: getattr(job.params, name) for name in _SAME},
         "logit_bias": job.params.logit_bias or None,
@@ -90,5 +101,5 @@ def _sampling_params(request: ChatRequest | CompletionRequest, job: Job) -> dict
         "bad_words": [words] if isinstance(words, str) and words else words or None,
         "skip_special_tokens": job.skip_special_tokens,
         "include_stop_str_in_output": job.include_stop,
-        "structured_outputs": {"grammar": job.grammar.text} if job.grammar else None,
+        "structured_outputs": grammar,
     }

@@ -15,6 +15,7 @@ class Job:
     """One prompt and what is wanted of it.
 
     `hidden`: ids that show no text; `stop_regex`: patterns whose match in its text ends an answer;
+    `grammar_source`: what `grammar` is to be made of, see GrammarSource, until it is;
     `first_choice`: number of its first choice; `prompt_only`: the
     answer is not shown or counted; `parser`: how the answer is read; `single_call`: the answer ends
     with its first tool call.
@@ -31,6 +32,7 @@ class Job:
     prompt_only: bool = False
     cache_salt: str = ""
     grammar: Grammar | None = None
+    grammar_source: bytes = b""
     thinking: Thinking | None = None
     parser: ParserSpec = field(default_factory=ParserSpec)
     single_call: bool = False

@@ -1,4 +1,4 @@
-"""What the HTTP process and the preparation process say to each other.
+"""What the HTTP process and a preparation process say to each other.
 
 A frame is two lengths (unsigned 32-bit), a msgpack head, and a tail of plain bytes: the body one
 way; token ids or a whole JSON answer the other, so that a million ids are not a million objects.
@@ -22,6 +22,7 @@ from rtp_llm.server.prepare.chat import prepare_chat
 from rtp_llm.server.prepare.chat_batch import prepare_chat_batch
 from rtp_llm.server.prepare.completion import prepare_completion
 from rtp_llm.server.prepare.generate_request import render_chat, render_completion
+from rtp_llm.server.prepare.grammar_source import prepare_grammar
 from rtp_llm.server.prepare.invocation import prepare_invocation
 from rtp_llm.server.prepare.jobs import Echo
 from rtp_llm.server.prepare.prepared import (
@@ -56,6 +57,7 @@ Kind = Literal[
     "render_completion",
     "tokenize",
     "detokenize",
+    "grammar",
 ]
 FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "chat": prepare_chat,
@@ -73,25 +75,12 @@ FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "render_completion": render_completion,
     "tokenize": prepare_tokenize,
     "detokenize": prepare_detokenize,
+    "grammar": prepare_grammar,
 }
 # Of an answer; what a hostile request could otherwise make of a small body.
 MAX_ANSWER_BYTES = 64 * 2**20
 
 S = TypeVar("S", bound=msgspec.Struct)
-
-
-class Hello(msgspec.Struct, frozen=True):
-    """First to the process: what to load. `parent`: pid that must still be there."""
-
-    model: str
-    chat_template: str | None
-    parent: int
-
-
-class Loaded(msgspec.Struct, frozen=True):
-    """Its first answer. `render_seconds`: of a conversation as long as a short body can hold."""
-
-    render_seconds: float
 
 
 class Call(msgspec.Struct, frozen=True):

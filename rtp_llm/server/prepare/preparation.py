@@ -1,49 +1,47 @@
-"""Where bodies are prepared: short ones in the event loop, the others in a process beside it."""
+"""Where bodies are prepared: short ones in the event loop, the others in processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import logging
 import os
 import time
+from dataclasses import replace
 from typing import Literal, overload
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError, too_expensive, unavailable
-from rtp_llm.server.prepare.link import PrepareLink, ProcessDiedError
-from rtp_llm.server.prepare.messages import FUNCTIONS, Call, Hello, Kind, facts_of, unpack
+from rtp_llm.server.errors import too_expensive, unavailable
+from rtp_llm.server.prepare.fork_client import CannotStartError, ForkClient
+from rtp_llm.server.prepare.grammars import Grammars
+from rtp_llm.server.prepare.inline_limit import InlineLimit
+from rtp_llm.server.prepare.lane import Lane, OverrunError
+from rtp_llm.server.prepare.link import PrepareLink
+from rtp_llm.server.prepare.messages import FUNCTIONS, Call, Kind, facts_of
 from rtp_llm.server.prepare.prepared import (
     Prepared,
     PreparedBody,
     PreparedChat,
     PreparedCompletion,
     PreparedInfill,
+    PreparedJobs,
     PreparedMessage,
     PreparedOllama,
     PreparedResponse,
 )
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.server.prepare.time_limit import TakesTooLong, TimeLimit
+from rtp_llm.text.grammar.check import DEADLINE_SECONDS
 
-# Longer bodies, in bytes, go to the process. So long a prompt takes 2 ms to tokenise, and that many
+# Longer bodies, in bytes, go to a process. So long a prompt takes 2 ms to tokenise, and that many
 # requests can come at once.
 INLINE_BYTES = 4096
-# A template that took more seconds for one conversation leaves the event loop for good.
-SLOW_RENDER_SECONDS = 0.02
-# And one that has not come to an end after so long is ended, and begun anew in the process: a
+# A rendering that has not come to an end after so long is ended, and begun anew in a process: a
 # template may take long, or for ever, for some conversations only.
 MAX_INLINE_SECONDS = 0.1
-# Bodies that wait for the process: together, and how many. More are refused with 503.
-MAX_WAITING_BYTES = 64 * 2**20
-MAX_WAITING = 1024
 # What preparing one body may take beside the body's own length and the model's context.
 BASE_MEMORY_BYTES = 208 * 2**20
 MEMORY_BYTES_PER_TOKEN = 512
-# A process that dies under a request may have been killed for another's sake; twice is no accident.
-ATTEMPTS = 2
 
 _log = logging.getLogger("rtp_llm.server")
 
@@ -51,40 +49,43 @@ _log = logging.getLogger("rtp_llm.server")
 class Preparation:
     """Turns bodies into what they ask for. Belongs to an event loop.
 
-    The process starts with the first long body, or with `start`.
+    Grammars have processes of their own, so that they hold up nothing else. All are forked by a
+    server that `start`, or the first body that needs one, starts.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._link: PrepareLink | None = None
-        self._busy = False
-        self._turns: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._numbers = itertools.count()
-        self._waiting_bytes = 0
-        self._slow_template = False
+        size = settings.prepare_processes or default_processes()
+        self._bodies, self._makers = Lane(size, self._fork), Lane(size, self._fork)
+        self._grammars = Grammars()
+        self._server: ForkClient | None = None
+        self._inline = InlineLimit(INLINE_BYTES)
         self._limit = TimeLimit(MAX_INLINE_SECONDS)
         self._starting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Have the process ready before it is needed."""
-        if self._starting is None:
-            self._link = self._link or PrepareLink.spawn()
-            self._starting = asyncio.get_running_loop().create_task(self._warm())
+        """Have the fork server load what it needs before it is needed."""
+        if self._server is None:
+            self._server = ForkClient(self._settings)
+            self._starting = asyncio.get_running_loop().create_task(self._warm(self._server))
 
     async def close(self) -> None:
-        """End the process; what it prepares is lost."""
+        """End all processes; what they prepare is lost."""
         if self._starting is not None:
             self._starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._starting
-        if self._link is not None:
-            ended, self._link = self._link.kill(), None
+        if self._server is not None:
+            ended, self._server = self._server.close(), None
             await ended
 
     @property
-    def pid(self) -> int | None:
-        """Of the process; None while there is none."""
-        return None if self._link is None else self._link.pid
+    def pids(self) -> list[int]:
+        """Of the processes that prepare bodies."""
+        return self._bodies.pids
+
+    @property
+    def grammar_pids(self) -> list[int]:
+        """Of those that compile grammars."""
+        return self._makers.pids
 
     @overload
     async def run(
@@ -116,7 +117,10 @@ class Preparation:
 
     @overload
     async def run(
-        self, kind: Literal["ollama_chat", "ollama_generate"], body: bytes, model: ServedModel
+        self,
+        kind: Literal["ollama_chat", "ollama_generate"],
+        body: bytes,
+        model: ServedModel,
     ) -> PreparedOllama | PreparedBody: ...
 
     @overload
@@ -145,121 +149,79 @@ class Preparation:
         Raises ApiError: the request's own, 400 when preparing it takes too long or too much memory,
         503 when too much waits.
         """
-        if len(body) <= INLINE_BYTES and not (self._slow_template and kind in _RENDERING):
+        prepared = await self._prepare(kind, body, model)
+        if isinstance(prepared, PreparedBody):
+            return prepared
+        return await self._with_grammar(prepared, model)
+
+    async def _prepare(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
+        size = len(body)
+        if size <= INLINE_BYTES and (kind not in _RENDERING or self._inline.takes(size)):
             with contextlib.suppress(NotInline, TakesTooLong):
                 return self._run_inline(kind, body, model)
-        await self._take_turn(len(body))
+        seconds = self._settings.prepare_timeout
+        lane = self._makers if kind in _COMPILING else self._bodies
         try:
-            return await self._call(kind, body, model)
-        finally:
-            self._pass_turn()
+            return await lane.call(_call(kind, model), body, seconds, model.client)
+        except OverrunError as error:
+            hint = " (see --prepare-timeout)" if error.late else ""
+            raise too_expensive(f"{error}{hint}") from error
 
     def _run_inline(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
+        if kind not in _RENDERING:
+            return FUNCTIONS[kind](body, model)
         began = time.thread_time()
         try:
-            if kind not in _RENDERING:
-                return FUNCTIONS[kind](body, model)
             with self._limit.inside():
                 return FUNCTIONS[kind](body, model)
         finally:
-            if kind in _RENDERING and time.thread_time() - began > SLOW_RENDER_SECONDS:
-                self._slow_template = True
+            self._inline.note(len(body), time.thread_time() - began)
 
-    # -- turns: one body at a time, the shortest first -----------------------------------------
+    async def _with_grammar(self, prepared: PreparedJobs, model: ServedModel) -> PreparedJobs:
+        """With the grammar of the jobs' source, which is one for all."""
+        source = prepared.jobs[0].grammar_source
+        if not source:
+            return prepared
+        call, client = _call("grammar", model), model.client
+        grammar = await self._grammars.find(
+            source, client, lambda: self._makers.call(call, source, DEADLINE_SECONDS, client)
+        )
+        jobs = [replace(job, grammar=grammar, grammar_source=b"") for job in prepared.jobs]
+        return replace(prepared, jobs=jobs)
 
-    async def _take_turn(self, size: int) -> None:
-        if not self._busy:
-            self._busy = True
-            return
-        if len(self._turns) >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
-            raise unavailable(
-                f"{len(self._turns)} long requests of {self._waiting_bytes} bytes wait to be "
-                "prepared; try again.",
-                "overloaded",
-            )
-        turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._turns, (size, next(self._numbers), turn))
-        self._waiting_bytes += size
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._pass_turn()
-            raise
-        finally:
-            self._waiting_bytes -= size
+    # -- the processes -------------------------------------------------------------------------
 
-    def _pass_turn(self) -> None:
-        while self._turns:
-            _, _, turn = heapq.heappop(self._turns)
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._busy = False
-
-    # -- the process ---------------------------------------------------------------------------
-
-    async def _call(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
-        seconds = self._settings.prepare_timeout
-        memory = BASE_MEMORY_BYTES + MEMORY_BYTES_PER_TOKEN * model.limits.max_model_len
-        call = Call(kind, facts_of(model), memory)
-        reason = ""
-        for _ in range(ATTEMPTS):
-            link = await self._loaded_link()
-            try:
-                async with asyncio.timeout(seconds):
-                    head, tail = await link.call(call, body)
-            except TimeoutError:
-                self._drop_link()
-                raise too_expensive(f"more than {seconds:g} s (see --prepare-timeout)") from None
-            except ProcessDiedError as error:
-                self._drop_link()
-                reason = str(error)
-                _log.warning("%s while it prepared a body of %d bytes", reason, len(body))
-                if error.out_of_memory:
-                    raise too_expensive(f"more than {memory >> 20} MiB of memory") from error
-            except BaseException:
-                # Its answer would be taken for the next one's.
-                self._drop_link()
-                raise
-            else:
-                return unpack(head, tail)
-        raise too_expensive(f"more than this server has: {reason}, {ATTEMPTS} times")
-
-    async def _loaded_link(self) -> PrepareLink:
+    async def _fork(self) -> PrepareLink:
         """Raises ApiError 503 when no process can be started."""
-        link = self._link = self._link or PrepareLink.spawn()
-        if not link.opened:
-            hello = Hello(self._settings.model, self._settings.chat_template, os.getpid())
-            try:
-                loaded = await link.open(hello)
-            except (ProcessDiedError, TimeoutError) as error:
-                self._drop_link()
-                _log.error("the preparation process cannot start: %s", error)
-                raise unavailable(
-                    "The process that prepares long requests cannot start.", "overloaded"
-                ) from error
-            except BaseException:
-                self._drop_link()
-                raise
-            if loaded.render_seconds > SLOW_RENDER_SECONDS:
-                self._slow_template = True
-        return link
-
-    async def _warm(self) -> None:
-        await self._take_turn(0)
+        if self._server is not None and not self._server.alive:
+            self._server = None
+        self.start()
         try:
-            with contextlib.suppress(ApiError):
-                await self._loaded_link()
-        finally:
-            self._pass_turn()
+            assert self._server is not None
+            return await self._server.fork()
+        except CannotStartError as error:
+            _log.error("preparation processes cannot start: %s", error)
+            raise unavailable(
+                "The process that prepares long requests cannot start.", "overloaded"
+            ) from error
 
-    def _drop_link(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.kill()
+    async def _warm(self, server: ForkClient) -> None:
+        with contextlib.suppress(CannotStartError):  # the first body that needs it says so
+            self._inline.set_template_speed((await server.loaded()).render_seconds)
 
 
+def default_processes() -> int:
+    """A quarter of the processor's cores, 2 to 8."""
+    return min(max(2, len(os.sched_getaffinity(0)) // 4), 8)
+
+
+def _call(kind: Kind, model: ServedModel) -> Call:
+    memory = BASE_MEMORY_BYTES + MEMORY_BYTES_PER_TOKEN * model.limits.max_model_len
+    return Call(kind, facts_of(model), memory)
+
+
+# Their answers hold the grammar itself.
+_COMPILING: frozenset[Kind] = frozenset({"render_chat", "render_completion"})
 _RENDERING: frozenset[Kind] = frozenset(
     set(FUNCTIONS) - {"completion", "render_completion", "infill", "detokenize"}
 )

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rtp_llm.server.errors import ApiError
 from rtp_llm.server.fake_engine_for_tests import ready_message
-from rtp_llm.server.prepare import preparation
+from rtp_llm.server.prepare import fair_slots, inline_limit, lane, preparation
 from rtp_llm.server.prepare.chat import prepare_chat
 from rtp_llm.server.prepare.completion import prepare_completion
 from rtp_llm.server.prepare.messages import LENGTHS, pack, unpack
@@ -54,7 +55,7 @@ async def roomy(**settings: Any) -> AsyncIterator[Served]:
     """A server whose context takes LONG."""
     engine = fake_engine()
     engine.next_ready = ready_message(CONTEXT)
-    async with served(engine, **settings) as server:
+    async with served(engine, **{"prepare_processes": 1, **settings}) as server:
         yield server
 
 
@@ -62,8 +63,8 @@ async def started(server: Served) -> int:
     """The process, loaded and idle."""
     answer = await server.post("/tokenize", prompt=LONG)
     assert answer.status_code == 200, answer.text
-    assert server.state.preparation.pid is not None
-    return server.state.preparation.pid
+    (pid,) = server.state.preparation.pids
+    return pid
 
 
 def model(**fields: Any) -> ServedModel:
@@ -101,9 +102,9 @@ def test_what_was_prepared_arrives_as_it_was() -> None:
 async def test_a_long_body_is_served_as_a_short_one_is() -> None:
     async with roomy() as server:
         assert (await server.chat()).status_code == 200
-        assert server.state.preparation.pid is None
+        assert not server.state.preparation.pids
         assert (await server.chat(**ask(LONG))).status_code == 200
-        assert server.state.preparation.pid is not None
+        assert server.state.preparation.pids
         template = server.state.tokenizer.apply_chat_template(ask(LONG)["messages"])
         ids = server.state.tokenizer.encode(template, add_special_tokens=False)
         assert server.engine.requests[-1].prompt_token_ids == ids
@@ -137,14 +138,15 @@ async def test_a_request_whose_process_is_killed_is_prepared_again() -> None:
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
         assert (await asked).status_code == (await waiting).status_code == 200
-        assert server.state.preparation.pid not in (pid, None)
+        assert len(server.state.preparation.pids) == 1
+        assert pid not in server.state.preparation.pids
 
 
 @run
 async def test_a_request_that_kills_its_process_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preparation, "ATTEMPTS", 1)
+    monkeypatch.setattr(lane, "ATTEMPTS", 1)
     async with roomy() as server:
         pid = await started(server)
         os.kill(pid, signal.SIGSTOP)
@@ -174,13 +176,17 @@ async def test_a_template_without_end_ends_at_the_time_limit(tmp_path: Path) -> 
 
 
 @run
-async def test_a_slow_template_leaves_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "SLOW_RENDER_SECONDS", 0.0)
+async def test_a_slow_conversation_and_longer_ones_leave_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inline_limit, "SLOW_RENDER_SECONDS", 0.0)
     async with served() as server:
-        assert (await server.chat()).status_code == 200
-        assert server.state.preparation.pid is None
-        assert (await server.chat()).status_code == 200
-        assert server.state.preparation.pid is not None
+        assert (await server.chat(**ask("a" * 100))).status_code == 200
+        assert not server.state.preparation.pids
+        assert (await server.chat(**ask("a" * 50))).status_code == 200
+        assert not server.state.preparation.pids, "a shorter one is tried"
+        assert (await server.chat(**ask("a" * 50))).status_code == 200
+        assert server.state.preparation.pids
 
 
 @run
@@ -207,14 +213,14 @@ async def test_variables_that_a_template_could_count_to_leave_the_event_loop() -
         for variables, inline in (({"enable_thinking": False}, True), ({"rounds": 10**9}, False)):
             answer = await server.chat(chat_template_kwargs=variables)
             assert answer.status_code == 200
-            assert (server.state.preparation.pid is None) == inline
+            assert (not server.state.preparation.pids) == inline
 
 
 @run
 async def test_a_template_of_a_request_is_compiled_and_rendered_in_the_process() -> None:
     async with roomy(trust_request_chat_template=True, prepare_timeout=2) as server:
         assert (await server.chat(chat_template="x")).status_code == 200
-        assert server.state.preparation.pid is not None
+        assert server.state.preparation.pids
         for a_name, more in (("", {}), ("{{ reasoning_effort }}", {"reasoning_effort": "low"})):
             answer = await server.chat(**ask("loop"), chat_template=a_name + ENDLESS, **more)
             error = answer.json()["error"]
@@ -226,7 +232,7 @@ async def test_a_template_of_a_request_is_compiled_and_rendered_in_the_process()
 async def test_short_bodies_go_first_and_many_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preparation, "MAX_WAITING_BYTES", 8 * len(LONG))
+    monkeypatch.setattr(fair_slots, "MAX_WAITING_BYTES", 8 * len(LONG))
     async with roomy() as server:
         pid = await started(server)
         os.kill(pid, signal.SIGSTOP)
@@ -261,6 +267,47 @@ async def test_a_request_given_up_leaves_no_answer_for_the_next() -> None:
 
 
 @run
+async def test_a_grammar_has_a_deadline_and_stops_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with roomy() as server:
+        assert (await server.chat(regex="a")).status_code == 200
+        assert not server.state.preparation.pids
+        (pid,) = server.state.preparation.grammar_pids
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(preparation, "DEADLINE_SECONDS", 0.5)
+        asked = asyncio.create_task(server.chat(regex="b"))
+        assert (await server.chat(**ask(LONG))).status_code == 200
+        assert (await server.chat(regex="a")).status_code == 200, "it is known"
+        answers = [await asked, await server.chat(regex="b")]
+        for answer in answers:
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (400, "regex")
+            assert "takes more than 0.5 s; make it simpler" in error["message"]
+        assert not server.state.preparation.grammar_pids, "ended, and not asked again"
+        monkeypatch.undo()
+        assert (await server.chat(regex="c")).status_code == 200
+
+
+@run
+async def test_a_grammar_that_kills_its_process_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane, "ATTEMPTS", 1)
+    async with roomy() as server:
+        assert (await server.chat(regex="a")).status_code == 200
+        (pid,) = server.state.preparation.grammar_pids
+        os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.create_task(server.chat(regex="b"))
+        await asyncio.sleep(0.1)
+        os.kill(pid, signal.SIGKILL)
+        for answer in (await asked, await server.chat(regex="b")):
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "regex")
+            assert "SIGKILL" in answer.json()["error"]["message"]
+        assert (await server.chat(regex="c")).status_code == 200
+
+
+@run
 async def test_the_process_has_no_key_and_ends_with_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -268,6 +315,7 @@ async def test_the_process_has_no_key_and_ends_with_the_server(
     async with served() as server:
         place = Path(f"/proc/{await started(server)}")
         assert b"secret" not in (place / "environ").read_bytes()
+        assert "torch" not in (place / "maps").read_text()
     assert not place.exists()
 
 
@@ -285,7 +333,7 @@ BOUNDS = {
 @pytest.mark.parametrize("what", BOUNDS)
 @run
 async def test_bounds_have_their_numbers(what: str) -> None:
-    with pytest.raises(preparation.ApiError, match=f"[0-9]+ {what}.*at most [0-9]+") as caught:
+    with pytest.raises(ApiError, match=f"[0-9]+ {what}.*at most [0-9]+") as caught:
         prepare_chat(json.dumps(BOUNDS[what]).encode(), model())
     assert (caught.value.status, caught.value.code) == (400, "too_many")
 
@@ -294,12 +342,12 @@ def test_nesting_has_a_bound() -> None:
     deep: Any = 0
     for _ in range(64):
         deep = [deep]
-    with pytest.raises(preparation.ApiError, match="at most 64 levels"):
+    with pytest.raises(ApiError, match="at most 64 levels"):
         prepare_chat(json.dumps({**ask("a"), "metadata": deep}).encode(), model())
 
 
 def test_a_text_to_tokenise_has_a_bound() -> None:
-    with pytest.raises(preparation.ApiError, match="1001 characters; at most 1000 "):
+    with pytest.raises(ApiError, match="1001 characters; at most 1000 "):
         prepare_tokenize(
             json.dumps({"prompt": "a" * 1001}).encode(), model(max_tokenize_characters=1000)
         )

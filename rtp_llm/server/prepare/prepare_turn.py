@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rtp_llm.constraints import Grammar, Thinking
+import msgspec
+
+from rtp_llm.constraints import Thinking
 from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn
-from rtp_llm.server.prepare.constraint import check_compiles, grammar_error
+from rtp_llm.server.prepare.grammar_source import GrammarSource, encoded, grammar_error
 from rtp_llm.server.prepare.jobs import Job
 from rtp_llm.server.prepare.parse import refused
 from rtp_llm.server.prepare.prompts import check_size, encode_prompt, make_job
 from rtp_llm.server.prepare.render import Rendered, render
 from rtp_llm.server.prepare.sampling import bad_words, sampling_params
-from rtp_llm.server.prepare.served_model import NotInline, ServedModel
+from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar import GrammarError
-from rtp_llm.text.parsers.registry import call_or_answer, reasoning_is_open, tool_grammar
+from rtp_llm.text.parsers.registry import enforces_calls, reasoning_is_open
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.thinking import thinking_of
 
@@ -28,8 +30,6 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
     """
     request, options = turn.sampling, turn.options
     check_size(1, request, model)
-    if turn.grammar is not None and model.inline:
-        raise NotInline  # compiling it may take long
     tools = shown_tools(turn.prompt, turn.tool_choice, model)
     turn = replace(turn, prompt=replace(turn.prompt, tools=tools))
     rendered = render(turn.prompt, model)
@@ -48,15 +48,14 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
         bad_words=bad_words(request, model.tokenizer),
     )
     parser = _parser(turn, rendered, model)
-    grammar = _grammar(turn, parser, model)
-    check_compiles(turn.grammar_name if grammar is turn.grammar else "tools", grammar, model)
+    grammar = _grammar(turn, parser)
     return make_job(
         request,
         model.limits,
         ids,
         params,
         continues_prompt=turn.prompt.continue_final_message,
-        grammar=grammar,
+        grammar_source=encoded(grammar),
         thinking=_thinking(turn, rendered, parser, grammar, model),
         parser=parser,
         single_call=not turn.tool_choice.parallel,
@@ -98,32 +97,28 @@ def _parser(turn: ChatTurn, rendered: Rendered, model: ServedModel) -> ParserSpe
     )
 
 
-def _grammar(turn: ChatTurn, parser: ParserSpec, model: ServedModel) -> Grammar | None:
-    """Of the response format, or of the calls."""
+def _grammar(turn: ChatTurn, parser: ParserSpec) -> GrammarSource | None:
+    """Of the response format, or of the calls, or of either."""
     if parser.tool_calls is None:
         return turn.grammar
-    special = model.tokenizer.special_token_ids
-    choice = turn.tool_choice
-    if turn.grammar is not None:  # a call, or else an answer of that form
-        choice = replace(choice, mode="required")
-    if choice.mode == "auto" and not any(tool.strict for tool in parser.tools):
-        return None
-    if model.inline:
-        raise NotInline
     try:
-        calls = tool_grammar(parser.tool_calls, parser.tools, choice, special)
-        if turn.grammar is None or calls is None or turn.tool_choice.mode == "required":
-            return calls
-        return call_or_answer(parser.tool_calls, calls, turn.grammar, special)
+        if turn.grammar is None and not enforces_calls(parser.tools, turn.tool_choice):
+            return None
     except GrammarError as error:
         raise grammar_error("tools", error) from error
+    return msgspec.structs.replace(
+        turn.grammar or GrammarSource(name="tools"),
+        syntax=parser.tool_calls,
+        tools=parser.tools,
+        choice=turn.tool_choice,
+    )
 
 
 def _thinking(
     turn: ChatTurn,
     rendered: Rendered,
     parser: ParserSpec,
-    grammar: Grammar | None,
+    grammar: GrammarSource | None,
     model: ServedModel,
 ) -> Thinking | None:
     """What the engine must know of the thinking: where a grammar begins, when it is ended."""

@@ -1,8 +1,7 @@
-"""The preparation process: parses, renders and tokenises long bodies beside the HTTP process.
+"""A preparation process: parses, renders and tokenises long bodies, or makes grammars.
 
-Neither a body that takes long nor one that takes all memory it may have stops the event loop: this
-process has one request at a time, a limit of memory, and a parent that ends it after a while. It
-talks over the socket whose descriptor is its argument.
+Neither a body that takes long nor one that takes all memory it may have stops the event loop: such
+a process has one request at a time, a limit of memory, and a parent that ends it after a while.
 """
 
 from __future__ import annotations
@@ -10,17 +9,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import logging
-import os
 import resource
-import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from io import BufferedRWPair
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -30,65 +25,32 @@ from rtp_llm.server.prepare.messages import (
     LENGTHS,
     MAX_ANSWER_BYTES,
     Call,
-    Hello,
-    Loaded,
-    frame,
     pack,
     refuse,
 )
 from rtp_llm.server.prepare.served_model import ServedModel
-from rtp_llm.text.grammar import GrammarError, check_grammar, choice_grammar
-from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
-# Below the HTTP process and the engine, whose streams go on meanwhile.
-NICENESS = 5
-# As many messages as a body that is prepared in the event loop can hold.
-PROBE_MESSAGES = 128
-PR_SET_PDEATHSIG = 1
 # Bodies from here on leave so much behind that it is given back to the system.
 TRIM_BYTES = 256 * 2**10
 
-S = TypeVar("S", bound=msgspec.Struct)
 Stream: TypeAlias = "BufferedRWPair[Any, Any]"
 
 
-def main() -> int:
-    """Serve until the parent closes the socket."""
-    stream = socket.socket(fileno=int(sys.argv[1])).makefile("rwb")
-    # What ends the parent ends this process, too; until then the parent decides.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    hello, _ = _read(stream, Hello)
+def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
+    """Answer calls until the other end is closed; the exit code."""
+    stream = connection.makefile("rwb")
     libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != hello.parent:
-        return 0
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What the folder deserves to be warned of the HTTP process has said.
-    logging.disable(logging.WARNING)
-    try:
-        tokenizer = Tokenizer.from_folder(hello.model, hello.chat_template)
-    except ModelFilesError as error:
-        print(f"the preparation process: {error}", file=sys.stderr, flush=True)
-        return 1
-    _write(stream, frame(Loaded(_probe(tokenizer))))
-    # The vocabulary as grammars need it, out of no request's time and memory.
-    with contextlib.suppress(GrammarError):
-        check_grammar(choice_grammar(["a"]), tokenizer)
-    # What a request makes goes with it; looking through millions of its objects takes seconds.
-    gc.disable()
     base = _address_space()
     try:
         while True:
-            call, body = _read(stream, Call)
+            call, body = _read(stream)
             _write(stream, _prepare(call, body, tokenizer, base))
             if len(body) >= TRIM_BYTES:
                 del body
                 gc.collect()
                 libc.malloc_trim(0)
-    except EOFError:
+    except (EOFError, ConnectionError):
         return 0
 
 
@@ -127,22 +89,10 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _probe(tokenizer: Tokenizer) -> float:
-    """Seconds that the template takes for a short conversation; 0 without a template."""
-    if not tokenizer.has_chat_template:
-        return 0.0
-    roles = ("user", "assistant")
-    messages = [{"role": roles[i % 2], "content": "Hello."} for i in range(PROBE_MESSAGES)]
-    began = time.process_time()
-    with contextlib.suppress(ValueError):
-        tokenizer.apply_chat_template(messages)
-    return time.process_time() - began
-
-
-def _read(stream: Stream, kind: type[S]) -> tuple[S, bytes]:
-    """A frame; raises EOFError when the parent is gone."""
+def _read(stream: Stream) -> tuple[Call, bytes]:
+    """A frame; raises EOFError when the other end is closed."""
     head, tail = LENGTHS.unpack(_exactly(stream, LENGTHS.size))
-    return msgspec.msgpack.decode(_exactly(stream, head), type=kind), _exactly(stream, tail)
+    return msgspec.msgpack.decode(_exactly(stream, head), type=Call), _exactly(stream, tail)
 
 
 def _exactly(stream: Stream, size: int) -> bytes:
@@ -156,7 +106,3 @@ def _write(stream: Stream, parts: list[bytes]) -> None:
     for part in parts:
         stream.write(part)
     stream.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -52,10 +52,14 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel(ModelFacts):
-    """And its tokenizer. `inline`: the caller cannot wait, see NotInline."""
+    """And its tokenizer. `inline`: the caller cannot wait, see NotInline.
+
+    `client`: whose the request is, see key_ring.client_of.
+    """
 
     tokenizer: Tokenizer
     inline: bool = False
+    client: str = ""
 
 
 class NotInline(Exception):

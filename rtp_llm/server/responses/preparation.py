@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.server.bounds import MAX_TOOLS, check_count
 from rtp_llm.server.errors import bad_request
 from rtp_llm.server.openai.protocol import SamplingFields
 from rtp_llm.server.prepare.answer_options import check_logprobs
 from rtp_llm.server.prepare.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.prepare.constraint import json_object, json_schema
+from rtp_llm.server.prepare.grammar_source import GrammarSource
 from rtp_llm.server.prepare.jobs import AnswerOptions, Job
 from rtp_llm.server.prepare.parse import is_harmless, parse_request, plain_names, refused
 from rtp_llm.server.prepare.prepare_turn import prepare_turn
 from rtp_llm.server.prepare.prepared import PreparedBody, PreparedResponse
 from rtp_llm.server.prepare.sampling import Lengths
-from rtp_llm.server.prepare.schema import schema_grammar
 from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.server.prepare.tokenization import count_prompt
 from rtp_llm.server.responses.context import ReadContext, split
@@ -29,7 +29,6 @@ from rtp_llm.server.responses.items import Items
 from rtp_llm.server.responses.protocol import CountInputRequest, ResponsesRequest, TextFormat
 from rtp_llm.server.responses.tools import Tools
 from rtp_llm.text.conversation import ToolChoice
-from rtp_llm.text.grammar import json_object_grammar
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
@@ -184,21 +183,20 @@ def _turn(
         sampling=SamplingFields(**{name: getattr(request, name) for name in _SAMPLING}),
         lengths=Lengths("input", "max_output_tokens", most, model.defaults.max_tokens),
         tool_choice=prompt.choice,
-        grammar=_grammar(text.format, model) if text and text.format else None,
-        grammar_name="text.format.schema",
+        grammar=_grammar(text.format) if text and text.format else None,
         options=options,
     )
 
 
-def _grammar(given: TextFormat, model: ServedModel) -> Grammar | None:
+def _grammar(given: TextFormat) -> GrammarSource | None:
+    place = "text.format.schema"
     if given.type == "json_object":
-        return json_object_grammar()
+        return json_object(place)
     if given.type == "text":
         return None
     if given.schema is None:
-        place = "text.format.schema"
         raise bad_request(f"{place} is required.", place, "missing_required_parameter")
-    return schema_grammar(given.schema, bool(given.strict), "text.format.schema", model)
+    return json_schema(given.schema, bool(given.strict), place)
 
 
 def _echo(request: ResponsesRequest, job: Job, stored: bool) -> dict[str, Any]:

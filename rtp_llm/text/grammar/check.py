@@ -8,6 +8,7 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from hashlib import sha256
+from random import Random
 from weakref import WeakKeyDictionary
 
 import llguidance
@@ -20,6 +21,7 @@ from rtp_llm.text.grammar.vocabulary import Vocabulary, vocabulary_of
 DEADLINE_SECONDS = 5.0
 _VERDICTS = 4096  # of some 300 bytes at most, for a tokenizer
 _THREADS = 2
+_REHEARSED_TOKENS = 32
 _MAX_TEXT = 16 * MAX_BYTES  # of what a request's MAX_BYTES come to
 # Where the schema stands in the text that was made of it says nothing to its author.
 _OF_SCHEMA = re.compile(r"\Aat \d+\(\d+\): failed to compile JSON schema: ")
@@ -85,6 +87,31 @@ class _Checker:
             raise GrammarError(
                 f"compiling the grammar takes longer than {DEADLINE_SECONDS:g} s; make it simpler"
             ) from None
+
+
+def rehearse(grammar: Grammar, tokenizer: Vocabulary) -> None:
+    """Compile `grammar` in this thread and follow it for some tokens, as an engine does.
+
+    For a process that may take long and crash: what comes back from here does an engine no harm.
+    Raises GrammarError with the library's reason.
+    """
+    check_text(grammar.text, "the grammar", _MAX_TEXT)
+    vocabulary = vocabulary_of(tokenizer)
+    if error := _complaint(grammar.text, tokenizer):
+        raise GrammarError(error, _keyword_of(error))
+    chance = Random(0)
+    matcher = llguidance.LLMatcher(vocabulary, grammar.text, log_level=0, limits=LIMITS)
+    for _ in range(_REHEARSED_TOKENS):
+        mask = matcher.compute_bitmask()
+        first = chance.randrange(len(mask))
+        mask = mask[first:] + mask[:first]
+        skipped = len(mask) - len(mask.lstrip(b"\0"))
+        if skipped == len(mask):
+            return
+        byte = mask[skipped]
+        token = 8 * ((first + skipped) % len(mask)) + (byte & -byte).bit_length() - 1
+        if not matcher.consume_token(token) or matcher.is_stopped():
+            return
 
 
 def _complaint(text: str, tokenizer: Vocabulary) -> str:

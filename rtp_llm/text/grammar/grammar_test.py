@@ -20,6 +20,7 @@ from rtp_llm.text.grammar import (
     lark_grammar,
     regex_grammar,
 )
+from rtp_llm.text.grammar.check import rehearse
 from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -82,6 +83,15 @@ def test_late_compilation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_complaint", slow)
     with pytest.raises(GrammarError, match=r"longer than 0\.05 s"):
         check_grammar(Grammar(text='start: "late"'), BYTES)
+
+
+def test_a_rehearsal_follows_a_grammar_to_its_end(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_folder(write_folder(tmp_path, STYLES["byte_level"]()))
+    for grammar in (*(each for each, _, _ in CASES), regex_grammar("a*")):
+        rehearse(grammar, tokenizer)
+        rehearse(grammar, BYTES)
+    with pytest.raises(GrammarError, match="unknown name"):
+        rehearse(Grammar(text='start: missing "a"'), BYTES)
 
 
 @pytest.mark.parametrize(("grammar", "good", "bad"), CASES)

@@ -44,13 +44,16 @@ class Wanted(Protocol):
     def whitespace_pattern(self) -> str | None: ...
 
 
-def wanted_grammars(wanted: Wanted) -> Iterator[tuple[str, Callable[[], Grammar]]]:
+def wanted_grammars(
+    wanted: Wanted, *, strict: bool = True
+) -> Iterator[tuple[str, Callable[[], Grammar]]]:
     """The names that are given and what makes the grammar of each.
 
-    That raises GrammarError, also for an empty text.
+    That raises GrammarError, also for an empty text. `strict`: what cannot be enforced of a schema
+    is refused, not left out.
     """
     if wanted.json is not None:
-        yield "json", partial(_json, wanted, wanted.json)
+        yield "json", partial(_json, wanted, wanted.json, strict=strict)
     if wanted.regex is not None:
         yield "regex", partial(_of_text, regex_grammar, wanted.regex, "regex")
     if wanted.choice is not None:
@@ -88,7 +91,7 @@ def tag_grammar(tag: str | dict[str, Any]) -> Grammar:
     return structural_tag_grammar(content)
 
 
-def _json(wanted: Wanted, schema: str | dict[str, Any] | bool) -> Grammar:
+def _json(wanted: Wanted, schema: str | dict[str, Any] | bool, *, strict: bool = True) -> Grammar:
     content = _decoded(schema, "json")
     if not isinstance(content, dict | bool):
         raise GrammarError("a schema is an object, true or false", "json")
@@ -96,6 +99,7 @@ def _json(wanted: Wanted, schema: str | dict[str, Any] | bool) -> Grammar:
         content = _closed(content)
     return json_schema_grammar(
         content,
+        strict=strict,
         whitespace_pattern=wanted.whitespace_pattern,
         any_whitespace=not wanted.disable_any_whitespace,
     )

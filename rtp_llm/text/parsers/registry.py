@@ -13,7 +13,7 @@ from rtp_llm.text.parsers.calls.harmony import CHANNEL, END, MESSAGE, Harmony
 from rtp_llm.text.parsers.detection import Detected, detect, detect_reasoning
 from rtp_llm.text.parsers.make import make_parser
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.tool_grammar import syntaxes
+from rtp_llm.text.parsers.tool_grammar import syntaxes, terms
 
 __all__ = [
     "REASONING_FORMS",
@@ -22,6 +22,7 @@ __all__ = [
     "call_or_answer",
     "detect",
     "detect_reasoning",
+    "enforces_calls",
     "make_parser",
     "reads_channels",
     "reasoning_is_open",
@@ -101,6 +102,11 @@ def tool_grammar(
     for what the form cannot enforce; what JSON schemas cannot, compiling the grammar tells.
     """
     return syntaxes.tool_grammar(form, tools, choice, special_ids)
+
+
+def enforces_calls(tools: Sequence[Tool], choice: ToolChoice) -> bool:
+    """Whether `tool_grammar` gives one; raises GrammarError where a call cannot be made."""
+    return bool(terms.enforced(tools, choice))
 
 
 def call_or_answer(

@@ -1,0 +1,201 @@
+"""The fork server: loads the tokenizer once, then forks the processes that prepare bodies.
+
+A process that is ended for its body's sake is replaced within milliseconds, and all of them share
+the memory of the tokenizer. The HTTP process asks for each over the socket whose descriptor is the
+argument, and is told there how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import TypeAlias
+
+import msgspec
+
+from rtp_llm.server.prepare.process import work
+from rtp_llm.text.grammar import GrammarError
+from rtp_llm.text.grammar.vocabulary import vocabulary_of
+from rtp_llm.text.model_files import ModelFilesError
+from rtp_llm.text.tokenizer import Tokenizer
+
+# Below the HTTP process and the engine, whose streams go on meanwhile.
+NICENESS = 5
+# As many messages as a body that is prepared in the event loop can hold.
+PROBE_MESSAGES = 128
+MESSAGE_BYTES = 2**16
+PR_SET_PDEATHSIG = 1
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """First to the fork server: what to load. `parent`: pid that must still be there."""
+
+    model: str
+    chat_template: str | None
+    parent: int
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """Its first answer. `render_seconds`: of a conversation as long as a short body can hold."""
+
+    render_seconds: float = 0.0
+    error: str = ""
+
+
+class Fork(msgspec.Struct, frozen=True, tag=True):
+    """Start a process; its socket comes with the message. `number`: its name from now on."""
+
+    number: int
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True):
+    """End a process, if it is still there."""
+
+    number: int
+
+
+class Forked(msgspec.Struct, frozen=True, tag=True):
+    """A process was started."""
+
+    number: int
+    pid: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """A process has ended; `code`: as subprocess has it, negative for a signal."""
+
+    number: int
+    code: int
+
+
+ToServer: TypeAlias = Fork | Kill
+FromServer: TypeAlias = Loaded | Forked | Ended
+
+
+def main() -> int:
+    """Serve until the parent closes the socket."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    # What ends the parent ends this process, too; until then the parent decides.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    hello = msgspec.msgpack.decode(control.recv(MESSAGE_BYTES), type=Hello)
+    if not _dies_with(hello.parent):
+        return 0
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # What the folder deserves to be warned of the HTTP process has said.
+    logging.disable(logging.WARNING)
+    try:
+        tokenizer = Tokenizer.from_folder(hello.model, hello.chat_template)
+    except ModelFilesError as error:
+        control.send(msgspec.msgpack.encode(Loaded(error=str(error))))
+        return 1
+    control.send(msgspec.msgpack.encode(Loaded(_probe(tokenizer))))
+    # The vocabulary as grammars need it, out of no request's time and memory.
+    with contextlib.suppress(GrammarError):
+        vocabulary_of(tokenizer)
+    gc.collect()
+    # A collection would copy what is shared; with a request's millions of objects it takes seconds.
+    gc.freeze()
+    gc.disable()
+    return _Forker(control, tokenizer).serve()
+
+
+class _Forker:
+    def __init__(self, control: socket.socket, tokenizer: Tokenizer) -> None:
+        self._control, self._tokenizer = control, tokenizer
+        self._numbers: dict[int, int] = {}  # by pid
+        self._woken, self._wake = socket.socketpair()
+
+    def serve(self) -> int:
+        for end in (self._woken, self._wake):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        while True:
+            readable, _, _ = select.select([self._control, self._woken], [], [])
+            if self._woken in readable:
+                self._woken.recv(MESSAGE_BYTES)
+                self._reap()
+            if self._control in readable:
+                data, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 1)
+                if not data:
+                    return self._end()
+                self._obey(msgspec.msgpack.decode(data, type=ToServer), descriptors)
+
+    def _obey(self, message: ToServer, descriptors: list[int]) -> None:
+        if isinstance(message, Fork):
+            self._fork(message.number, descriptors[0])
+            return
+        for pid, number in self._numbers.items():
+            if number == message.number:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that the pid is its own
+
+    def _fork(self, number: int, descriptor: int) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            os.close(descriptor)
+            self._numbers[pid] = number
+            self._send(Forked(number, pid))
+            return
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._control, self._woken, self._wake):
+                end.close()
+            if _dies_with(parent):
+                code = work(socket.socket(fileno=descriptor), self._tokenizer)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._numbers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._send(Ended(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
+
+    def _end(self) -> int:
+        for pid in self._numbers:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._numbers:
+            os.waitpid(pid, 0)
+        return 0
+
+    def _send(self, message: Forked | Ended) -> None:
+        self._control.send(msgspec.msgpack.encode(message))
+
+
+def _dies_with(parent: int) -> bool:
+    """Have this process killed when its parent dies; whether the parent is still there."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
+
+
+def _probe(tokenizer: Tokenizer) -> float:
+    """Seconds that the template takes for a short conversation; 0 without a template."""
+    if not tokenizer.has_chat_template:
+        return 0.0
+    roles = ("user", "assistant")
+    messages = [{"role": roles[i % 2], "content": "Hello."} for i in range(PROBE_MESSAGES)]
+    began = time.process_time()
+    with contextlib.suppress(ValueError):
+        tokenizer.apply_chat_template(messages)
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())

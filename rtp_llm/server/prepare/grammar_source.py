@@ -1,0 +1,119 @@
+"""What the grammar of an answer is made from, in a process that may take long or crash over it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from rtp_llm.constraints import Grammar
+from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.openai.protocol import StructuredOutputs
+from rtp_llm.server.prepare.prepared import PreparedBody
+from rtp_llm.server.prepare.served_model import ServedModel
+from rtp_llm.text.conversation import Tool, ToolChoice
+from rtp_llm.text.grammar import GrammarError
+from rtp_llm.text.grammar.check import rehearse
+from rtp_llm.text.grammar.wanted import wanted_grammars
+from rtp_llm.text.parsers.registry import call_or_answer, tool_grammar
+from rtp_llm.text.tokenizer import Tokenizer
+
+# Half of what the threads have that fill the engine's masks: a grammar nested so deeply that it
+# exhausts this stack ends this process instead of the engine.
+STACK_BYTES = 2**20
+
+
+class GrammarSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """As the request says it.
+
+    `name`: the field that errors name. `outputs`: what the answer is, None: only calls; `strict`:
+    what cannot be enforced of its schema is refused, not left out. `syntax`: the name of the
+    model's tool-call syntax, if calls of `tools` are enforced.
+    """
+
+    name: str
+    outputs: StructuredOutputs | None = None
+    strict: bool = True
+    syntax: str | None = None
+    tools: tuple[Tool, ...] = ()
+    choice: ToolChoice = ToolChoice()
+
+    @property
+    def field(self) -> str:
+        """The field that is named where the grammar as a whole is at fault."""
+        return self.name if self.syntax is None else "tools"
+
+    def encode(self) -> bytes:
+        """As JSON, whose integers have any length."""
+        return json.dumps(msgspec.to_builtins(self)).encode()
+
+    @staticmethod
+    def decode(text: bytes) -> GrammarSource:
+        """From what `encode` gives."""
+        return msgspec.convert(json.loads(text), GrammarSource)
+
+
+def encoded(source: GrammarSource | None) -> bytes:
+    """A source as jobs carry it; none is empty."""
+    return source.encode() if source is not None else b""
+
+
+def prepare_grammar(body: bytes, model: ServedModel) -> PreparedBody:
+    """The text of a source's grammar for the engine: made, compiled and followed for some tokens.
+
+    Raises ApiError 400. It may take any time and memory, and end the process.
+    """
+    source = GrammarSource.decode(body)
+    grammar, name = None, source.name
+    try:
+        if source.outputs is not None:
+            _, make = next(wanted_grammars(source.outputs, strict=source.strict))
+            grammar = make()
+        name = source.field
+        if source.syntax is not None:
+            grammar = _of_calls(source, source.syntax, grammar, model.tokenizer)
+        if grammar is None:
+            raise GrammarError("there is nothing to enforce")
+        with _stack_limited():
+            rehearse(grammar, model.tokenizer)
+    except GrammarError as error:
+        raise grammar_error(name, error) from error
+    return PreparedBody(grammar.text.encode())
+
+
+def _of_calls(
+    source: GrammarSource, syntax: str, answer: Grammar | None, tokenizer: Tokenizer
+) -> Grammar | None:
+    """Of calls, or else of the answer where none is required."""
+    special, choice = tokenizer.special_token_ids, source.choice
+    if answer is not None:
+        choice = replace(choice, mode="required")
+    calls = tool_grammar(syntax, source.tools, choice, special)
+    if answer is None or calls is None or source.choice.mode == "required":
+        return calls
+    return call_or_answer(syntax, calls, answer, special)
+
+
+@contextlib.contextmanager
+def _stack_limited() -> Iterator[None]:
+    """The main thread's stack grows no further than to STACK_BYTES inside."""
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    hard = before[1]
+    size = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, before)
+
+
+def grammar_error(name: str, error: GrammarError) -> ApiError:
+    """400 that names the field and the word at fault."""
+    said = str(error)
+    if error.keyword and error.keyword not in said:
+        said = f"{error.keyword}: {said}"
+    return bad_request(f"{name}: {said.rstrip('.')}.", name, "invalid_grammar")
