@@ -1,9 +1,8 @@
-"""A server in processes of its own, as a user starts it, and a client that costs little."""
+"""A server in processes of its own, as a user starts it, and a client."""
 
 from __future__ import annotations
 
-import asyncio
-import json
+import contextlib
 import os
 import pathlib
 import re
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +18,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from benchmark.random_model import SHAPES, model_folder
+from rtp_llm.client.openai import COMPLETIONS, OpenAIClient, ServerError, api_base
 
 ROOT = pathlib.Path(__file__).parents[1]
 SERVE = [sys.executable, "-m", "rtp_llm.cli", "serve"]
@@ -122,31 +121,23 @@ class Streamed:
 async def stream(
     url: str, prompt: list[int] | str, max_tokens: int, key: str | None = None
 ) -> Streamed:
-    """Stream one completion over a connection of its own; nothing is decoded but the count.
+    """Stream one completion over a connection of its own.
 
     ``key``: the API key to send.
     """
-    place = urllib.parse.urlsplit(url)
-    content: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens, "stream": True}
-    content |= {"ignore_eos": True, "temperature": 0, "stream_options": {"include_usage": True}}
-    body = json.dumps(content).encode()
+    body: dict[str, Any] = {"prompt": prompt, "max_tokens": max_tokens, "stream": True}
+    body |= {"ignore_eos": True, "temperature": 0, "stream_options": {"include_usage": True}}
     began = time.perf_counter()
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-    head += "Content-Type: application/json\r\n"
-    if key is not None:
-        head += f"Authorization: Bearer {key}\r\n"
-    writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
-    times, received = [], b""
-    while part := await reader.read(65536):
-        if b"data: {" in part:
-            times.append(time.perf_counter() - began)
-        received += part
-    writer.close()
-    marker = b'"completion_tokens":'
-    if marker not in received:
-        raise SystemExit(f"the server answered {received[:300]!r}")
-    tokens = int(received.split(marker)[1].split(b",")[0])
+    times, tokens = [], 0
+    try:
+        with contextlib.closing(OpenAIClient(api_base(url), key)) as client:
+            async for delta in client.stream(COMPLETIONS, body):
+                if delta.usage is None:
+                    times.append(time.perf_counter() - began)
+                else:
+                    tokens = delta.usage.completion_tokens
+    except ServerError as error:
+        raise SystemExit(f"the server answered {error}") from error
     return Streamed(times, tokens)
 
 
