@@ -25,7 +25,7 @@ def test_import_is_cheap(statement: str) -> None:
     assert not _modules_after(statement) & set(_HEAVY)
 
 
-@pytest.mark.parametrize("room", ["chat.repl", "chat.target", "client.openai"])
+@pytest.mark.parametrize("room", ["bench.serve", "chat.repl", "chat.target", "client.openai"])
 def test_clients_import_no_torch(room: str) -> None:
     assert "torch" not in _modules_after(f"import rtp_llm.{room}")
 

@@ -17,8 +17,10 @@ import pytest
 from rtp_llm import cli
 from rtp_llm.chat import server_child
 from rtp_llm.chat.conversation import CommandProblem, Conversation, run_command
+from rtp_llm.chat.printing import AnswerPrinter
 from rtp_llm.chat.questions import Questions
 from rtp_llm.chat.target import is_url
+from rtp_llm.client.openai import Delta
 from rtp_llm.client.raw_server_for_tests import (
     DONE,
     Request,
@@ -254,6 +256,9 @@ def test_commands() -> None:
     assert run_command("/set max-tokens 8", conversation).says == "top_k = 3, max_tokens = 8"
     assert run_command("/set top_k", conversation).says == "max_tokens = 8"
     conversation.ask("x")
+    conversation.take("")
+    assert conversation.turns == []
+    assert run_command("/retry", conversation).asks and conversation.turns[0]["content"] == "x"
     run_command("/system new", conversation)
     wanted: list[Any] = [{"role": "system", "content": "new"}]
     assert conversation.messages() == wanted
@@ -261,6 +266,23 @@ def test_commands() -> None:
     assert conversation.messages() == []
     assert "/retry" in run_command("/help", conversation).says
     assert run_command("/exit", conversation).ends
+
+
+def test_an_answer_cannot_rule_the_terminal() -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    printer = AnswerPrinter(screen, screen)
+    for delta in (
+        Delta(reasoning="h\x1b[2Jm"),
+        Delta(text="\n\n"),
+        Delta(text="a\x1b]0;x\x07\tb\n"),
+    ):
+        printer.show(delta)
+    printer.end()
+    assert screen.getvalue() == "\x1b[2mh[2Jm\x1b[0m\n\na]0;x\tb\n"
 
 
 def test_what_is_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

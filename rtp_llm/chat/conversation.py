@@ -35,6 +35,8 @@ class Conversation:
     system: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
     turns: list[Message] = field(default_factory=list)
+    unanswered: Message | None = None
+    """A question that got no answer: only /retry asks it again."""
 
     def messages(self) -> list[Message]:
         """Of a request."""
@@ -43,6 +45,7 @@ class Conversation:
 
     def ask(self, text: str) -> None:
         """Add a question."""
+        self.unanswered = None
         self.turns.append({"role": "user", "content": text})
 
     def take(self, text: str) -> None:
@@ -50,11 +53,12 @@ class Conversation:
         if text:
             self.turns.append({"role": "assistant", "content": text})
         else:
-            self.turns.pop()
+            self.unanswered = self.turns.pop()
 
     def clear(self) -> None:
         """Forget all but the system prompt."""
         self.turns.clear()
+        self.unanswered = None
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,11 @@ def _system(conversation: Conversation, rest: str) -> Outcome:
 
 
 def _retry(conversation: Conversation, _rest: str) -> Outcome:
-    turns = conversation.turns
-    if turns and turns[-1]["role"] == "assistant":
-        turns.pop()
-    if not turns:
+    if conversation.unanswered is not None:
+        conversation.turns.append(conversation.unanswered)
+    elif conversation.turns:
+        conversation.turns.pop()  # the answer
+    else:
         raise CommandProblem("there is no question yet")
     return Outcome(asks=True)
 

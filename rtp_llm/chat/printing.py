@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -10,6 +11,8 @@ from typing import Any, TextIO
 from rtp_llm.client.openai import Delta, OpenAIClient, Usage
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+# With them a text could rule the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass
@@ -28,6 +31,7 @@ class AnswerPrinter:
         self._out = out
         self._aside = aside if aside.isatty() else None
         self._thinks = self._began = False
+        self._in_line = False
 
     def show(self, delta: Delta) -> None:
         """Write what it adds."""
@@ -35,21 +39,25 @@ class AnswerPrinter:
             if not self._thinks:
                 self._aside.write(_DIM)
                 self._thinks = True
-            self._aside.write(delta.reasoning)
+            self._aside.write(_CONTROL.sub("", delta.reasoning))
             self._aside.flush()
         if delta.text:
             self._end_reasoning()
             # Templates leave line breaks between reasoning and answer.
             shown = delta.text if self._began else delta.text.lstrip("\n")
-            self._began = self._began or bool(shown)
+            if self._out.isatty():
+                shown = _CONTROL.sub("", shown)
+            if shown:
+                self._began, self._in_line = True, not shown.endswith("\n")
             self._out.write(shown)
             self._out.flush()
 
     def end(self) -> None:
         """End the line; also after an interruption."""
         self._end_reasoning()
-        self._out.write("\n")
-        self._out.flush()
+        if self._in_line:
+            self._out.write("\n")
+            self._out.flush()
 
     def _end_reasoning(self) -> None:
         if self._thinks and self._aside is not None:

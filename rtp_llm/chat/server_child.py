@@ -10,13 +10,16 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from rtp_llm.bound_child import bound_command
+from rtp_llm.config.command_line import environment_name
+from rtp_llm.config.settings import options
 
 _READY = "is ready: "
 _QUIET = ["--access-log", "off", "--log-format", "text", "--page", "off"]
 _PRIVATE = ["--host", "127.0.0.1", "--port", "0"]
 _STOP_SECONDS = 10.0
-# They would let the child ask for other keys than ours, or call it by another name.
-_NOT_INHERITED = ("RTP_LLM_API_KEY_FILE", "RTP_LLM_SERVED_MODEL_NAME")
+# Settings of the environment that the child does not take: its address and keys are ours.
+_GROUPS = ("server", "disaggregation")
+INHERITED = ("log_level", "tool_call_parser", "reasoning_parser", "start_timeout", "step_timeout")
 
 
 class StartFailed(Exception):
@@ -37,7 +40,12 @@ def server_child(folder: str, flags: Sequence[str]) -> Iterator[tuple[str, str]]
         StartFailed: it could not start.
     """
     key = secrets.token_hex(32)
-    environ = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    dropped = {
+        environment_name(name)
+        for name, info in options().items()
+        if name == "served_model_name" or (info.group in _GROUPS and name not in INHERITED)
+    }
+    environ = {name: value for name, value in os.environ.items() if name not in dropped}
     command = bound_command("serve", folder, *_QUIET, *_PRIVATE, *_log_level(flags), *flags)
     with subprocess.Popen(
         command,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from rtp_llm.chat.server_child import INHERITED
 from rtp_llm.config.command_line import build_parser
 from rtp_llm.config.settings import options
 
 _GROUPS = ("model", "device", "cache", "scheduling", "speculation", "ranks")
-_LOGGED = ("log_level",)
-_SERVED = ("tool_call_parser", "reasoning_parser", "start_timeout", "step_timeout")
 # They are flags of a request here, or about other machines and several servers.
 _OWN = ("model", "seed", "served_model_name")
 _CLUSTER = ("nnodes", "node_rank", "master_addr", "master_port", "cluster", "prefill_replicas")
@@ -25,7 +24,7 @@ def model_parser(prog: str, about: str, *, serves: bool) -> argparse.ArgumentPar
         for name, info in options().items()
         if info.group in _GROUPS and name not in (*_OWN, *_CLUSTER)
     }
-    taken.update(_LOGGED, _SERVED if serves else ())
+    taken.update(INHERITED if serves else ("log_level",))
     made = build_parser(prog, about, reads=(), omits=options().keys() - taken)
     made.epilog = (
         "Settings of `rtp-llm serve` for the model and its device are flags here, too: --dtype, "
