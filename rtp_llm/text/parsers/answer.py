@@ -8,7 +8,7 @@ from rtp_llm.text.conversation import Tool
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
 from rtp_llm.text.parsers.source import SPACES, Malformed, Markers, Source, Steps
 
-# What ends a message, in whichever family: never part of its text.
+# What ends a message or stands around its text, in whichever family: never part of that.
 MESSAGE_ENDS = (
     "<|im_end|>",
     "<|eot_id|>",
@@ -27,6 +27,8 @@ MESSAGE_ENDS = (
     "<end_of_turn>",
     "<turn|>",
     "<|END_OF_TURN_TOKEN|>",
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
     "[e~[",
 )
 

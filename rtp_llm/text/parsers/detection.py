@@ -85,6 +85,9 @@ _CALLS = (
 _WRAPPED = ("<response>", "<answer>")
 _REASONING = (
     _Rule("openai_gptoss", ("<|channel|>", "<|message|>"), tokens=("<|channel|>", "<|constrain|>")),
+    _Rule("gemma4", ("<channel|>",), tokens=("<|channel>", "<channel|>")),
+    _Rule("minimax_m3", ("mm:think>",), tokens=("<mm:think>", "</mm:think>")),
+    _Rule("cohere_command3", ("<|START_THINKING|>",), tokens=("<|START_THINKING|>",)),
     _Rule("mistral", ("[THINK]",), tokens=("[THINK]",)),
     _Rule("seed_oss", ("<seed:think>",), tokens=("<seed:think>",)),
     _Rule("kimi_k2", ("</think>", "<|tool_calls_section_begin|>")),

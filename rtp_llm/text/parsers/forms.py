@@ -161,11 +161,17 @@ REASONING: dict[str, Thinking] = {
     "olmo3": _THINK,
     "step3": _THINK,
     "seed_oss": Thinking("<seed:think>", "</seed:think>"),
+    "gemma4": Thinking("<|channel>thought\n", "<channel|>", ("<|tool_call>call:",)),
+    "minimax_m3": Thinking("<mm:think>", "</mm:think>", stray_end=True),
+    "cohere_command3": Thinking(
+        "<|START_THINKING|>", "<|END_THINKING|>", ("<|START_ACTION|>", "<|START_RESPONSE|>")
+    ),
     "mistral": Thinking("[THINK]", "[/THINK]", ("[TOOL_CALLS]",)),
     # An answer of gpt-oss proper begins with this, whether or not it had an analysis.
     HARMONY: Thinking("", "<|channel|>final<|message|>"),
 }
 REASONING_ALIASES = {
+    "cohere_command4": "cohere_command3",
     "deepseek-r1": "deepseek_r1",
     "deepseek-v3": "deepseek_v3",
     "deepseek_v4": "deepseek_v3",
@@ -175,6 +181,7 @@ REASONING_ALIASES = {
     "harmony": HARMONY,
     "kimi": "kimi_k2",
     "minimax": "minimax_m2",
+    "minimax-m3": "minimax_m3",
     "nano_v3": "nemotron_v3",
     "qwen3-thinking": "qwen3",
     "step3p5": "step3",

@@ -15,6 +15,7 @@ from rtp_llm.text.parsers.families_for_tests import (
     Family,
     im,
     template,
+    unless_off,
 )
 
 COMMA = "{% if not loop.last %}, {% endif %}"
@@ -125,10 +126,10 @@ MORE: dict[str, Family] = {
         + template(
             turn="<|turn>%s\n%s%s<turn|>\n",
             call="{{ '<|tool_call>call:' + c.name }}{{ value(c.arguments) }}{{ '<tool_call|>' }}",
-            begin="<|turn>model\n",
+            begin="<|turn>model\n" + unless_off("", "<|channel>thought\n<channel|>"),
         ),
         "gemma4",
-        None,
+        "gemma4",
         vocabulary=frozenset({"<|tool_call>", "<tool_call|>", '<|"|>'}),
     ),
     "MiniMax-M3": Family(
@@ -137,11 +138,12 @@ MORE: dict[str, Family] = {
             turn="]~b]%s\n%s%s[e~[\n",
             call='{{ ns }}<invoke name="{{ c.name }}">{{ value(c.arguments) }}{{ ns }}</invoke>\n',
             calls="{{ ns }}<tool_call>\n%s{{ ns }}</tool_call>",
-            begin="]~b]ai\n",
+            begin="]~b]ai\n" + unless_off("<mm:think>", "</mm:think>"),
             tools='{{ tools | tojson }} within <tool_call>, "arguments" as tags',
         ),
         "minimax_m3",
-        None,
+        "minimax_m3",
+        (True, False),
     ),
     "MiniMax-M1": Family(
         template(
@@ -205,10 +207,10 @@ MORE: dict[str, Family] = {
                 '"parameters": {{ c.arguments | tojson }}}{% if not loop.last %},{% endif %}'
             ),
             calls="<|START_THINKING|><|END_THINKING|><|START_ACTION|>[%s\n]<|END_ACTION|>",
-            begin=COHERE_BEGIN,
+            begin=COHERE_BEGIN + unless_off("", "<|START_THINKING|><|END_THINKING|>"),
         ),
         "cohere_command3",
-        None,
+        "cohere_command3",
     ),
     "Command-R": Family(
         template(

@@ -36,12 +36,12 @@ REASONING_FORMS = (*forms.REASONING, *forms.REASONING_ALIASES)
 
 # A turn begins or ends: no reasoning goes on behind it.
 _TURN = re.compile(
-    r"<[|｜][^<>|｜\s]{1,40}[|｜]>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|\]~b?\]|\[e~\["
+    r"<[|｜][^<>|｜\s]{1,40}[|｜]>|<\|turn>|<turn\|>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|\]~b?\]|\[e~\["
 )
 
 _ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
 # Some markers have several tokens, or one within.
-_TOKENS = re.compile(r"<\|[^<>|]+\|>|｜DSML｜|\]<\]minimax\[>\[")
+_TOKENS = re.compile(r"<\|[^<>|]+\|?>|｜DSML｜|\]<\]minimax\[>\[")
 
 
 def reads_channels(form: str) -> bool:

@@ -60,6 +60,55 @@ def test_reasoning_that_the_prompt_opened() -> None:
     assert read_every_way(spec, mentioned) == [ReasoningDelta("hm\n<tool_call>\nis a tag")]
 
 
+GEMMA_CALL = '<|tool_call>call:f{a:<|"|>x<|"|>}<tool_call|>'
+COHERE_CALL = '<|START_ACTION|>[{"tool_name": "f", "parameters": {"a": "x"}}]<|END_ACTION|>'
+X = '{"a": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        (
+            "gemma4",
+            "<|channel>thought\nhm\n<channel|>Hi",
+            [ReasoningDelta("hm\n"), TextDelta("Hi")],
+        ),
+        ("gemma4", "<|channel>thought\n<channel|>Hi<turn|>", [TextDelta("Hi")]),
+        ("gemma4", f"<|channel>thought\nhm{GEMMA_CALL}", [ReasoningDelta("hm"), *call(0, "f", X)]),
+        (
+            "gemma4",
+            f"<|channel>thought\nhm<channel|>{GEMMA_CALL}",
+            [ReasoningDelta("hm"), *call(0, "f", X)],
+        ),
+        (
+            "minimax_m3",
+            "<mm:think>a <think></mm:think>Hi",
+            [ReasoningDelta("a <think>"), TextDelta("Hi")],
+        ),
+        ("minimax_m3", "</mm:think>Hi</mm:think>", [TextDelta("Hi</mm:think>")]),
+        ("minimax_m3", "Hi", [TextDelta("Hi")]),
+        (
+            "cohere_command3",
+            "<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>Hi<|END_RESPONSE|>",
+            [ReasoningDelta("hm"), TextDelta("Hi")],
+        ),
+        ("cohere_command3", "<|START_RESPONSE|>Hi<|END_RESPONSE|>", [TextDelta("Hi")]),
+        (
+            "cohere_command3",
+            f"<|START_THINKING|>hm<|END_THINKING|>{COHERE_CALL}",
+            [ReasoningDelta("hm"), *call(0, "f", X)],
+        ),
+        (
+            "cohere_command3",
+            "<|START_THINKING|>hm<|START_RESPONSE|>Hi",
+            [ReasoningDelta("hm"), TextDelta("Hi")],
+        ),
+    ],
+)
+def test_reasoning_between_other_tags(form: str, text: str, expected: list[OutputDelta]) -> None:
+    assert read_every_way(ParserSpec(tool_calls=form, reasoning=form), text) == expected
+
+
 def test_a_plain_answer_is_passed_on_as_it_is() -> None:
     text = "<think>a</think><tool_call><|im_end|>"
     assert read_every_way(ParserSpec(), text) == [TextDelta(text)]
@@ -99,4 +148,5 @@ def test_tokens_that_a_parser_has_to_see() -> None:
         "[THINK]",
         "[/THINK]",
     }
+    assert {"<|channel>", "<channel|>"} <= special_texts(ParserSpec(reasoning="gemma4"))
     assert special_texts(ParserSpec()) == frozenset()

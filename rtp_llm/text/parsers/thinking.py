@@ -11,11 +11,13 @@ from rtp_llm.text.parsers.source import SPACES, Malformed, Markers, Source, Step
 
 @dataclass(frozen=True)
 class Thinking:
-    """The tags. ``also_ends``: beginnings of calls, which some models write without `end`."""
+    """The tags. ``also_ends``: beginnings of calls or of the answer, which some models write
+    without `end`. ``stray_end``: an answer without reasoning may begin with `end`."""
 
     begin: str
     end: str
     also_ends: tuple[str, ...] = ()
+    stray_end: bool = False
 
     def read(self, source: Source, is_open: bool) -> Steps[None]:
         """Send the reasoning, if there is any: from the beginning on, or behind its tag.
@@ -26,6 +28,8 @@ class Thinking:
         if (yield from source.literal(self.begin)):
             source.unsent()
         elif not is_open:
+            if self.stray_end and (yield from source.literal(self.end)):
+                source.unsent()
             return
         yield from self._to_end(source)
 
@@ -44,7 +48,7 @@ class Thinking:
             except Malformed:  # so much white space is reasoning
                 yield ReasoningDelta(source.unsent())
                 continue
-            if marker not in MESSAGE_ENDS:
+            if marker in (self.end, *self.also_ends):
                 break
             source.drop_last()
         if marker != self.end:
