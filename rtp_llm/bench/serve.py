@@ -19,7 +19,14 @@ from rtp_llm.bench.arrivals import arrivals
 from rtp_llm.bench.load import Bar, Load, Outcome, send_all
 from rtp_llm.bench.metrics import details, summarise
 from rtp_llm.bench.report import date_now, file_name, save, serving_report
-from rtp_llm.bench.samples import Lengths, Sample, custom_samples, random_samples, sharegpt_samples
+from rtp_llm.bench.samples import (
+    DatasetError,
+    Lengths,
+    Sample,
+    custom_samples,
+    random_samples,
+    sharegpt_samples,
+)
 from rtp_llm.bench.texts import Texts, TokenizerTexts, WordTexts
 from rtp_llm.client.openai import OpenAIClient, ServerError
 
@@ -33,7 +40,7 @@ def measure(arguments: argparse.Namespace, api_key: str | None) -> int:
     """Run it and print the result; the exit code: 1 when no request succeeded.
 
     Raises:
-        DatasetError: the file of the data set cannot be used.
+        DatasetError: the file of the data set, or the tokenizer, cannot be used.
         ServerError, OSError: the server does not answer, or the result cannot be saved.
     """
     _allow_connections()
@@ -160,7 +167,10 @@ def _tokenizer_texts(folder: str | None) -> TokenizerTexts | None:
         return None
     from rtp_llm.text.tokenizer import Tokenizer
 
-    return TokenizerTexts(Tokenizer.from_folder(folder))
+    try:
+        return TokenizerTexts(Tokenizer.from_folder(folder))
+    except (ValueError, OSError) as error:
+        raise DatasetError(f"--tokenizer: {error}") from error
 
 
 def _report_problems(outcomes: Sequence[Outcome]) -> None:

@@ -138,6 +138,7 @@ def test_a_server_that_does_not_count(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["serve", "--port", "9"], 1, "error: http://127.0.0.1:9: "),
         (["serve", "--dataset-name", "custom"], 2, "--dataset-path: give the file of custom"),
+        (["serve", "--model", "m", "--tokenizer", "/nowhere"], 1, "error: --tokenizer: "),
         (["latency"], 2, "FOLDER: give the folder of a model"),
         (["latency", "/nowhere"], 1, "no model folder at /nowhere"),
         ([], 2, "what to measure is needed"),

@@ -17,8 +17,9 @@ _READY = "is ready: "
 _QUIET = ["--access-log", "off", "--log-format", "text", "--page", "off"]
 _PRIVATE = ["--host", "127.0.0.1", "--port", "0"]
 _STOP_SECONDS = 10.0
-# Settings of the environment that the child does not take: its address and keys are ours.
+# Settings of these groups are not taken from the environment: address and keys are ours.
 _GROUPS = ("server", "disaggregation")
+# But for those about the model.
 INHERITED = ("log_level", "tool_call_parser", "reasoning_parser", "start_timeout", "step_timeout")
 
 

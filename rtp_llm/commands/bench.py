@@ -17,7 +17,11 @@ from rtp_llm.config.options import SettingsError
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2el", "client_queue_time")
 _OBJECTIVES = ("ttft", "tpot", "e2el")
-_ENDPOINTS = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}
+_ENDPOINTS = {
+    "openai": "/v1/completions",
+    "openai-chat": "/v1/chat/completions",
+    "vllm": "/v1/completions",  # as in vLLM
+}
 _SAMPLING = tuple(name for name in PARAMETERS if name not in ("max_tokens", "seed"))
 _DATASETS = ("random", "sharegpt", "custom")
 
