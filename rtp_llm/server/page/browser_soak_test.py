@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
 from selenium.webdriver.common.keys import Keys
 
 from rtp_llm.server.page.browser_for_tests import (
     Browser,
     Chromium,
-    chromium,
     needs_chromium,
     page_of,
     prompt_of,
@@ -19,6 +16,7 @@ from rtp_llm.server.page.browser_for_tests import (
 )
 
 pytestmark = needs_chromium
+pytest_plugins = "rtp_llm.server.page.browser_fixture_for_tests"
 
 MARKDOWN = """\
 # Plan
@@ -62,12 +60,6 @@ CALL = {"name": "calculator", "arguments": {"expression": "12 + 30"}}
 THOUGHT_AND_CALL = (
     f"<think>\nA sum: so I **calculate**.\n</think>\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
 )
-
-
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator[Chromium]:
-    with chromium() as started:
-        yield started
 
 
 def test_markdown_is_streamed_and_counted(browser: Chromium) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from selenium.webdriver.common.by import By
 
 from rtp_llm.server.page.browser_for_tests import (
     Browser,
     Chromium,
-    chromium,
     needs_chromium,
     page_of,
     prompt_of,
@@ -20,6 +17,7 @@ from rtp_llm.server.page.browser_for_tests import (
 )
 
 pytestmark = needs_chromium
+pytest_plugins = "rtp_llm.server.page.browser_fixture_for_tests"
 
 WIDE = (
     "| " + " | ".join(f"column {n}" for n in range(12)) + " |\n" + "|--" * 12 + "|\n"
@@ -38,12 +36,6 @@ window.fetch = (address, ...rest) =>
     : real(address, ...rest);
 window.realFetch ??= real;
 """
-
-
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator[Chromium]:
-    with chromium() as started:
-        yield started
 
 
 def answer_instead(page: Browser, path: str, status: int, body: Any) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
 from selenium.webdriver.common.keys import Keys
 
 from rtp_llm.server.page.browser_for_tests import (
     Chromium,
-    chromium,
     needs_chromium,
     page_of,
     prompt_of,
@@ -18,13 +15,8 @@ from rtp_llm.server.page.browser_for_tests import (
 )
 
 pytestmark = needs_chromium
+pytest_plugins = "rtp_llm.server.page.browser_fixture_for_tests"
 LONG = "A long story that goes on and on. " * 60
-
-
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator[Chromium]:
-    with chromium() as started:
-        yield started
 
 
 def test_messages_are_edited_tried_again_and_branched(browser: Chromium) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,13 +10,13 @@ from rtp_llm.server.agents_for_tests import TOOL
 from rtp_llm.server.page.browser_for_tests import (
     Browser,
     Chromium,
-    chromium,
     needs_chromium,
     page_of,
     scripted_engine,
 )
 
 pytestmark = needs_chromium
+pytest_plugins = "rtp_llm.server.page.browser_fixture_for_tests"
 
 # Each would set window.pwned if it ran.
 HTML = (
@@ -43,12 +42,6 @@ $$\begin{align} a &= b \label{message} \tag{<script>window.pwned=1</script>} \en
 """
 CODE = f"```html\n{HTML}\n```\n\n```<script>window.pwned=1</script>\nx\n```\n\n`{HTML}`\n"
 ALLOWED_LINKS = {"http:", "https:", "mailto:"}
-
-
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator[Chromium]:
-    with chromium() as started:
-        yield started
 
 
 def check_harmless(page: Browser) -> None:
