@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -77,17 +77,22 @@ class MlaConfig:
 
 
 class MlaWeights(NamedTuple):
-    """What attention needs of a layer: the latent's norm [R], and kv_b [H, Dn + Dv, R]."""
+    """What attention needs of a layer: the latent's norm [R], and kv_b [H, Dn + Dv, R].
+
+    `keys` [H, R, Dn] is kv_b's part for keys, transposed, where the backend's `wants_keys` says so.
+    """
 
     norm_weight: Tensor
     eps: float
     kv_b: Tensor
+    keys: Tensor | None = None
 
 
 class MlaBackend(Backend[MlaConfig]):
     """MLA over the paged cache."""
 
     config_class = MlaConfig
+    wants_keys: ClassVar[bool] = False
 
     def __init__(self, config: MlaConfig) -> None:
         super().__init__(config)
@@ -138,20 +143,20 @@ class MlaBackend(Backend[MlaConfig]):
         )
         batch.layer_written(layer)
         if wide is not None and only_absorbed is not None:
-            return self._absorbed(q, wide, cache, weights.kv_b, only_absorbed).flatten(1)
-        return self._by_parts(q, cache, weights.kv_b, step).flatten(1)
+            return self._absorbed(q, wide, cache, weights, only_absorbed).flatten(1)
+        return self._by_parts(q, cache, weights, step).flatten(1)
 
-    def _by_parts(self, q: Tensor, cache: Tensor, kv_b: Tensor, step: MlaStep) -> Tensor:
+    def _by_parts(self, q: Tensor, cache: Tensor, weights: MlaWeights, step: MlaStep) -> Tensor:
         """Results [T, H, Dv] of a step with expanded sequences; zeros for tokens of none."""
         out = q.new_zeros(*q.shape[:2], self.config.value_size)
         if step.absorbed is not None:
             part = q if step.absorbed.rows is None else q[step.absorbed.rows]
             wide = self._wide(part)
             wide[..., self.config.latent_size :] = part[..., self.config.nope_size :]
-            _put(out, step.absorbed, self._absorbed(part, wide, cache, kv_b, step.absorbed))
+            _put(out, step.absorbed, self._absorbed(part, wide, cache, weights, step.absorbed))
         if step.expanded is not None:
             part = q if step.expanded.rows is None else q[step.expanded.rows]
-            _put(out, step.expanded, self._expanded(part, cache, kv_b, step.expanded))
+            _put(out, step.expanded, self._expanded(part, cache, weights.kv_b, step.expanded))
         return out
 
     def _wide(self, q: Tensor) -> Tensor:
@@ -159,15 +164,23 @@ class MlaBackend(Backend[MlaConfig]):
         return q.new_empty(*q.shape[:2], self.config.latent_size + self.config.rope_size)
 
     def _absorbed(
-        self, q: Tensor, wide: Tensor, cache: Tensor, kv_b: Tensor, part: MlaPart
+        self, q: Tensor, wide: Tensor, cache: Tensor, weights: MlaWeights, part: MlaPart
     ) -> Tensor:
         """Results [T, H, Dv]; the rotated parts of `wide` are there already."""
         config = self.config
-        keys, values = kv_b[:, : config.nope_size], kv_b[:, config.nope_size :]
-        latent_queries = wide[..., : config.latent_size].transpose(0, 1)
-        torch.bmm(q[..., : config.nope_size].transpose(0, 1), keys, out=latent_queries)
-        sums = self.attend_latents(wide, cache, part)
-        out = q.new_empty(*q.shape[:2], config.value_size)
+        latent_queries = wide[..., : config.latent_size]
+        self.absorb_queries(q[..., : config.nope_size], weights, latent_queries)
+        return self.values_of(self.attend_latents(wide, cache, part), weights)
+
+    def absorb_queries(self, q: Tensor, weights: MlaWeights, out: Tensor) -> None:
+        """`out` [T, H, R] becomes the queries [T, H, Dn] in the space of latents."""
+        keys = weights.kv_b[:, : self.config.nope_size]
+        torch.bmm(q.transpose(0, 1), keys, out=out.transpose(0, 1))
+
+    def values_of(self, sums: Tensor, weights: MlaWeights) -> Tensor:
+        """Sums of latents [T, H, R] -> of values [T, H, Dv]."""
+        out = sums.new_empty(*sums.shape[:2], self.config.value_size)
+        values = weights.kv_b[:, self.config.nope_size :]
         torch.bmm(sums.transpose(0, 1), values.transpose(1, 2), out=out.transpose(0, 1))
         return out
 

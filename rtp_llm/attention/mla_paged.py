@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.attention.mla import MlaBackend, MlaConfig
+from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
 from rtp_llm.attention.mla_step import EXPANDED_BLOCK, ExpandedPart, MlaPart
 from rtp_llm.device import Support
 
@@ -20,6 +20,7 @@ class PagedMlaBackend(MlaBackend):
 
     name: ClassVar[str] = "paged"
     priority: ClassVar[int] = 0
+    wants_keys: ClassVar[bool] = True
 
     @classmethod
     def supports(cls, config: MlaConfig) -> Support:
@@ -31,6 +32,15 @@ class PagedMlaBackend(MlaBackend):
         if missing:
             return Support.no(f"the operator library has no {', '.join(missing)} for it")
         return Support.yes()
+
+    # torch's products round otherwise for few tokens than for many; `linear` never does.
+
+    def absorb_queries(self, q: Tensor, weights: MlaWeights, out: Tensor) -> None:
+        assert weights.keys is not None
+        out.copy_(ops.linear(q, weights.keys))
+
+    def values_of(self, sums: Tensor, weights: MlaWeights) -> Tensor:
+        return ops.linear(sums, weights.kv_b[:, self.config.nope_size :])
 
     def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:
         return ops.mla_attention(

@@ -202,7 +202,8 @@ def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, exp
     monkeypatch.setattr(mla_step, "MOST_EXPANDED_KEYS", most_keys)
     torch.manual_seed(1)
     q, kv = torch.randn(134, 4, 20), torch.randn(134, 32)
-    weights = MlaWeights(torch.rand(24), 1e-6, torch.randn(4, 22, 24) / 5)
+    kv_b = torch.randn(4, 22, 24) / 5
+    weights = MlaWeights(torch.rand(24), 1e-6, kv_b, kv_b[:, :12].transpose(1, 2).contiguous())
     cos_sin = torch.randn(200, 8)
     backend = make_backend(CONFIG)
     results, caches, told = [], [], []

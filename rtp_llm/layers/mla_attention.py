@@ -130,8 +130,19 @@ class MlaAttentionLayer(Mixer):
         values, parts = num_heads * shape.value_size, {"o_proj": hidden}
         self.o_proj = make_linear(values, parts, bias, options, cuts=shape.output_cuts)
 
+        self.keys: Tensor | None = None
+
+    def finish_loading(self) -> None:
+        """Transpose the keys' part of kv_b for a backend that wants it so."""
+        if self.backend.wants_keys:
+            keys = self._kv_b()[:, : self.shape.nope_size].detach()
+            self.keys = keys.transpose(1, 2).contiguous()
+
     def cache_spec(self) -> CacheSpec:
         return self.shape.cache_spec(cache_dtypes(self.backend.config))
+
+    def _kv_b(self) -> Tensor:
+        return self.kv_b_proj.weight.view(self.num_heads, -1, self.shape.rank)
 
     def forward(
         self,
@@ -151,7 +162,7 @@ class MlaAttentionLayer(Mixer):
         if self.q_b_proj is not None and self.q_a_layernorm is not None:
             q = self.q_b_proj.normed(self.q_a_layernorm, q, None)
         heads = q.view(len(q), self.num_heads, shape.query_size)
-        kv_b = self.kv_b_proj.weight.view(self.num_heads, -1, shape.rank)
-        weights = MlaWeights(self.kv_a_layernorm.weight, self.kv_a_layernorm.eps, kv_b)
+        norm_weight, eps = self.kv_a_layernorm.weight, self.kv_a_layernorm.eps
+        weights = MlaWeights(norm_weight, eps, self._kv_b(), self.keys)
         mixed = self.backend.attend(heads, kv, self.index, cos_sin, weights, batch)
         return self.o_proj.add_to(residual, mixed)

@@ -102,6 +102,21 @@ def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind):
 
 
 @KINDS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_has_the_same_bits_alone_and_in_a_batch(tmp_path, kind, dtype):
+    save_model(tmp_path, kind)
+    model = open_model(tmp_path, dtype)
+    prompts = [random_prompt(length, seed=length) for length in (70, 3, 41, 1, 90, 5)]
+    steps = [prompts] + [[[token]] * len(prompts) for token in (7, 8, 9)]
+    together = ContiguousRunner(model, len(prompts), 96)
+    logits = [[row[-1] for row in together.step(step)] for step in steps]
+    for number in range(len(prompts)):
+        alone = ContiguousRunner(model, 1, 96)
+        for step, expected in zip(steps, logits, strict=True):
+            assert torch.equal(alone.step([step[number]])[0][-1], expected[number])
+
+
+@KINDS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype):
     """With dense layers: a choice of experts that rounding changes says nothing of attention."""

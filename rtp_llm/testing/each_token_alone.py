@@ -1,7 +1,7 @@
 """Attention on the CPU that gives a token the same bits in whatever chunk it is computed.
 
 Its kernel reads the keys of few queries in place and packs them for many, and the two round
-otherwise; so do the products of MLA, which are torch's. All the rest of a step treats tokens alike.
+otherwise; so do the two forms of MLA. All the rest of a step treats tokens alike.
 Without this, tests that compare tokens over different chunks would depend on close calls, which no
 processor need decide as another one does.
 """
@@ -24,7 +24,6 @@ from rtp_llm.attention import mla_step
 def each_token_alone() -> Iterator[None]:
     """Engines that are built and used inside attend for each token as for a sequence's only one."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(torch, "bmm", _row_by_row)
         patched.setattr(mla_step, "LEAST_EXPANDED", 2**30)
         for name in ("paged_attention", "mla_attention"):
             patched.setattr(ops, name, _alone(getattr(ops, name)))
@@ -41,9 +40,3 @@ def _alone(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return kernel(q, cache, alone, seen, table[sequence], *rest, **options)
 
     return attend
-
-
-def _row_by_row(left: Tensor, right: Tensor, *, out: Tensor) -> Tensor:
-    for row in range(left.shape[1]):
-        out[:, row] = (left[:, row, :, None] * right).sum(1)
-    return out

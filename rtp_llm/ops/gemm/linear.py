@@ -12,10 +12,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias; sums are float32 and rounded once.
 
     x [T, K] of any float dtype (the row stride is free); weight [O, K] and bias [O] of the same
-    dtype. Returns [T, O], contiguous. On the CPU a row of x gives the same bits in every batch.
-    RuntimeError on a mismatch.
+    dtype. Returns [T, O], contiguous. On the CPU a row of x gives the same bits in every batch, and
+    x [T, H, K] and weight [H, O, K] without a bias are H products, [T, H, O]. RuntimeError on a
+    mismatch.
     """
-    return x.new_empty((x.shape[0], weight.shape[0]))
+    return x.new_empty((*x.shape[:-1], weight.shape[-2]))
 
 
 @operator

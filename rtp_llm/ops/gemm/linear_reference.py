@@ -10,7 +10,7 @@ from rtp_llm.ops.gemm.int8_layout import GROUP_SIZE, unpack
 
 def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """See rtp_llm.ops.linear."""
-    result = x.float() @ weight.float().T
+    result = torch.einsum("t...k,...ok->t...o", x.float(), weight.float())
     if bias is not None:
         result = result + bias.float()
     return result.to(x.dtype)

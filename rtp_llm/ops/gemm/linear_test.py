@@ -78,6 +78,25 @@ def test_linear_equals_reference(isa: str, dtype: torch.dtype) -> None:
 @cpu_only
 @every_isa
 @every_dtype
+def test_products_of_a_stack(isa: str, dtype: torch.dtype) -> None:
+    x = torch.randn(19, 5, 70).to(dtype)[..., 3:67]
+    weight = torch.randn(5, 40, 64).to(dtype)[:, 7:30]
+    with running(isa):
+        actual = ops.linear(x, weight)
+        alone = [ops.linear(x[:, i], weight[i]) for i in range(5)]
+    assert actual.is_contiguous()
+    assert torch.equal(actual, torch.stack(alone, 1))
+    assert_near(actual / 8, linear_reference(x, weight) / 8)
+    for wrong in (weight[:4], weight[..., :-1], weight[0]):
+        with pytest.raises(RuntimeError, match="linear: weight"):
+            ops.linear(x, wrong)
+    with pytest.raises(RuntimeError, match="no bias"):
+        ops.linear(x, weight, weight[0, :, 0].contiguous())
+
+
+@cpu_only
+@every_isa
+@every_dtype
 def test_row_does_not_depend_on_its_batch(isa: str, dtype: torch.dtype) -> None:
     for k in (60, 1100):
         x, weight = rows(150, k, dtype), rows(30, k, dtype)

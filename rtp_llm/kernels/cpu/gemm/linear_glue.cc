@@ -17,13 +17,55 @@ void check_bias(const OptionalTensor& bias, const Tensor& x, int64_t outputs, co
   glue::check_contiguous(*bias, what);
 }
 
+// Of a stack's product `index`, which has its own rows of x, weight and out.
+LinearArgs product_of(const LinearArgs& args, int64_t index, int64_t x_step, int64_t weight_step) {
+  const auto behind = [&](const void* data, int64_t step) {
+    return static_cast<const char*>(data) + index * step * element_size(args.dtype);
+  };
+  LinearArgs one = args;
+  one.x = behind(args.x, x_step);
+  one.weight = behind(args.weight, weight_step);
+  one.out = const_cast<char*>(behind(args.out, args.n));
+  return one;
+}
+
+// out[:, i] = x[:, i] weight[i]^T: a thread computes whole products, so that none waits in between.
+Tensor stacked_linear(const glue::LinearCall& call) {
+  const int64_t products = call.x.size(1);
+  RTP_LLM_CHECK(call.weight.size(0) == products && call.weight.size(2) == call.x.size(2) &&
+                    !call.bias.has_value(),
+                "linear: weight is ", call.weight.describe(), " and x ", call.x.describe(),
+                "; expected equal numbers of products and of columns, and no bias");
+  LinearArgs args = {};
+  args.dtype = call.x.dtype();
+  args.m = call.x.size(0);
+  args.n = call.weight.size(1);
+  args.k = call.x.size(2);
+  Tensor out = glue::empty(call.x, {args.m, products, args.n}, args.dtype);
+  args.x = call.x.data();
+  args.weight = call.weight.data();
+  args.out = out.data();
+  args.x_stride = call.x.stride(0);
+  args.weight_stride = call.weight.stride(1);
+  args.out_stride = products * args.n;
+  const SerialFor serial;
+  glue::parallel_for()(0, products, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      run_linear(product_of(args, i, call.x.stride(1), call.weight.stride(0)), serial);
+    }
+  });
+  return out;
+}
+
 Tensor linear(const glue::LinearCall& call) {
+  const int64_t dim = call.x.dim() == 3 ? 3 : 2;
   glue::check_float_dtype(call.x, "linear: x");
-  glue::check_dim(call.x, 2, "linear: x");
-  glue::check_contiguous_rows(call.x, "linear: x");
+  glue::check_dim(call.x, dim, "linear: x");
+  glue::check_inner_contiguous(call.x, 1, "linear: x");
   glue::check_dtype(call.weight, call.x.dtype(), "linear: weight");
-  glue::check_dim(call.weight, 2, "linear: weight");
-  glue::check_contiguous_rows(call.weight, "linear: weight");
+  glue::check_dim(call.weight, dim, "linear: weight");
+  glue::check_inner_contiguous(call.weight, 1, "linear: weight");
+  if (dim == 3) return stacked_linear(call);
   RTP_LLM_CHECK(call.weight.size(1) == call.x.size(1), "linear: weight is ", call.weight.describe(),
                 " and x ", call.x.describe(), "; expected equal numbers of columns");
   const int64_t outputs = call.weight.size(0);
