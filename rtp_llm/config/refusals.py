@@ -33,6 +33,12 @@ REFUSALS: tuple[Refusal, ...] = (
         "Only text parts are understood; images, audio, video and files are not.",
         "Send parts of type text.",
     ),
+    Refusal(
+        "request",
+        "tool results",
+        "Only text can be read in results of tools, and --lenient-media is off.",
+        "Send parts of type text, or start the server with --lenient-media.",
+    ),
     Refusal("request", "modalities", "Only text is produced.", 'Send ["text"] or leave it out.'),
     Refusal("request", "audio", "Only text is produced.", _LEAVE_OUT),
     Refusal("request", "prediction", "Predicted output is not used.", _LEAVE_OUT),

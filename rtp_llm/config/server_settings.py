@@ -175,6 +175,14 @@ class ServerSettings:
         "Refuse unknown request fields with 400; otherwise the response header "
         "x-rtp-llm-ignored-fields names them.",
     )
+    lenient_media: bool = option(
+        True,
+        "switch",
+        "server",
+        "Messages and Responses: replace images, files and other parts of tool results that are "
+        "not text by a line that says so; otherwise they get 400.",
+        advanced=True,
+    )
     trust_request_chat_template: bool = option(
         False,
         "switch",

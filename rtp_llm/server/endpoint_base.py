@@ -59,6 +59,7 @@ class EndpointBase:
             limits=limits,
             max_sequences=ready.max_running + ready.max_queued if ready else 0,
             strict_fields=settings.strict_fields,
+            lenient_media=settings.lenient_media,
             trust_chat_template=settings.trust_request_chat_template,
             max_tokenize_characters=settings.max_tokenize_characters,
             max_logprobs=settings.max_logprobs,

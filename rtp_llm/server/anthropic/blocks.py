@@ -7,11 +7,14 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
+from rtp_llm.server.anthropic.documents import document_text, is_readable, search_result_text
 from rtp_llm.server.anthropic.protocol import (
     BILLING,
     Content,
+    DocumentBlock,
     InputMessage,
     RedactedThinkingBlock,
+    SearchResultBlock,
     TextBlock,
     ThinkingBlock,
     ToolReferenceBlock,
@@ -19,22 +22,33 @@ from rtp_llm.server.anthropic.protocol import (
     ToolUseBlock,
 )
 from rtp_llm.server.errors import bad_request
+from rtp_llm.server.left_out import LeftOut
 from rtp_llm.server.opaque_reasoning import unseal
 from rtp_llm.server.prepare.parse import convert_at, refused
 from rtp_llm.server.transcript import Transcript
 from rtp_llm.text.conversation import Message, ToolCall
 
 Block: TypeAlias = (
-    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
+    TextBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
 )
 _KNOWN = {str(kind.__struct_config__.tag) for kind in get_args(Block)}
 
 
 class Blocks:
-    """Reads a request. `referenced`: tools that results refer to, see `defer_loading`."""
+    """Reads a request. `referenced`: tools that results refer to, see `defer_loading`.
 
-    def __init__(self) -> None:
+    `left_out`: what results had that is not text.
+    """
+
+    def __init__(self, *, lenient_media: bool = True) -> None:
         self._transcript = Transcript()
+        self.left_out = LeftOut(lenient_media)
         self.referenced: set[str] = set()
 
     def read_system(self, system: Content) -> None:
@@ -67,6 +81,10 @@ class Blocks:
         for block, where in _blocks(content, place):
             if isinstance(block, TextBlock):
                 said.append(block.text)
+            elif isinstance(block, DocumentBlock):
+                said.append(document_text(block, where, _text))
+            elif isinstance(block, SearchResultBlock):
+                said.append(search_result_text(block, where, _text))
             elif isinstance(block, ToolResultBlock):
                 self._transcript.result(block.tool_use_id, self._result(block, where))
             else:
@@ -84,7 +102,7 @@ class Blocks:
             elif isinstance(block, ToolUseBlock):
                 arguments = msgspec.json.encode(block.input).decode()
                 self._transcript.call(ToolCall(block.id, block.name, arguments))
-            elif isinstance(block, ToolResultBlock):
+            elif isinstance(block, ToolResultBlock | DocumentBlock | SearchResultBlock):
                 raise _misplaced(where, "assistant")
 
     def _result(self, block: ToolResultBlock, place: str) -> str:
@@ -97,9 +115,22 @@ class Blocks:
                 self.referenced.add(name)
                 texts.append(f"The tool {name} can be called now.")
             else:
-                texts.append(_text(part, where))
+                texts.append(self._result_text(part, where))
         text = "\n".join(texts)
         return f"Error: {text}" if block.is_error else text
+
+    def _result_text(self, part: dict[str, Any], place: str) -> str:
+        """A block in a result; what is not text is replaced."""
+        kind = part.get("type")
+        if kind == "text":
+            return _text(part, place)
+        if kind == "document" and is_readable(part):
+            document: DocumentBlock = convert_at(part, DocumentBlock, place)
+            return document_text(document, place, self._result_text)
+        if kind == "search_result":
+            found: SearchResultBlock = convert_at(part, SearchResultBlock, place)
+            return search_result_text(found, place, self._result_text)
+        return self.left_out.text_for(kind, place)
 
 
 def _blocks(content: Content, place: str) -> Iterator[tuple[Block, str]]:
@@ -109,7 +140,9 @@ def _blocks(content: Content, place: str) -> Iterator[tuple[Block, str]]:
         return
     for at, block in enumerate(content):
         where, kind = f"{place}[{at}]", block.get("type")
-        if kind not in _KNOWN:
+        if not (isinstance(kind, str) and kind in _KNOWN) or (
+            kind == "document" and not is_readable(block)
+        ):
             raise refused("messages.content", where)
         yield convert_at(block, Block, where), where
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from rtp_llm.server.anthropic import protocol
 from rtp_llm.server.anthropic.blocks import Blocks
 from rtp_llm.server.anthropic.tools import tool_choice, usable_tools
+from rtp_llm.server.errors import ApiError
 from rtp_llm.server.opaque_reasoning import seal
 from rtp_llm.text.conversation import Message, Tool, ToolCall, ToolChoice
 
@@ -113,3 +115,75 @@ def test_which_tools_may_be_called() -> None:
     ):
         assert tool_choice(msgspec.convert(given, protocol.ToolChoice), tools) == choice
     assert tool_choice(None, tools) == ToolChoice()
+
+
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
+PLAIN = {"type": "text", "media_type": "text/plain", "data": "It rains."}
+
+
+def document(source: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "document", "source": source, **more}
+
+
+def test_documents_and_search_results_are_text() -> None:
+    found = {"type": "search_result", "source": "http://a", "title": "T", "content": [text("b")]}
+    blocks = read(
+        (
+            "user",
+            [
+                document(PLAIN, title="Weather", context="of today", citations={"enabled": True}),
+                document({"type": "content", "content": [text("a"), text("b")]}),
+                document({"type": "content", "content": "c"}, title=None),
+                found,
+                text("Well?"),
+            ],
+        ),
+        ("user", [{"type": "tool_result", "tool_use_id": "t", "content": [found, text("!")]}]),
+    )
+    shown = "<search_result>\n<title>T</title>\n<source>http://a</source>\nb\n</search_result>"
+    assert [each.content for each in blocks.messages()] == [
+        "<document>\n<title>Weather</title>\n<context>of today</context>\nIt rains.\n</document>\n"
+        f"<document>\na\nb\n</document>\n<document>\nc\n</document>\n{shown}\nWell?",
+        f"{shown}\n!",
+    ]
+    assert blocks.left_out.kinds == []
+
+
+def test_what_is_no_text_is_left_out_of_results() -> None:
+    parts = [IMAGE, text("a"), document(PDF), document({"type": "content", "content": [IMAGE]})]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [*parts, {"type": "new"}]}
+    blocks = read(("user", [result, text("Go on.")]))
+    image = "[image left out: only text can be read here]"
+    assert [each.content for each in blocks.messages()] == [
+        f"{image}\na\n{image.replace('image', 'document')}\n<document>\n{image}\n</document>\n"
+        + image.replace("image", "new"),
+        "Go on.",
+    ]
+    assert blocks.left_out.kinds == ["image", "document", "image", "new"]
+    strict = Blocks(lenient_media=False)
+    with pytest.raises(ApiError, match="--lenient-media is off") as error:
+        strict.read([protocol.InputMessage(role="user", content=[result])])
+    assert error.value.param == "messages[0].content[0].content[0]"
+
+
+@pytest.mark.parametrize(
+    ("block", "param"),
+    [
+        (IMAGE, ""),
+        (document(PDF), ""),
+        (document({"type": "url", "url": "http://a"}), ""),
+        (document({"type": "content", "content": [IMAGE]}), ".source.content[0]"),
+        (document({"type": "text"}), ".source.data"),
+        (document("a"), ".source"),
+        ({"type": ["text"]}, ""),
+        ({"type": "document"}, ".source"),
+        ({"type": "search_result", "title": "T", "content": []}, ".source"),
+    ],
+)
+def test_a_message_has_text_only(block: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as error:
+        read(("user", [block]))
+    assert (error.value.status, error.value.param) == (400, f"messages[0].content[0]{param}")
+    with pytest.raises(ApiError):
+        read(("assistant", [block]))

@@ -241,3 +241,33 @@ async def test_an_answer_that_was_begun_is_gone_on_with() -> None:
         said = [*HELLO, {"role": "assistant", "content": "Once"}]
         await case.anthropic.messages.create(model="demo", max_tokens=9, messages=said)
         assert case.prompt.endswith("<|im_start|>assistant\nOnce")
+
+
+@run
+async def test_documents_and_a_screenshot_by_the_client() -> None:
+    source: Any = {"type": "base64", "media_type": "image/png", "data": "iVBO"}
+    plain: Any = {"type": "text", "media_type": "text/plain", "data": "It rains."}
+    shot: Any = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "image", "source": source}, {"type": "document", "source": plain}],
+    }
+    use: Any = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    history: Any = [
+        {"role": "user", "content": [{"type": "document", "source": plain, "title": "Weather"}]},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [shot]},
+    ]
+    async with agents() as case:
+        answer = await case.anthropic.messages.with_raw_response.create(
+            model="demo", max_tokens=9, messages=history
+        )
+        assert answer.headers["x-rtp-llm-ignored-fields"] == "messages.image"
+        assert "<title>Weather</title>\nIt rains." in case.prompt
+        assert "[image left out: only text can be read here]\n<document>" in case.prompt
+        direct: Any = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+        with pytest.raises(anthropic.BadRequestError, match="Only text"):
+            await case.anthropic.messages.create(model="demo", max_tokens=9, messages=direct)
+    async with agents(lenient_media=False) as case:
+        with pytest.raises(anthropic.BadRequestError, match="--lenient-media"):
+            await case.anthropic.messages.create(model="demo", max_tokens=9, messages=history)

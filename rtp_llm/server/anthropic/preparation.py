@@ -27,7 +27,7 @@ from rtp_llm.text.conversation import ToolChoice
 def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
     """From the body to a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, MessagesRequest, model, strict=False)
-    prompt, choice, skipped = _asked(request)
+    prompt, choice, skipped = _asked(request, model)
     turn = ChatTurn(
         prompt=prompt,
         sampling=_sampling(request),
@@ -49,17 +49,17 @@ def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
 def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
     """From the body to that of the answer; raises ApiError."""
     request, ignored = parse_request(body, CountRequest, model, strict=False)
-    prompt, choice, skipped = _asked(request)
+    prompt, choice, skipped = _asked(request, model)
     answer = CountAnswer(input_tokens=count_prompt(prompt, choice, "messages", model))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *plain_names(skipped)))
 
 
-def _asked(request: CountRequest) -> tuple[ChatPrompt, ToolChoice, list[str]]:
-    """The prompt, which tools may be called, and the types of tools that are skipped."""
+def _asked(request: CountRequest, model: ServedModel) -> tuple[ChatPrompt, ToolChoice, list[str]]:
+    """The prompt, which tools may be called, and the types of tools and blocks that are skipped."""
     if not request.messages:
         raise bad_request("messages: must not be empty.", "messages", "empty_array")
     check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
-    blocks = Blocks()
+    blocks = Blocks(lenient_media=model.lenient_media)
     if request.system is not None:
         blocks.read_system(request.system)
     blocks.read(request.messages)
@@ -76,7 +76,8 @@ def _asked(request: CountRequest) -> tuple[ChatPrompt, ToolChoice, list[str]]:
         # An answer that the client has begun is gone on with.
         continue_final_message=last.role == "assistant" and bool(last.content),
     )
-    return prompt, tool_choice(request.tool_choice, tools), skipped
+    left_out = sorted({f"messages.{kind}" for kind in blocks.left_out.kinds})
+    return prompt, tool_choice(request.tool_choice, tools), [*left_out, *skipped]
 
 
 def _reasoning(request: CountRequest) -> ReasoningWish:

@@ -39,6 +39,34 @@ class ToolResultBlock(_Block, tag="tool_result", kw_only=True):
     is_error: bool | None = None
 
 
+class DocumentBlock(_Block, tag="document", kw_only=True):
+    """A document. `source`: a text, blocks, or what cannot be read, such as a PDF."""
+
+    source: dict[str, Any]
+    title: str | None = None
+    context: str | None = None
+
+
+class TextSource(_Block, tag="text", kw_only=True):
+    """A document's text."""
+
+    data: str
+
+
+class ContentSource(_Block, tag="content", kw_only=True):
+    """A document's text, or its blocks."""
+
+    content: Content
+
+
+class SearchResultBlock(_Block, tag="search_result", kw_only=True):
+    """A page that was found. `source`: its address."""
+
+    source: str
+    title: str
+    content: list[dict[str, Any]]
+
+
 class ThinkingBlock(_Block, tag="thinking", kw_only=True):
     """What the assistant thought; without a text it may be in the signature."""
 

@@ -30,6 +30,7 @@ class ModelFacts:
     max_logprobs: int = 20
     max_prompt_logprobs: int = 20
     strict_fields: bool = False
+    lenient_media: bool = True
     trust_chat_template: bool = False
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None

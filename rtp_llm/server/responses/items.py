@@ -8,6 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.left_out import LeftOut
 from rtp_llm.server.opaque_reasoning import unseal
 from rtp_llm.server.prepare.parse import convert_at, refused
 from rtp_llm.server.responses.protocol import (
@@ -33,7 +34,8 @@ class Items:
     `skipped`: types that are not known, such as calls of tools that run on OpenAI's side.
     """
 
-    def __init__(self, stored: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, stored: Mapping[str, dict[str, Any]], *, lenient_media: bool = True) -> None:
+        self._left_out = LeftOut(lenient_media)
         self._stored = stored
         self._transcript = Transcript()
         self.skipped: list[str] = []
@@ -50,6 +52,11 @@ class Items:
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far."""
         return self._transcript.messages()
+
+    @property
+    def left_out(self) -> list[str]:
+        """What results of tools had that is not text."""
+        return [f"input.{kind}" for kind in self._left_out.kinds]
 
     def _read(self, given: dict[str, Any], place: str) -> None:
         item = self._known(given, place)
@@ -70,7 +77,7 @@ class Items:
             arguments = msgspec.json.encode({"input": item.input}).decode()
             self._transcript.call(ToolCall(item.call_id, item.name, arguments))
         elif isinstance(item, InputCallOutput | InputCustomCallOutput):
-            self._transcript.result(item.call_id, content_text(item.output, f"{place}.output"))
+            self._transcript.result(item.call_id, self._output(item.output, f"{place}.output"))
 
     def _known(self, given: dict[str, Any], place: str) -> InputItem | None:
         """None for an item of an unknown type."""
@@ -84,6 +91,19 @@ class Items:
             return None
         item: InputItem = convert_at(given | {"type": kind}, InputItem, place)
         return item
+
+    def _output(self, content: str | Sequence[dict[str, Any]], place: str) -> str:
+        """The result of a tool; what is not text is replaced."""
+        if isinstance(content, str):
+            return content
+        texts = []
+        for at, part in enumerate(content):
+            where = f"{place}[{at}]"
+            if _text_field(part) is None:
+                texts.append(self._left_out.text_for(part.get("type"), where))
+            else:
+                texts.append(_part_text(part, where))
+        return "\n".join(texts)
 
     def _say(self, item: InputMessage, place: str) -> None:
         text = content_text(item.content, f"{place}.content")
@@ -102,8 +122,14 @@ def content_text(content: str | Sequence[dict[str, Any]], place: str) -> str:
     return "\n".join(_part_text(part, f"{place}[{at}]") for at, part in enumerate(content))
 
 
+def _text_field(part: dict[str, Any]) -> str | None:
+    """Which field of a part has its text."""
+    kind = part.get("type")
+    return _TEXTS.get(kind) if isinstance(kind, str) else None
+
+
 def _part_text(part: dict[str, Any], place: str) -> str:
-    name = _TEXTS.get(part.get("type", ""))
+    name = _text_field(part)
     if name is None:
         raise refused("messages.content", place)
     text = part.get(name)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from rtp_llm.server.errors import ApiError
 from rtp_llm.server.opaque_reasoning import seal
 from rtp_llm.server.responses.items import Items
 from rtp_llm.server.responses.tools import Tools
@@ -126,3 +129,30 @@ def test_tools_of_codex() -> None:
     ):
         assert tools.choice(given, True) == choice
     assert tools.choice("auto", False) == ToolChoice("auto", parallel=False)
+
+
+def test_what_is_no_text_is_left_out_of_the_output_of_tools() -> None:
+    parts = [
+        {"type": "input_image", "image_url": "data:image/png;base64,iVBO"},
+        {"type": "input_text", "text": "a"},
+        {"type": "input_file", "file_id": "f"},
+    ]
+    for kind in ("function_call_output", "custom_tool_call_output"):
+        output = {"type": kind, "call_id": "c", "output": parts}
+        items = read(output)
+        assert items.messages()[0].content == (
+            "[input_image left out: only text can be read here]\na\n"
+            "[input_file left out: only text can be read here]"
+        )
+        assert items.left_out == ["input.input_image", "input.input_file"]
+        with pytest.raises(ApiError, match="--lenient-media is off") as error:
+            Items({}, lenient_media=False).read([output], "input")
+        assert error.value.param == "input[0].output[0]"
+    for part in (parts[0], {"type": []}, {}):
+        for item in (
+            {"role": "user", "content": [part]},
+            {"type": "function_call_output", "call_id": "c", "output": [part]},
+        ):
+            if "role" in item or part is not parts[0]:
+                with pytest.raises(ApiError, match="Only text"):
+                    read(item)

@@ -68,7 +68,7 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
     request, ignored = parse_request(body, ResponsesRequest, model)
     stored = context.stores and request.store is not False
     _check(request, stored)
-    prompt, options = _read(request, context), _options(request, model)
+    prompt, options = _read(request, context, model), _options(request, model)
     job = prepare_turn(_turn(request, prompt, options, model), model)
     form = ResponseForm(
         model=model.name,
@@ -91,7 +91,7 @@ def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
     context, body = split(joined)
     request, ignored = parse_request(body, CountInputRequest, model)
     _refuse(request, "conversation")
-    prompt = _read(request, context)
+    prompt = _read(request, context, model)
     answer = InputTokens(input_tokens=count_prompt(prompt.chat, prompt.choice, "input", model))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *prompt.unused()))
 
@@ -110,10 +110,10 @@ class _Prompt:
         return plain_names(sorted({*self.tools.skipped, *self.skipped}))
 
 
-def _read(request: CountInputRequest, context: ReadContext) -> _Prompt:
+def _read(request: CountInputRequest, context: ReadContext, model: ServedModel) -> _Prompt:
     """Raises ApiError 400, and 404 for an item that is not stored."""
     check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
-    tools, items = Tools(), Items(context.items)
+    tools, items = Tools(), Items(context.items, lenient_media=model.lenient_media)
     tools.read(request.tools or ())
     if request.instructions:
         items.instruct(request.instructions)
@@ -129,7 +129,7 @@ def _read(request: CountInputRequest, context: ReadContext) -> _Prompt:
         variables=request.chat_template_kwargs or {},
     )
     choice = tools.choice(request.tool_choice, request.parallel_tool_calls is not False)
-    return _Prompt(chat, tools, choice, (*items.skipped, *_unused(request)))
+    return _Prompt(chat, tools, choice, (*items.skipped, *items.left_out, *_unused(request)))
 
 
 def _check(request: ResponsesRequest, stored: bool) -> None:
