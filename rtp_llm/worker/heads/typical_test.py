@@ -22,19 +22,22 @@ from rtp_llm.device import resolve_device
 from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.worker.heads import typical as typical_module
-from rtp_llm.worker.heads.sampler import Sampler
+from rtp_llm.worker.heads.sampler import SampledDrafts, Sampler
 from rtp_llm.worker.heads.sampling_flags import TYPICAL, sampling_flags
 from rtp_llm.worker.heads.typical import typical
 from rtp_llm.worker.new_sequences import NewSequences
 
 PROMPT = np.zeros(1, np.int32)
+DRAWS = 8000
 
 
 def logits(rows: int, vocabulary: int, seed: int = 1) -> torch.Tensor:
     return 3 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
 
 
-def sample(values: torch.Tensor, params: list[SamplingParams], step: int = 5) -> NDArray[np.int32]:
+def sample(
+    values: torch.Tensor, params: list[SamplingParams], drafts: SampledDrafts | None = None
+) -> NDArray[np.int32]:
     """A token for each row, whose seed is its number."""
     ops.load()
     sampler = Sampler(len(params), resolve_device("cpu"))
@@ -48,11 +51,11 @@ def sample(values: torch.Tensor, params: list[SamplingParams], step: int = 5) ->
         num_rows=count,
         row_slots=np.arange(count, dtype=np.int32),
         row_ids=np.arange(count),
-        row_steps=np.full(count, step),
+        row_steps=np.full(count, 5),
         history_tokens=np.empty(0, np.int32),
         history_cu=np.zeros(count + 1, np.int32),
     )
-    return sampler.submit(values.clone(), plan).read().row_tokens
+    return sampler.submit(values.clone(), plan, drafts=drafts).read().row_tokens
 
 
 def probabilities_of_transformers(row: torch.Tensor, params: SamplingParams) -> torch.Tensor:
@@ -69,6 +72,16 @@ def probabilities_of_transformers(row: torch.Tensor, params: SamplingParams) -> 
     for warper in warpers:
         scores = warper(ids, scores)
     return scores.softmax(1)[0]
+
+
+def assert_drawn_from(tokens: NDArray[np.int32], probabilities: torch.Tensor) -> None:
+    expected = DRAWS * probabilities.numpy()
+    counts = np.bincount(tokens, minlength=len(expected))
+    assert not counts[expected == 0].any()
+    possible = expected > 0
+    distance = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
+    # Chi-square of at most 11 degrees of freedom that one in a million exceeds; seeds are fixed.
+    assert distance < 49.4
 
 
 @pytest.mark.parametrize("mass", [0.01, 0.2, 0.5, 0.9, 0.95, 0.999])
@@ -97,16 +110,21 @@ def test_what_is_kept_is_what_transformers_keeps(mass: float) -> None:
     ids=str,
 )
 def test_tokens_are_drawn_from_what_is_kept(wish: dict[str, Any]) -> None:
-    params, draws = SamplingParams(**wish), 8000
+    params = SamplingParams(**wish)
     row = logits(1, 12, seed=7)[0] / 2
-    tokens = sample(row.expand(draws, -1), [params] * draws)
-    expected = draws * probabilities_of_transformers(row, params).numpy()
-    counts = np.bincount(tokens, minlength=12)
-    assert not counts[expected == 0].any()
-    possible = expected > 0
-    distance = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
-    # Chi-square of at most 11 degrees of freedom that one in a million exceeds; seeds are fixed.
-    assert distance < 49.4
+    tokens = sample(row.expand(DRAWS, -1), [params] * DRAWS)
+    assert_drawn_from(tokens, probabilities_of_transformers(row, params))
+
+
+def test_sampled_drafts_leave_the_distribution_as_it_is() -> None:
+    params = SamplingParams(typical_p=0.6, temperature=0.8)
+    row, draft_row = logits(1, 12, seed=7)[0] / 2, logits(1, 12, seed=8)[0] / 2
+    random = torch.Generator().manual_seed(9)
+    drafted = torch.multinomial((draft_row / 0.8).softmax(0), DRAWS, True, generator=random).int()
+    drafts = SampledDrafts(drafted, draft_row.expand(DRAWS, -1).contiguous(), None)
+    tokens = sample(row.expand(DRAWS, -1), [params] * DRAWS, drafts)
+    assert 0.05 < (tokens == drafted.numpy()).mean() < 0.95
+    assert_drawn_from(tokens, probabilities_of_transformers(row, params))
 
 
 def test_each_row_has_its_own_setting_whatever_stands_beside_it(
