@@ -51,7 +51,7 @@ async def test_slow_bodies_have_no_tasks() -> None:
     assert len(opened.arriving) == CLIENTS and opened.bytes == CLIENTS * SIZE // 2
     for protocol, _ in clients:
         protocol.data_received(b"x" * (SIZE // 2))
-    await turns()
+    await turns(5 * CLIENTS)  # large bodies go on one by one
     assert listener.bodies == [SIZE] * CLIENTS
     assert all(status(wire) == 200 for _, wire in clients)
     assert not opened.arriving and opened.bytes == opened.count == 0

@@ -30,6 +30,7 @@ class OpenRequests:
     def __init__(self, settings: Settings) -> None:
         self.count = self.bytes = 0
         self.arriving: OrderedDict[Body, None] = OrderedDict()
+        self._pace = asyncio.Lock()
         self._settings = settings
         self._most = settings.max_open_requests
         self._most_bytes = max(settings.max_open_bytes, settings.max_request_bytes)
@@ -61,6 +62,11 @@ class OpenRequests:
             yield body.open(receive)
         finally:
             body.leave()
+
+    async def pace(self) -> None:
+        """Let one large body on in each turn of the event loop, however many are whole at once."""
+        async with self._pace:
+            await asyncio.sleep(0)
 
     def check_room(self) -> None:
         """Raise ApiError 503 while as many whole requests are open as may be."""
@@ -165,6 +171,8 @@ class Body:
         if self._complete:
             self._release()
             return await self._receive()
+        if self._grown > SMALL_BYTES:
+            await self._requests.pace()
         if self._error is not None:
             raise self._error
         self._requests.arrive(self)

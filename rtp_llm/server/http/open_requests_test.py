@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 
 import httpx
 import pytest
+from starlette.types import Message
 
+from rtp_llm.config.settings import Settings
+from rtp_llm.server.http.open_requests import SMALL_BYTES, OpenRequests
 from rtp_llm.server.http.slow_clients_for_tests import BODY, crowd
-from rtp_llm.server.serving_for_tests import JSON, fake_engine, listening, wait_for
+from rtp_llm.server.serving_for_tests import JSON, fake_engine, listening, run, wait_for
 
 MOST, CLIENTS = 5, 40
 
@@ -79,3 +83,25 @@ def test_who_says_too_little_of_its_body_loses_its_place(rate: int) -> None:
         assert status == 408 and b"connection: close" in head
         assert json.loads(body)["error"]["code"] == "request_timeout"
         assert is_taken(url)
+
+
+@run
+async def test_large_bodies_that_are_whole_at_once_go_on_one_by_one() -> None:
+    requests, size, taken = OpenRequests(Settings(model="m")), SMALL_BYTES + 1, 0
+
+    async def whole() -> Message:
+        nonlocal taken
+        taken += 1
+        return {"type": "http.request", "body": b" " * size, "more_body": False}
+
+    async def read() -> None:
+        body = requests.expect(lambda: None)
+        assert body.grow(size)
+        await body.open(whole)()
+
+    reading = asyncio.gather(*(read() for _ in range(20)))
+    while not reading.done():
+        before = taken
+        await asyncio.sleep(0)
+        assert taken <= before + 1, "others have a turn in between"
+    assert taken == 20
