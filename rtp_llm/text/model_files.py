@@ -173,8 +173,9 @@ _SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
 _CONVERSIONS = (
     (
         ("tekken.json",),
-        " Convert tekken.json once with transformers 5: transformers.integrations.mistral."
-        'convert_tekken_tokenizer(f"{folder}/tekken.json").save_pretrained(folder).',
+        " Convert tekken.json once (pip install transformers mistral-common): transformers."
+        'integrations.mistral.convert_tekken_tokenizer(f"{folder}/tekken.json").save_pretrained('
+        "folder).",
     ),
     (
         ("tiktoken.model",),
