@@ -161,6 +161,13 @@ class EngineClient:
         return str(self._failure) if self._failure else None
 
     @property
+    def ended(self) -> str | None:
+        """How the process ended, None while it runs; `failure` says so a moment later."""
+        if self.ready is None or self._link is None or self._link.process.running:
+            return None
+        return self._link.process.epitaph()
+
+    @property
     def num_sequences(self) -> int:
         """Sequences of open requests."""
         return self._sequences

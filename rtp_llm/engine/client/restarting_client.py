@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rtp_llm.engine.client.stream import TokenStream
 
 WINDOW_SECONDS = 600.0
-# Before the first restart, and the most before a later one; each waits twice as long as the last.
+# Before the second restart, and the most before a later one; each waits twice as long as the last.
+# The first comes at once.
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 1.0, 30.0
 
 _logger = logging.getLogger("rtp_llm.engine")
@@ -64,7 +65,9 @@ class Restarts:
         self._recent.append(self._clock())
         self.total += 1
         number = len(self._recent)
-        doubled = FIRST_DELAY_SECONDS * 2 ** min(number - 1, 30)
+        if number == 1:
+            return number, 0.0
+        doubled = FIRST_DELAY_SECONDS * 2 ** min(number - 2, 30)
         return number, min(LONGEST_DELAY_SECONDS, doubled)
 
 
@@ -84,6 +87,8 @@ class Client(Protocol):
     def alive(self) -> bool: ...
     @property
     def failure(self) -> str | None: ...
+    @property
+    def ended(self) -> str | None: ...
     @property
     def num_sequences(self) -> int: ...
     @property
@@ -161,7 +166,7 @@ class RestartingClient:
     @property
     def restarting(self) -> bool:
         """It is dead and is to be back."""
-        return self._restart is not None or (self._failure is None and self._client.restarting)
+        return self._is_back_soon or (self._failure is None and self._client.restarting)
 
     @property
     def ranks_up(self) -> tuple[int, int]:
@@ -172,7 +177,9 @@ class RestartingClient:
     @property
     def failure(self) -> str | None:
         """Why the engine is dead and stays so, None while it is not."""
-        return self._failure
+        if self._failure is not None or self._restart is not None or self._can_restart:
+            return self._failure
+        return self._client.ended
 
     @property
     def num_sequences(self) -> int:
@@ -230,6 +237,13 @@ class RestartingClient:
         self._fail_orphans("the engine was shut down")
 
     # -- restart ---------------------------------------------------------------------------------
+
+    @property
+    def _is_back_soon(self) -> bool:
+        """Also before the end of its process was noticed."""
+        if self._restart is not None or self._failure is not None:
+            return self._restart is not None
+        return self._client.ended is not None and self._can_restart
 
     @property
     def _can_restart(self) -> bool:
@@ -329,7 +343,7 @@ class RestartingClient:
         """See EngineClient; raises EngineDeadError while the engine is being restarted, too."""
         if self._failure is not None:
             raise EngineDeadError(self._failure)
-        if self._restart is not None:
+        if self._is_back_soon:
             raise EngineDeadError("it is being restarted")
         return self._client.generate(request)
 

@@ -132,6 +132,25 @@ def test_meanwhile_it_is_restarting_and_takes_nothing(monkeypatch):
     serve(test)
 
 
+def test_a_killed_engine_is_never_merely_silent():
+    """Also before the client has noticed its end."""
+
+    async def test(client):
+        os.kill(pids(client)[0], signal.SIGKILL)
+        while client._restart is None:
+            assert client.alive or client.restarting
+            assert not client.failure
+            await asyncio.sleep(0)
+        await eventually(lambda: client.alive)
+        client.stop_restarting()
+        os.kill(pids(client)[0], signal.SIGKILL)
+        while client._failure is None:
+            assert client.alive or "SIGKILL" in client.failure
+            await asyncio.sleep(0)
+
+    serve(test)
+
+
 def test_who_goes_away_meanwhile_is_not_computed(steps):
     async def test(client):
         jobs = [client.generate(request(client, i)) for i in range(1, 5)]
@@ -263,7 +282,7 @@ def test_a_process_that_no_kill_ends_is_the_end(monkeypatch):
 def test_delays_grow_and_old_restarts_are_forgotten():
     now = [0.0]
     restarts = Restarts(8, lambda: now[0])
-    assert [restarts.take()[1] / 0.01 for _ in range(4)] == [1, 2, 4, 8]
+    assert [restarts.take()[1] / 0.01 for _ in range(4)] == [0, 1, 2, 4]
     now[0] = restarting_client.WINDOW_SECONDS / 2
     assert [restarts.take()[0] for _ in range(4)] == [5, 6, 7, 8]
     assert not restarts.allowed
@@ -275,7 +294,7 @@ def test_delays_grow_and_old_restarts_are_forgotten():
 def test_no_delay_is_longer_than_half_a_minute(monkeypatch):
     monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", 1.0)
     restarts = Restarts(100)
-    assert [restarts.take()[1] for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert [restarts.take()[1] for _ in range(7)] == [0, 1, 2, 4, 8, 16, 30]
 
 
 def test_a_dense_rank_comes_back_while_the_others_serve(steps):

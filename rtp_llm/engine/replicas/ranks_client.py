@@ -158,6 +158,11 @@ class RanksClient:
         return self.ready is not None and self.ready.lockstep
 
     @property
+    def ended(self) -> str | None:
+        """See EngineClient; each rank knows of itself."""
+        return None
+
+    @property
     def restarts_ranks(self) -> bool:
         """Ranks are restarted one by one, so that a death of all of them is the last one."""
         may = self._restarts is not None and self._restarts.limit > 0
