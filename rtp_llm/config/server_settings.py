@@ -72,8 +72,7 @@ class ServerSettings:
         "integer",
         "server",
         "Connections that may be open at once, as far as the system grants file descriptors. "
-        "Beyond it the one that has waited longest for a request is closed, or the new one gets "
-        "503.",
+        "Beyond it the one that has waited longest for a request is closed, or gets 503.",
         minimum=1,
         maximum=1048576,
     )

@@ -7,6 +7,7 @@ A sequence is (request_id, index) with 0 <= index < n. Columns are raw bytes of 
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from typing import Literal
 
@@ -309,3 +310,16 @@ class RequestError(RuntimeError):
         super().__init__(message)
         self.kind = kind
         self.message = message
+
+
+def describe_memory_error(doing: str) -> str:
+    """A MemoryError has no words; `doing`: what was being done, as in "while ..."."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        bound = "the machine or its container has none left; give it more"
+    else:
+        bound = (
+            f"this process may take {limit >> 20} MiB of address space (ulimit -v); raise that, or "
+            "lift it: ulimit -v unlimited"
+        )
+    return f"out of memory while {doing}: {bound}"

@@ -31,6 +31,7 @@ from rtp_llm.engine.messages import (
     Shutdown,
     ToEngine,
     Wake,
+    describe_memory_error,
 )
 from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.process.heartbeat import Heartbeat, end_with_parent
@@ -81,9 +82,9 @@ def main(build: Build | None = None) -> int:
         serving = True
         service.run()
     except Exception as error:
-        if serving or not isinstance(error, _FOR_THE_USER):
+        if serving or not isinstance(error, (*_FOR_THE_USER, MemoryError)):
             _logger.exception("the engine ends:")
-        sender.send(EngineFatal(message=_describe(error)))
+        sender.send(EngineFatal(message=_describe(error, serving)))
         return 1
     finally:
         sender.close()
@@ -123,10 +124,12 @@ def _end_with_ranks(sender: Sender, reason: str) -> NoReturn:
     os._exit(1)
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: Exception, serving: bool = False) -> str:
     """The message alone for errors that were written for the user, the type too for the others."""
     if isinstance(error, _FOR_THE_USER):
         return str(error)
+    if isinstance(error, MemoryError):
+        return describe_memory_error("generating" if serving else "loading the model")
     return f"{type(error).__name__}: {error}"
 
 

@@ -79,9 +79,9 @@ class HttpProtocol(BufferingProtocol):
 
     def evict(self) -> None:
         """See Connection."""
-        if self.cycle is None or self.cycle.response_complete:
-            self._wire.close()  # idle: HTTP lets a server do that
-        elif not self.lingers and not self.cycle.response_started:
+        if self.cycle is not None and self.cycle.response_complete:
+            self._wire.close()  # idle between requests: HTTP lets a server do that
+        elif not self.lingers and (self.cycle is None or not self.cycle.response_started):
             text = "There are too many connections; this one was slow to send its request."
             self._write_error(unavailable(text, "overloaded"))
         self._wire.close()

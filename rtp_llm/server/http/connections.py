@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
-import resource
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Protocol
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, unavailable
+from rtp_llm.server.http.descriptors import share_descriptors
 from rtp_llm.server.http.log import LimitedLog
 
-# Descriptors that are kept for files, the engine and the log.
-_OTHER_DESCRIPTORS = 256
 # Connections that a sweep looks at in one turn of the loop: all of them may be late at once.
 SWEEP_LOT = 64
 
@@ -29,7 +26,10 @@ class Connection(Protocol):
         """Close it if it has done nothing for too long; ``now``: the loop's time."""
 
     def evict(self) -> None:
-        """Make room at once: it waits for a request that has not come in whole."""
+        """Make room at once: it waits for a request that has not come in whole.
+
+        One that has not had any request yet is answered, as it may be about to send its first.
+        """
 
     def refuse(self, reason: str, error: ApiError) -> None:
         """Answer with an error and close."""
@@ -45,7 +45,7 @@ class ConnectionPool:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.most = min(settings.max_connections, _raise_descriptor_limit(settings))
+        self.most, self.backlog = share_descriptors(settings)
         self.open: set[Connection] = set()
         self.refused: collections.Counter[str] = collections.Counter()
         """Connections that were refused or cut, by reason."""
@@ -105,17 +105,3 @@ class ConnectionPool:
         """Count a connection that was refused or cut, and log it, but not every one of a flood."""
         self.refused[reason] += 1
         self._log.warning(reason, "%s: %s", peer or "a client", text or reason)
-
-
-def _raise_descriptor_limit(settings: Settings) -> int:
-    """Let this process have the descriptors that its connections need; how many they may take."""
-    wanted = settings.max_connections + _OTHER_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if soft == resource.RLIM_INFINITY:
-        return settings.max_connections
-    return max(1, soft - min(_OTHER_DESCRIPTORS, soft // 2))

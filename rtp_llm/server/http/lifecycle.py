@@ -14,7 +14,7 @@ import uvloop
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client.engine_client import log_line
-from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.messages import EngineStartError, describe_memory_error
 from rtp_llm.interrupts import EXIT_INTERRUPTED
 from rtp_llm.server.app import build_app
 from rtp_llm.server.engine_interface import EngineInterface
@@ -97,6 +97,10 @@ class _Lifecycle:
             self._state.open(tokenizer)
         except (EngineStartError, ModelFilesError, SettingsError) as error:
             _log.error("cannot serve %s: %s", self._settings.model, error)
+            return 1
+        except MemoryError:
+            words = describe_memory_error("reading the tokenizer")
+            _log.error("cannot serve %s: %s", self._settings.model, words)
             return 1
         # What was loaded stays; a collection that walks all of it would hold up every stream.
         gc.freeze()

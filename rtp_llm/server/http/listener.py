@@ -10,18 +10,17 @@ import stat
 
 from rtp_llm.config.roles import join_address
 from rtp_llm.config.settings import Settings
+from rtp_llm.server.http.descriptors import BACKLOG, check_descriptors
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.http.tls import server_context
 
-# Connections that wait to be accepted, if the system allows as many (net.core.somaxconn). One that
-# finds no place there is tried again by its client's system, but only after a second.
-BACKLOG = 8192
 UNIX = "unix:"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def bind(settings: Settings) -> socket.socket:
     """The listening socket; raises StartError when the address cannot be had, or TLS be spoken."""
+    check_descriptors()
     server_context(settings)
     if settings.uds is not None:
         return _bind_unix(settings.uds)

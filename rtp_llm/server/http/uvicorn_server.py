@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.connection import HttpProtocol
 from rtp_llm.server.http.connections import ConnectionPool
-from rtp_llm.server.http.listener import BACKLOG, remove_path
+from rtp_llm.server.http.listener import remove_path
 from rtp_llm.server.http.tls import Renewal, server_context
 
 # Ticks of uvicorn's main loop, 0.1 s each, between two looks at all connections.
@@ -47,7 +47,6 @@ class HttpServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                backlog=BACKLOG,
                 timeout_keep_alive=settings.keep_alive_timeout,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=CLOSE_SECONDS,
                 ssl_context_factory=(lambda *_: tls) if tls else None,
@@ -70,7 +69,7 @@ class HttpServer(uvicorn.Server):
                 sock=each,
                 ssl=self.config.ssl,
                 ssl_handshake_timeout=self._handshake_seconds,
-                backlog=BACKLOG,
+                backlog=self.connections.backlog,
             )
             for each in sockets or ()
         ]

@@ -7,7 +7,10 @@ request or an answer is exported.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -29,7 +32,8 @@ from rtp_llm.server.telemetry.finished import FinishedRequest
 
 PROVIDER = "rtp_llm"
 MOST_SPANS = 2048  # that wait to be exported; more are dropped
-EXPORT_SECONDS = 5.0  # of one export, and of the last one when the server ends
+EXPORT_SECONDS = 5.0  # of one export
+CLOSE_SECONDS = 2.0  # of the last ones together, when the server ends
 # Bounds that the conventions ask for, in seconds.
 _DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _FIRST_TOKEN = (
@@ -40,6 +44,7 @@ _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0
 _NAMES = {"/v1/completions": "text_completion"}  # else "chat"
 
 Attributes = dict[str, AttributeValue]
+_log = logging.getLogger("rtp_llm.server")
 
 
 class OtlpTelemetry:
@@ -117,9 +122,23 @@ class OtlpTelemetry:
             self._per_token.record(decode / (times.tokens - 1), common)
 
     def close(self) -> None:
-        """Export what is left, for a few seconds at most."""
-        self._tracers.shutdown()
-        self._meters.shutdown(timeout_millis=EXPORT_SECONDS * 1e3)
+        """Export what is left, for CLOSE_SECONDS at most; the rest is given up."""
+        deadline = time.monotonic() + CLOSE_SECONDS
+        ends = [
+            threading.Thread(target=_shut_down, args=(each,), daemon=True)
+            for each in (self._tracers, self._meters)
+        ]
+        for end in ends:
+            end.start()
+        for end in ends:
+            end.join(max(0.0, deadline - time.monotonic()))
+        if any(end.is_alive() for end in ends):
+            _log.warning("the last spans and metrics were not taken in %g s", CLOSE_SECONDS)
+
+
+def _shut_down(provider: TracerProvider | MeterProvider) -> None:
+    with contextlib.suppress(Exception):  # the SDK has logged it
+        provider.shutdown()
 
 
 def _error_type(request: FinishedRequest) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from rtp_llm.engine.messages import RequestError
 from rtp_llm.server.serving_for_tests import CHAT, Served, demo_folder, fake_engine, run, served
 from rtp_llm.server.telemetry import otlp
 from rtp_llm.server.telemetry.collector_for_tests import Collector, attributes, collecting
+from rtp_llm.server.telemetry.finished import FinishedRequest
 from rtp_llm.server.telemetry.setup import check_telemetry, start_telemetry
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -155,6 +157,25 @@ async def test_a_collector_that_is_away_holds_nobody_up(monkeypatch: pytest.Monk
         telemetry = server.state.telemetry
         assert telemetry is not None
         await asyncio.wait_for(asyncio.to_thread(telemetry.close), 60)
+
+
+def test_a_collector_that_never_answers_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spans and metrics together have CLOSE_SECONDS."""
+    monkeypatch.setattr(otlp, "EXPORT_SECONDS", 600.0)
+    monkeypatch.setattr(otlp, "CLOSE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        telemetry = start_telemetry(Settings(otlp_traces_endpoint=url, otlp_metrics_endpoint=url))
+        assert telemetry is not None
+        telemetry.record(
+            FinishedRequest("/v1/completions", "demo", 200, 1.0, "req_1", "", {}, None)
+        )
+        began = time.monotonic()
+        telemetry.close()
+        assert time.monotonic() - began < 60
+    assert "were not taken in 0.1 s" in caplog.text
 
 
 def test_refused_where_it_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
