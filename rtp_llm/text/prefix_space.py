@@ -64,11 +64,12 @@ def _class_name(
     return registered if model_type in _ALWAYS else name
 
 
-def _byte_levels(step: object) -> Iterator[pre_tokenizers.ByteLevel]:
+def _byte_levels(step: Any) -> Iterator[pre_tokenizers.ByteLevel]:
     if isinstance(step, pre_tokenizers.ByteLevel):
         yield step
     elif isinstance(step, pre_tokenizers.Sequence):
-        for each in step:
+        steps: Any = step  # its stub has no __iter__
+        for each in steps:
             yield from _byte_levels(each)
 
 
