@@ -148,7 +148,8 @@ def test_what_is_no_text_is_left_out_of_the_output_of_tools() -> None:
         with pytest.raises(ApiError, match="--lenient-media is off") as error:
             Items({}, lenient_media=False).read([output], "input")
         assert error.value.param == "input[0].output[0]"
-    for part in (parts[0], {"type": []}, {}):
+    others: list[dict[str, Any]] = [parts[0], {"type": []}, {}]
+    for part in others:
         for item in (
             {"role": "user", "content": [part]},
             {"type": "function_call_output", "call_id": "c", "output": [part]},

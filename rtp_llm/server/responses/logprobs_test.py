@@ -128,6 +128,6 @@ async def test_the_official_client_reads_them() -> None:
                 if event.type == "response.output_text.delta":
                     tokens += "".join(entry.token for entry in event.logprobs)
             response = await stream.get_final_response()
-        (part,) = response.output[0].content  # type: ignore[union-attr]
-        assert part.logprobs and text_of(part.logprobs) == TEXT  # type: ignore[union-attr]
+        (part,) = messages(response.to_dict(mode="json"))
+        assert part.logprobs and text_of(part.logprobs) == TEXT
         assert tokens.startswith("Once upon")
