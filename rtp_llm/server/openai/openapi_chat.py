@@ -86,17 +86,17 @@ def messages(message: Schema) -> Schema:
     """Of roles and parts those that are served; only the assistant calls tools."""
     part: Schema = {"type": "object", "required": ["type", "text"]}
     part["properties"] = {"type": {"const": "text"}, "text": {"type": "string"}}
-    content = [{"type": "string"}, {"type": "array", "items": part}]
+    content = [{"type": "string"}, {"type": "null"}, {"type": "array", "items": part}]
     calls = message["properties"]["tool_calls"]
     empty = {name: {"enum": _EMPTY} for name in ("function_call", "audio")}
     kinds = []
-    for roles, called in (
-        (["system", "developer", "user", "tool"], {"enum": [None, []]}),
-        (["assistant"], calls),
+    for roles, called, required in (
+        (["system", "developer", "user", "tool"], {"enum": [None, []]}, ["role", "content"]),
+        (["assistant"], calls, ["role"]),
     ):
         own: Schema = {"role": {"enum": roles}, "content": {"anyOf": content}, "tool_calls": called}
         properties = message["properties"] | empty | own
-        kinds.append({"type": "object", "properties": properties, "required": ["role", "content"]})
+        kinds.append({"type": "object", "properties": properties, "required": required})
     return {
         "title": message["title"],
         "description": message["description"],
