@@ -168,14 +168,13 @@ class Bench:
         self._rounds, self._heads = rounds, heads
         half = torch.bfloat16
         self._config = AttentionConfig(
-            device.name,
+            device.capabilities(),
             half,
             half,
             heads,
             KV_HEADS,
             HEAD_DIM,
             BLOCK,
-            capability=device.capability(),
         )
         self._has_flashinfer = bool(FlashInferBackend.supports(self._config))
 

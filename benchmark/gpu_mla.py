@@ -147,8 +147,8 @@ def main() -> None:
     device = the_gpu()
     half = torch.bfloat16
     config = MlaConfig(
-        device.name, half, half, arguments.heads, LATENT, ROPE, NOPE, VALUE, 192**-0.5, BLOCK,
-        capability=device.capability(),
+        device.capabilities(), half, half, arguments.heads,
+        LATENT, ROPE, NOPE, VALUE, 192**-0.5, BLOCK,
         settings=ModelSettings(attention_backend=arguments.backend),
     )  # fmt: skip
     backend = make_backend(config)

@@ -57,7 +57,7 @@ def main() -> None:
     options = LayerOptions(
         settings,
         device.torch_device,
-        capability=device.capability(),
+        capabilities=device.capabilities(),
         fp8_products=bool(device.supports("fp8_products")),
     )
     blocks = make_blocks(arguments.shape, options)

@@ -11,25 +11,23 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.cache_spec import CacheDtypes
-from rtp_llm.attention.rotation import Rotation, rotate_on
+from rtp_llm.attention.rotation import Rotation, rotation_for
 from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.device import Support
+from rtp_llm.device import Capabilities, Support
 
 
 @dataclass(frozen=True)
 class BackendOptions:
     """What device and settings say to every backend.
 
-    `device_type` is one of rtp_llm.device.known_devices(); `kv_dtype` the number type of keys and
-    values in the cache; `block_size` is in tokens; `capability` the compute capability of an NVIDIA
-    GPU, for other devices and where it is not known (0, 0); `settings` the model's.
+    `capabilities` are the device's; `kv_dtype` is the number type of keys and values in the cache;
+    `block_size` is in tokens; `settings` are the model's.
     """
 
-    device_type: str
+    capabilities: Capabilities
     dtype: torch.dtype
     kv_dtype: torch.dtype
     block_size: int
-    capability: tuple[int, int] = (0, 0)
     settings: ModelSettings = field(default_factory=ModelSettings)
 
 
@@ -40,7 +38,7 @@ class BackendConfig(Protocol):
     """
 
     @property
-    def device_type(self) -> str: ...
+    def capabilities(self) -> Capabilities: ...
     @property
     def dtype(self) -> torch.dtype: ...
     @property
@@ -49,8 +47,6 @@ class BackendConfig(Protocol):
     def num_heads(self) -> int: ...
     @property
     def block_size(self) -> int: ...
-    @property
-    def capability(self) -> tuple[int, int]: ...
     @property
     def settings(self) -> ModelSettings: ...
 
@@ -67,7 +63,7 @@ class AttentionConfig:
     See BackendOptions for what is not about heads.
     """
 
-    device_type: str
+    capabilities: Capabilities
     dtype: torch.dtype
     kv_dtype: torch.dtype
     num_heads: int
@@ -78,7 +74,6 @@ class AttentionConfig:
     causal: bool = True
     soft_cap: float = 0.0
     sinks: bool = False
-    capability: tuple[int, int] = (0, 0)
     settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __str__(self) -> str:
@@ -87,7 +82,7 @@ class AttentionConfig:
         kind += ", and full" if windows and 0 in self.windows else ""
         dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"{self.device_type}, {dtype}, {self.num_heads} heads over {self.num_kv_heads} "
+            f"{self.capabilities}, {dtype}, {self.num_heads} heads over {self.num_kv_heads} "
             f"KV heads of {self.head_dim}, blocks of {self.block_size}, {kind}"
         )
 
@@ -151,7 +146,7 @@ class AttentionBackend(Backend[AttentionConfig]):
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__(config)
         self.scale = config.head_dim**-0.5
-        self._rotate = rotate_on(config.device_type)
+        self._rotate = rotation_for(config.capabilities)
         self._q_size = config.num_heads * config.head_dim
 
     def attend(

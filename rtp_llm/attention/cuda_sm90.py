@@ -15,7 +15,6 @@ from rtp_llm.attention.paged import PagedAttentionBackend
 from rtp_llm.attention.triton import TritonAttentionBackend, compile_prompt_tiles
 from rtp_llm.device import Support
 
-_CAPABILITY = (9, 0)
 _HEAD_DIMS = (64, 128, 256)
 _MOST_GROUP = 128  # rows of a tile
 _TILE_KEYS = 128
@@ -37,7 +36,7 @@ class CudaSm90Backend(PagedAttentionBackend):
     @classmethod
     def supports(cls, config: AttentionConfig) -> Support:
         block, group = config.block_size, config.num_heads // config.num_kv_heads
-        if config.device_type != "cuda" or config.capability != _CAPABILITY:
+        if "wgmma" not in config.capabilities:
             return Support.no("its instructions are those of compute capability 9.0")
         if config.dtype not in (torch.bfloat16, torch.float16):
             return Support.no(f"{config.dtype} products do not run on tensor cores")

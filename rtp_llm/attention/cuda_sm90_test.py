@@ -11,9 +11,10 @@ import torch
 from rtp_llm import ops
 from rtp_llm.attention import AttentionConfig
 from rtp_llm.attention.cuda_sm90 import CudaSm90Backend
+from rtp_llm.testing.capabilities import HOPPER
 
 # 32 heads over 8 KV heads of 128, as Qwen3-8B has.
-CONFIG = AttentionConfig("cuda", torch.bfloat16, torch.bfloat16, 32, 8, 128, 16)
+CONFIG = AttentionConfig(HOPPER, torch.bfloat16, torch.bfloat16, 32, 8, 128, 16)
 
 
 @pytest.fixture

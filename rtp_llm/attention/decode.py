@@ -1,4 +1,4 @@
-"""Decode steps on NVIDIA GPUs: everything between a layer's two products in one kernel."""
+"""Decode steps: everything between a layer's two products in one kernel."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class DecodeBackend(PartialBackend):
     def supports(cls, config: AttentionConfig) -> Support:
         group, block = config.num_heads // config.num_kv_heads, config.block_size
         most = _MOST_GROUP.get(config.head_dim, 0)
-        if config.device_type != "cuda":
-            return Support.no("its kernel is for NVIDIA GPUs")
-        if not ops.has_kernel(_OPERATOR, config.device_type):
+        if "mma" not in config.capabilities:
+            return Support.no("its instructions are those of compute capability 8.0 and newer")
+        if not ops.has_kernel(_OPERATOR, config.capabilities.torch_type):
             return Support.no(f"the operator library has no {_OPERATOR}")
         if config.dtype not in (torch.bfloat16, torch.float16):
             return Support.no(f"{config.dtype} products do not run on tensor cores")

@@ -11,6 +11,7 @@ from rtp_llm import ops
 from rtp_llm.attention import AttentionConfig, ForwardBatch, Rotation
 from rtp_llm.attention.decode import DecodeBackend
 from rtp_llm.attention.paged import PagedAttentionBackend
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.ops.attention.decode_attention_reference import (
     decode_attention_reference,
 )
@@ -19,7 +20,7 @@ from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import Shape
 
 SHAPE = Shape(4, 2, 64)
-CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16, (0, 24), soft_cap=5.0)
+CONFIG = AttentionConfig(HOST, torch.float32, torch.float32, 4, 2, 64, 16, (0, 24), soft_cap=5.0)
 
 
 @pytest.fixture(autouse=True)

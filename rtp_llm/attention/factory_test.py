@@ -22,9 +22,11 @@ from rtp_llm.attention.flashinfer import FlashInferBackend
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import Support
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
+from rtp_llm.testing.capabilities import AMPERE, BLACKWELL, HOPPER, ROCM, XPU
 
-CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16)
+CONFIG = AttentionConfig(HOST, torch.float32, torch.float32, 4, 2, 64, 16)
 
 
 class _Fast(AttentionBackend):
@@ -51,10 +53,10 @@ def three_backends(monkeypatch):
     monkeypatch.setattr(factory, "_load", table.__getitem__)
 
 
-@pytest.mark.parametrize("device_type", ["cpu", "rocm", "xpu"])
+@pytest.mark.parametrize("device", [HOST, ROCM, XPU], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_native_backend_serves_every_device_and_type(device_type, dtype):
-    config = dataclasses.replace(CONFIG, device_type=device_type, dtype=dtype, kv_dtype=dtype)
+def test_the_native_backend_serves_every_device_and_type(device, dtype):
+    config = dataclasses.replace(CONFIG, capabilities=device, dtype=dtype, kv_dtype=dtype)
     backend = make_backend(config)
     assert backend.name == "paged"
     assert backend.scale == 0.125
@@ -65,32 +67,32 @@ def test_the_native_backend_serves_every_device_and_type(device_type, dtype):
     [
         (True, {}, "triton", "chosen"),
         (True, {"dtype": torch.float32, "kv_dtype": torch.float32}, "paged", "tensor cores"),
-        (True, {"device_type": "rocm"}, "paged", "NVIDIA GPUs only"),
+        (True, {"capabilities": ROCM}, "paged", "for other devices"),
         (False, {}, "paged", "not installed"),
     ],
 )
 def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reason):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
-    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    half = {"capabilities": AMPERE, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     lines = explain(dataclasses.replace(CONFIG, **{**half, **change})).splitlines()
     assert [line.split()[0] for line in lines if line.endswith(": chosen")] == [chosen]
     assert reason in next(line for line in lines if line.startswith("  triton"))
 
 
 @pytest.mark.parametrize(
-    ("device_type", "capability", "chosen"),
+    ("device", "chosen"),
     [
-        ("cpu", (9, 0), "paged"),
-        ("rocm", (9, 0), "paged"),
-        ("xpu", (9, 0), "paged"),
-        ("cuda", (9, 0), "cuda_sm90"),
-        ("cuda", (8, 0), "triton"),
+        (HOST, "paged"),
+        (ROCM, "paged"),
+        (XPU, "paged"),
+        (HOPPER, "cuda_sm90"),
+        (AMPERE, "triton"),
     ],
 )
-def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device_type, capability, chosen):
+def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device, chosen):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     half = torch.bfloat16
-    config = AttentionConfig(device_type, half, half, 16, 2, 256, 16, capability=capability)
+    config = AttentionConfig(device, half, half, 16, 2, 256, 16)
     lines = explain(config).splitlines()
     assert [line.split()[0] for line in lines if line.endswith(": chosen")] == [chosen]
 
@@ -100,8 +102,8 @@ def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device_type, cap
     [
         ({}, ""),
         ({"block_size": 128, "dtype": torch.float16, "kv_dtype": torch.float16}, ""),
-        ({"capability": (8, 0)}, "compute capability 9.0"),
-        ({"capability": (10, 0)}, "compute capability 9.0"),
+        ({"capabilities": AMPERE}, "compute capability 9.0"),
+        ({"capabilities": BLACKWELL}, "compute capability 9.0"),
         ({"head_dim": 256}, ""),
         ({"head_dim": 80}, "heads of 80"),
         ({"block_size": 48}, "blocks of 48"),
@@ -113,8 +115,8 @@ def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device_type, cap
 )
 def test_hopper_gpus_have_a_backend_for_prompts(monkeypatch, change, reason):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
-    config = dataclasses.replace(CONFIG, **{**half, "capability": (9, 0), **change})
+    half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    config = dataclasses.replace(CONFIG, **{**half, **change})
     line = next(line for line in explain(config).splitlines() if line.startswith("  cuda_sm90"))
     assert line.endswith(": chosen") if not reason else reason in line
 
@@ -122,14 +124,14 @@ def test_hopper_gpus_have_a_backend_for_prompts(monkeypatch, change, reason):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"capability": (9, 0)}, ""),
-        ({"capability": (8, 6)}, "triton: a KV cache of 8-bit .* needs compute capability 8.9"),
-        ({"device_type": "cpu"}, "paged: the KV cache must have the type of the queries"),
+        ({"capabilities": HOPPER}, ""),
+        ({"capabilities": AMPERE}, "triton: a KV cache of 8-bit .* needs compute capability 8.9"),
+        ({"capabilities": HOST}, "paged: the KV cache must have the type of the queries"),
     ],
 )
 def test_a_cache_of_eight_bits(monkeypatch, change, reason):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    small = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.float8_e4m3fn}
+    small = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.float8_e4m3fn}
     config = dataclasses.replace(CONFIG, **{**small, **change})
     if not reason:
         assert next(line for line in explain(config).splitlines() if "chosen" in line)
@@ -142,7 +144,7 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
     ("change", "reason"),
     [
         ({}, "chosen for steps of one token"),
-        ({"device_type": "rocm"}, "for NVIDIA GPUs"),
+        ({"capabilities": ROCM}, "compute capability 8.0"),
         ({"dtype": torch.float32, "kv_dtype": torch.float32}, "tensor cores"),
         ({"head_dim": 80}, "2 heads of 80 share keys; it has 64 in groups up to 16"),
         ({"num_heads": 16, "num_kv_heads": 2, "head_dim": 256}, "chosen for steps of one token"),
@@ -154,7 +156,7 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
 def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
-    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     config = dataclasses.replace(CONFIG, **{**half, **change})
     assert reason in explain(config).splitlines()[-1]
     assert (make_backend(config).name == "decode") == reason.startswith("chosen")
@@ -168,8 +170,8 @@ def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason)
         ({"dtype": torch.float64}, "no kernel for torch.float64"),
         ({"kv_dtype": torch.int8}, "KV cache must have the type of the queries"),
         ({"sinks": True}, "attention sinks"),
-        ({"device_type": "cuda", "head_dim": 576}, "for cuda takes heads of at most 512"),
-        ({"device_type": "xpu", "head_dim": 320}, "for xpu takes heads of at most 256"),
+        ({"capabilities": HOPPER, "head_dim": 576}, "for cuda takes heads of at most 512"),
+        ({"capabilities": XPU, "head_dim": 320}, "for xpu takes heads of at most 256"),
     ],
 )
 def test_what_is_not_supported_is_an_error_with_the_reason(change, reason):
@@ -190,7 +192,8 @@ def test_the_explanation_names_every_backend(three_backends):
         "  fast (priority 10): chosen",
         "  slow (priority 5): supported, lower priority",
         "  paged (priority 0): supported, lower priority",
-        "  decode (with any of them): no: its kernel is for NVIDIA GPUs",
+        "  decode (with any of them): no: its instructions are those of compute capability 8.0 "
+        "and newer",
     ]
     config = dataclasses.replace(CONFIG, head_dim=80, windows=(0, 32))
     text = explain(config)
@@ -217,7 +220,7 @@ def test_one_can_be_asked_for(three_backends):
 
 def test_one_that_is_asked_for_takes_decode_steps_too(monkeypatch):
     monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
-    half = {"device_type": "cuda", "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     config = dataclasses.replace(CONFIG, **half, settings=ModelSettings(attention_backend="paged"))
     assert make_backend(config).name == "paged"
     assert explain(config).endswith("no: --attention-backend gives every step to paged")

@@ -54,7 +54,7 @@ class FlashInferBackend(PartialBackend):
     @classmethod
     def supports(cls, config: AttentionConfig) -> Support:
         group = config.num_heads // config.num_kv_heads
-        if config.device_type != "cuda":
+        if not config.capabilities.architecture.startswith("sm_"):
             return Support.no("it is for NVIDIA GPUs")
         if config.dtype not in (torch.bfloat16, torch.float16):
             return Support.no(f"{config.dtype} products do not run on tensor cores")

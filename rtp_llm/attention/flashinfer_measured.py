@@ -24,7 +24,7 @@ class Measured:
 
     gpu: str
     version: str
-    capability: tuple[int, int]
+    architecture: str
     head_dim: int
     group: int  # query heads for each KV head
     long_from: int
@@ -49,7 +49,7 @@ class Measured:
         return f"{self.version} took on {self.gpu}, of the time without it: {', '.join(words)}"
 
 
-_H200 = ("an H200", "0.6.0", (9, 0), 128)
+_H200 = ("an H200", "0.6.0", "sm_90", 128)
 MEASURED = (
     Measured(*_H200, 2, 8192, (0.90, 0.95), (0.71, 1.24), (1.01, 1.57), (0.98, 2.64)),
     Measured(*_H200, 4, 8192, (0.87, 0.95), (0.71, 1.03), (1.39, 2.82), (0.95, 2.43)),
@@ -58,10 +58,14 @@ MEASURED = (
 
 def find_measured(config: AttentionConfig) -> Measured | None:
     """What was measured for heads like those of `config` on such a GPU, if anything was."""
-    wanted = config.capability, config.head_dim, config.num_heads // config.num_kv_heads
+    wanted = (
+        config.capabilities.architecture,
+        config.head_dim,
+        config.num_heads // config.num_kv_heads,
+    )
     if any(config.windows):
         return None
     for row in MEASURED:
-        if (row.capability, row.head_dim, row.group) == wanted:
+        if (row.architecture, row.head_dim, row.group) == wanted:
             return row
     return None

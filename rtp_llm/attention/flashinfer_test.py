@@ -27,13 +27,15 @@ from rtp_llm.attention.steps_for_tests import (
     step_of,
 )
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
+from rtp_llm.testing.capabilities import AMPERE, HOPPER, ROCM
 from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import PagedBatch
 
 HALF = torch.bfloat16
-CUDA = AttentionConfig("cuda", HALF, HALF, 16, 8, 128, 16, capability=(9, 0))
-CONFIG = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 16)
+CUDA = AttentionConfig(HOPPER, HALF, HALF, 16, 8, 128, 16)
+CONFIG = AttentionConfig(HOST, torch.float32, torch.float32, 4, 2, 64, 16)
 
 
 class _Wrapper:
@@ -185,8 +187,8 @@ def test_captured_steps_go_to_the_others(log):
     [
         ({}, ""),
         ({"windows": (0, 4096), "head_dim": 64}, ""),
-        ({"capability": (8, 0), "dtype": torch.float16, "kv_dtype": torch.float16}, ""),
-        ({"device_type": "rocm"}, "for NVIDIA GPUs"),
+        ({"capabilities": AMPERE, "dtype": torch.float16, "kv_dtype": torch.float16}, ""),
+        ({"capabilities": ROCM}, "for NVIDIA GPUs"),
         ({"dtype": torch.float32, "kv_dtype": torch.float32}, "tensor cores"),
         ({"kv_dtype": torch.float8_e4m3fn}, "KV cache of another type"),
         ({"head_dim": 80}, "heads of 80"),
@@ -225,7 +227,7 @@ def test_nvcc_is_looked_for_in_cuda_home(tmp_path, monkeypatch):
 
 def row(long):
     ratios = ((0.8, 1.2), (1.0, 1.5), (1.5, 2.0))
-    return measured.Measured("a GPU", "0.7.2", (9, 0), 128, 2, 320, long, *ratios)
+    return measured.Measured("a GPU", "0.7.2", "sm_90", 128, 2, 320, long, *ratios)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,14 @@ from rtp_llm.attention import fp8_dequant as module
 from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
 from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.device import Support
+from rtp_llm.device.capabilities import HOST
+from rtp_llm.testing.capabilities import ADA, HOPPER
 from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import PagedBatch
 
 HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
-CONFIG = AttentionConfig("cpu", HALF, NARROW, 4, 2, 64, 16)
-CUDA = AttentionConfig("cuda", HALF, NARROW, 16, 8, 128, 16, capability=(9, 0))
+CONFIG = AttentionConfig(HOST, HALF, NARROW, 4, 2, 64, 16)
+CUDA = AttentionConfig(HOPPER, HALF, NARROW, 16, 8, 128, 16)
 
 
 class _Others(AttentionBackend):
@@ -136,7 +138,7 @@ def test_captured_steps_are_left():
     [
         ({}, ""),
         ({"kv_dtype": HALF}, "nothing to widen"),
-        ({"capability": (8, 9)}, "compute capability 9.0"),
+        ({"capabilities": ADA}, "compute capability 9.0"),
         ({"head_dim": 80}, "heads of 80"),
     ],
 )

@@ -44,14 +44,13 @@ def attend(cache: Tensor, blocks: list[list[int]], length: int, new: int) -> Ten
     assert GPU is not None
     backend = make_backend(
         AttentionConfig(
-            GPU.name,
+            GPU.capabilities(),
             cache.dtype,
             cache.dtype,
             HEADS,
             KV_HEADS,
             HEAD,
             BLOCK,
-            capability=GPU.capability(),
         )
     )
     table = torch.tensor(blocks, dtype=torch.int32)

@@ -18,13 +18,14 @@ from rtp_llm.attention.steps_for_tests import (
     step_of,
 )
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.testing.paged_batches import PagedBatch
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 GPU = usable_gpu("cuda")
-CAPABILITY = GPU.capability() if GPU is not None else (0, 0)
+CAPABILITIES = HOST if GPU is None else GPU.capabilities()
 HALF = torch.bfloat16
-CONFIG = AttentionConfig("cuda", HALF, HALF, 16, 8, 128, 16, capability=CAPABILITY)
+CONFIG = AttentionConfig(CAPABILITIES, HALF, HALF, 16, 8, 128, 16)
 pytestmark = [
     pytest.mark.skipif(GPU is None, reason="no NVIDIA GPU, or not built for it"),
     pytest.mark.skipif(

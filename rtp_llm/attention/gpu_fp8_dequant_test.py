@@ -12,13 +12,14 @@ from rtp_llm.attention import AttentionConfig, make_backend
 from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
 from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.attention.triton import TritonAttentionBackend
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.testing.paged_batches import PagedBatch
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 GPU = usable_gpu("cuda")
-CAPABILITY = GPU.capability() if GPU is not None else (0, 0)
+CAPABILITIES = HOST if GPU is None else GPU.capabilities()
 HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
-CONFIG = AttentionConfig("cuda", HALF, NARROW, 16, 8, 128, 16, capability=CAPABILITY)
+CONFIG = AttentionConfig(CAPABILITIES, HALF, NARROW, 16, 8, 128, 16)
 pytestmark = pytest.mark.skipif(
     GPU is None or not Fp8DequantBackend.supports(CONFIG),
     reason="no Hopper GPU, or not built for it",

@@ -17,10 +17,11 @@ from rtp_llm.attention import (
     together,
 )
 from rtp_llm.attention.mla_step import MlaStep
+from rtp_llm.device.capabilities import HOST
 
-FULL = AttentionConfig("cpu", torch.float32, torch.float32, 4, 2, 64, 4)
+FULL = AttentionConfig(HOST, torch.float32, torch.float32, 4, 2, 64, 4)
 MLA = MlaConfig(
-    "cpu", torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
+    HOST, torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
     value_size=10, scale=20**-0.5, block_size=4,
 )  # fmt: skip
 

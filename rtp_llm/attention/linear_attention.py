@@ -12,7 +12,7 @@ from rtp_llm import ops
 from rtp_llm.attention.backend import Backend
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.device import Support
+from rtp_llm.device import Capabilities, Support
 from rtp_llm.device.choice import AUTO
 
 _OPERATORS = ("causal_conv1d", "gated_delta_rule")
@@ -26,7 +26,7 @@ class LinearAttentionConfig:
     of `key_size`. See BackendOptions for what is not about heads.
     """
 
-    device_type: str
+    capabilities: Capabilities
     dtype: torch.dtype
     kv_dtype: torch.dtype
     num_heads: int
@@ -34,7 +34,6 @@ class LinearAttentionConfig:
     key_size: int
     value_size: int
     block_size: int
-    capability: tuple[int, int] = (0, 0)
     settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __post_init__(self) -> None:
@@ -45,7 +44,7 @@ class LinearAttentionConfig:
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"{self.device_type}, {dtype}, gated delta rule, {self.num_heads} value heads of "
+            f"{self.capabilities}, {dtype}, gated delta rule, {self.num_heads} value heads of "
             f"{self.value_size} over {self.num_key_heads} key heads of {self.key_size}, states in "
             f"{self.settings.mamba_ssm_cache_dtype}"
         )
@@ -70,7 +69,7 @@ class GatedDeltaRuleBackend(Backend[LinearAttentionConfig]):
     def supports(cls, config: LinearAttentionConfig) -> Support:
         if ops.references_allowed():
             return Support.yes()
-        torch_type = "cuda" if config.device_type == "rocm" else config.device_type
+        torch_type = config.capabilities.torch_type
         missing = [name for name in _OPERATORS if not ops.has_kernel(name, torch_type)]
         if missing:
             return Support.no(

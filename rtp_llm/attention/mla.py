@@ -31,6 +31,7 @@ from rtp_llm.attention.mla_step import (
     plan_step,
 )
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device import Capabilities
 
 # Expanded keys and values of one pass; a pass takes as many heads as fit. One head of the most keys
 # that a step expands fits: 2**18 * (128 + 128) numbers of four bytes.
@@ -54,7 +55,7 @@ class MlaConfig:
     the scores. See BackendOptions for what is not about heads.
     """
 
-    device_type: str
+    capabilities: Capabilities
     dtype: torch.dtype
     kv_dtype: torch.dtype
     num_heads: int
@@ -65,13 +66,12 @@ class MlaConfig:
     scale: float
     block_size: int
     is_neox: bool = False
-    capability: tuple[int, int] = (0, 0)
     settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"{self.device_type}, {dtype}, {self.num_heads} heads over latents of "
+            f"{self.capabilities}, {dtype}, {self.num_heads} heads over latents of "
             f"{self.latent_size} and keys of {self.rope_size}, blocks of {self.block_size}"
         )
 

@@ -13,7 +13,6 @@ from rtp_llm.attention.mla_step import MlaPart
 from rtp_llm.attention.mla_triton import TritonMlaBackend
 from rtp_llm.device import Support
 
-_CAPABILITY = (9, 0)
 _SIZES = (512, 64)  # of a latent and a rotated key
 _TILE_KEYS = 64
 _LEAST_BLOCK = 8
@@ -31,9 +30,9 @@ class CudaSm90MlaBackend(TritonMlaBackend):
     @classmethod
     def supports(cls, config: MlaConfig) -> Support:
         block = config.block_size
-        if config.device_type != "cuda" or config.capability != _CAPABILITY:
+        if "wgmma" not in config.capabilities:
             return Support.no("its instructions are those of compute capability 9.0")
-        if not ops.has_kernel("mla_decode", config.device_type):
+        if not ops.has_kernel("mla_decode", config.capabilities.torch_type):
             return Support.no("the operator library has no mla_decode")
         if config.dtype not in (torch.bfloat16, torch.float16):
             return Support.no(f"{config.dtype} products do not run on tensor cores")

@@ -28,7 +28,9 @@ class PagedMlaBackend(MlaBackend):
             return Support.no(
                 "latents are kept in the type of the activations: leave --kv-cache-dtype out"
             )
-        missing = [name for name in _OPERATORS if not ops.has_kernel(name, config.device_type)]
+        missing = [
+            name for name in _OPERATORS if not ops.has_kernel(name, config.capabilities.torch_type)
+        ]
         if missing:
             return Support.no(f"the operator library has no {', '.join(missing)} for it")
         return Support.yes()

@@ -24,11 +24,13 @@ from rtp_llm.attention.mla import context_bytes
 from rtp_llm.attention.mla_cuda_sm90 import CudaSm90MlaBackend
 from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
+from rtp_llm.testing.capabilities import AMPERE, HOPPER, XPU
 
 DEEPSEEK = Forms(512, 64, 128, 128)
 CONFIG = MlaConfig(
-    "cpu", torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
+    HOST, torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
     value_size=10, scale=20**-0.5, block_size=4,
 )  # fmt: skip
 
@@ -235,7 +237,7 @@ def test_what_cannot_be_is_refused_with_the_reason():
     with pytest.raises(NoChoiceError, match="leave --kv-cache-dtype out"):
         make_backend(replace(CONFIG, kv_dtype=torch.float8_e4m3fn))
     with pytest.raises(NoChoiceError, match="no mla_rotate_and_store, mla_attention for it"):
-        make_backend(replace(CONFIG, device_type="xpu"))
+        make_backend(replace(CONFIG, capabilities=XPU))
     with pytest.raises(NoChoiceError, match="--attention-backend cuda_sm90: "):
         make_backend(replace(CONFIG, settings=ModelSettings(attention_backend="cuda_sm90")))
     with pytest.raises(ValueError, match="not been prepared"):
@@ -253,7 +255,7 @@ def test_hoppers_kernel_takes_only_its_sizes():
     real = replace(CONFIG, latent_size=512, rope_size=64, block_size=64, dtype=torch.bfloat16)
     for changed, reason in (
         ({}, "capability 9.0"),
-        ({"device_type": "cuda", "capability": (8, 0)}, "capability 9.0"),
+        ({"capabilities": AMPERE}, "capability 9.0"),
     ):
         answer = CudaSm90MlaBackend.supports(replace(real, **changed))
         assert not answer
@@ -271,7 +273,7 @@ def test_hoppers_kernel_takes_only_its_sizes():
 def test_what_hoppers_kernel_cannot_take(changed, reason, monkeypatch):
     monkeypatch.setattr(ops, "has_kernel", lambda name, kind: True)
     hopper = replace(
-        CONFIG, device_type="cuda", capability=(9, 0), latent_size=512, rope_size=64,
+        CONFIG, capabilities=HOPPER, latent_size=512, rope_size=64,
         block_size=64, dtype=torch.bfloat16,
     )  # fmt: skip
     answer = CudaSm90MlaBackend.supports(replace(hopper, **changed))

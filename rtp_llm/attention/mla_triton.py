@@ -1,4 +1,4 @@
-"""MLA on NVIDIA GPUs, in Triton."""
+"""MLA in Triton."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TritonMlaBackend(MlaBackend):
 
     @classmethod
     def supports(cls, config: MlaConfig) -> Support:
-        if config.device_type != "cuda":
-            return Support.no("its tiles were chosen and tested on NVIDIA GPUs only")
+        if "triton" not in config.capabilities:
+            return Support.no("its tiles were chosen and tested for other devices")
         if importlib.util.find_spec("triton") is None:
             return Support.no("the package triton is not installed")
-        if not ops.has_kernel("mla_rotate_and_store", config.device_type):
+        if not ops.has_kernel("mla_rotate_and_store", config.capabilities.torch_type):
             return Support.no("the operator library has no mla_rotate_and_store for it")
         if config.kv_dtype != config.dtype:
             return Support.no(

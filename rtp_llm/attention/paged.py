@@ -14,8 +14,6 @@ from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device import Support
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# The GPU kernels keep a head in registers; the CPU's takes any size.
-_MOST_HEAD_DIM = {"cuda": 512, "rocm": 512, "xpu": 256}
 
 
 class PagedAttentionBackend(AttentionBackend):
@@ -30,9 +28,9 @@ class PagedAttentionBackend(AttentionBackend):
             return Support.no(f"the operator has no kernel for {config.dtype}")
         if config.kv_dtype != config.dtype:
             return Support.no(f"the KV cache must have the type of the queries, {config.dtype}")
-        most = _MOST_HEAD_DIM.get(config.device_type, config.head_dim)
-        if config.head_dim > most:
-            return Support.no(f"the kernel for {config.device_type} takes heads of at most {most}")
+        most = config.capabilities.max_head_dim
+        if most is not None and config.head_dim > most:
+            return Support.no(f"the kernel for {config.capabilities} takes heads of at most {most}")
         if config.sinks:
             return Support.no("attention sinks need a tensor per layer, which no model passes yet")
         return Support.yes()

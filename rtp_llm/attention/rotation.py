@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.device import Capabilities
 
 
 class Rotation(NamedTuple):
@@ -84,11 +85,8 @@ def rotate_in_one_pass(
     )
 
 
-# One pass saves a launch and a trip through memory where a launch costs something. The CPU's
-# one-pass kernel is a scalar one, for other engines, and XPU has none.
-_ONE_PASS = ("cuda", "rocm")
-
-
-def rotate_on(device_type: str) -> Rotate:
-    """The quickest way for a device."""
-    return rotate_in_one_pass if device_type in _ONE_PASS else rotate_in_two_passes
+def rotation_for(capabilities: Capabilities) -> Rotate:
+    """The quickest way for a device: one pass saves a launch and a trip through memory where a
+    launch costs something."""
+    one_pass = "one_pass_rotation" in capabilities
+    return rotate_in_one_pass if one_pass else rotate_in_two_passes

@@ -7,6 +7,8 @@ import torch
 
 from rtp_llm.attention import rotation as ways
 from rtp_llm.attention.rotation import Rotation
+from rtp_llm.device.capabilities import HOST
+from rtp_llm.testing.capabilities import HOPPER, ROCM, XPU
 from rtp_llm.testing.operator_checks import assert_near
 
 HEADS, KV_HEADS, HEAD_DIM, TOKENS = 4, 2, 32, 5
@@ -51,13 +53,13 @@ def rotations_of(name):
 
 
 @pytest.mark.parametrize(
-    ("device_type", "way"),
+    ("device", "way"),
     [
-        ("cpu", ways.rotate_in_two_passes),
-        ("cuda", ways.rotate_in_one_pass),
-        ("rocm", ways.rotate_in_one_pass),
-        ("xpu", ways.rotate_in_two_passes),
+        (HOST, ways.rotate_in_two_passes),
+        (HOPPER, ways.rotate_in_one_pass),
+        (ROCM, ways.rotate_in_one_pass),
+        (XPU, ways.rotate_in_two_passes),
     ],
 )
-def test_each_device_has_a_way_whose_operators_it_has(device_type, way):
-    assert ways.rotate_on(device_type) is way
+def test_each_device_has_a_way_whose_operators_it_has(device, way):
+    assert ways.rotation_for(device) is way

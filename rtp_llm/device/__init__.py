@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rtp_llm.device.base import Download as Download
     from rtp_llm.device.base import MemoryInfo as MemoryInfo
     from rtp_llm.device.base import Support as Support
+    from rtp_llm.device.capabilities import Capabilities as Capabilities
     from rtp_llm.device.ranks import Ranks as Ranks
     from rtp_llm.device.resolve import DEVICE_VARIABLE as DEVICE_VARIABLE
     from rtp_llm.device.resolve import known_devices as known_devices
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "base": ("CAPABILITIES", "Device", "DeviceError", "Download", "MemoryInfo", "Support"),
+    "capabilities": ("Capabilities",),
     "ranks": ("Ranks",),
     "resolve": ("DEVICE_VARIABLE", "known_devices", "resolve_device"),
     "staging": ("StagedNumbers",),

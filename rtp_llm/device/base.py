@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
+from rtp_llm.device.capabilities import Capabilities
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, Stream
 from rtp_llm.device.visible import VisibleDevices
@@ -90,6 +91,8 @@ class Device(ABC):
     # Its memory is also that of the system and of other programs, so that a plan leaves most of it.
     shares_memory: ClassVar[bool] = False
     refused: ClassVar[Mapping[str, str]]  # capability -> reason
+    kernel_features: ClassVar[frozenset[str]] = frozenset()  # of every device of this type
+    max_head_dim: ClassVar[int | None] = None  # see Capabilities
     asynchronous: ClassVar[bool]  # it works on while the host goes on, so that steps may overlap
     torch_device: torch.device
 
@@ -117,9 +120,11 @@ class Device(ABC):
         """Host threads that kernels and the loader should use when the user set nothing."""
         return 1
 
-    def capability(self) -> tuple[int, int]:
-        """Compute capability of an NVIDIA GPU; of other devices (0, 0)."""
-        return 0, 0
+    def capabilities(self) -> Capabilities:
+        """What its kernels can do."""
+        return Capabilities(
+            self.name, self.torch_device.type, self.kernel_features, self.max_head_dim
+        )
 
     def near_cores(self) -> frozenset[int]:
         """Cores of the host beside it; none: it is not known, or all are as near."""

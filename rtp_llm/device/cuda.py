@@ -9,6 +9,7 @@ from torch.profiler import ProfilerActivity
 
 from rtp_llm.device.accelerator import AcceleratorDevice
 from rtp_llm.device.base import Support
+from rtp_llm.device.capabilities import Capabilities
 from rtp_llm.device.cuda_ipc import CudaIpcMemory
 from rtp_llm.device.numa import cores_of
 
@@ -16,6 +17,8 @@ from rtp_llm.device.numa import cores_of
 LEAST_CAPABILITY = (8, 0)
 # Products of 8-bit floats are written for the tensor cores of this one.
 FP8_CAPABILITY = (9, 0)
+# From this one on 8-bit floats are converted by an instruction.
+_FLOAT8_CAPABILITY = (8, 9)
 # Handles for other processes are of memory from cudaMalloc only.
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NO_EXPORT = (("expandable_segments", "true"), ("backend", "cudamallocasync"))
@@ -32,6 +35,8 @@ class CudaDevice(AcceleratorDevice):
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
     mask_variables: ClassVar[tuple[str, ...]] = ("CUDA_VISIBLE_DEVICES",)
     mask_end: ClassVar[str | None] = "-1"
+    kernel_features: ClassVar[frozenset[str]] = frozenset(("mma", "triton", "one_pass_rotation"))
+    max_head_dim: ClassVar[int | None] = 512  # a kernel keeps a head in registers
     refused: ClassVar[Mapping[str, str]] = {}
 
     def fits_torch(self) -> Support:
@@ -44,7 +49,10 @@ class CudaDevice(AcceleratorDevice):
             return Support.no(f"{_PPU_MARKER} is set: this is a PPU, which has no kernels")
         return super().available()
 
-    def capability(self) -> tuple[int, int]:
+    def capabilities(self) -> Capabilities:
+        return capabilities_of(self._capability())
+
+    def _capability(self) -> tuple[int, int]:
         properties = self._properties()
         return properties.major, properties.minor
 
@@ -57,8 +65,8 @@ class CudaDevice(AcceleratorDevice):
 
     def supports(self, feature: str) -> Support:
         answer = super().supports(feature)
-        if feature == "fp8_products" and self.capability() != FP8_CAPABILITY:
-            found = ".".join(map(str, self.capability()))
+        if feature == "fp8_products" and self._capability() != FP8_CAPABILITY:
+            found = ".".join(map(str, self._capability()))
             return Support.no(
                 "the FP8 kernels need compute capability 9.0; "
                 f"{self._properties().name} has {found}"
@@ -68,7 +76,7 @@ class CudaDevice(AcceleratorDevice):
         return answer
 
     def _fits_kernels(self) -> Support:
-        found = self.capability()
+        found = self._capability()
         name = f"{self._properties().name} has compute capability {found[0]}.{found[1]}"
         if found < LEAST_CAPABILITY:
             least = ".".join(map(str, LEAST_CAPABILITY))
@@ -76,6 +84,22 @@ class CudaDevice(AcceleratorDevice):
         if self._targets and not runs_on(self._targets, found):
             return Support.no(f"{name}; the kernels are compiled for {', '.join(self._targets)}")
         return Support.yes()
+
+
+def capabilities_of(capability: tuple[int, int]) -> Capabilities:
+    """What kernels can do on a GPU of that compute capability."""
+    features = set(CudaDevice.kernel_features)
+    if capability >= _FLOAT8_CAPABILITY:
+        features.add("float8_conversion")
+    if capability == FP8_CAPABILITY:
+        features.add("wgmma")
+    return Capabilities(
+        CudaDevice.name,
+        CudaDevice.torch_type,
+        frozenset(features),
+        CudaDevice.max_head_dim,
+        "sm_{}{}".format(*capability),
+    )
 
 
 def _no_export(environ: Mapping[str, str]) -> str:

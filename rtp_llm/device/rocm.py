@@ -19,6 +19,8 @@ class RocmDevice(AcceleratorDevice):
     torch_type: ClassVar[str] = "cuda"
     collectives: ClassVar[str] = "nccl"
     graphs_by_default: ClassVar[bool] = False
+    kernel_features: ClassVar[frozenset[str]] = frozenset(("one_pass_rotation",))
+    max_head_dim: ClassVar[int | None] = 512
     # The thread that watches collectives asks HIP for their events, which spoils a capture that
     # goes on meanwhile (hipErrorCapturedEvent, https://github.com/pytorch/pytorch/pull/175377).
     collectives_environment: ClassVar[Mapping[str, str]] = {"TORCH_NCCL_BLOCKING_WAIT": "1"}

@@ -20,6 +20,7 @@ class XpuDevice(AcceleratorDevice):
     name: ClassVar[str] = "xpu"
     torch_type: ClassVar[str] = "xpu"
     collectives: ClassVar[str] = "xccl"
+    max_head_dim: ClassVar[int | None] = 256
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.XPU
     asynchronous: ClassVar[bool] = False  # it is, but overlapping steps were tried on none
     mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)

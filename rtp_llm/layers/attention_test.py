@@ -11,6 +11,7 @@ from torch import Tensor
 from rtp_llm.attention import BackendOptions, ForwardBatch
 from rtp_llm.attention.factory import make_backend
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.layers import (
     AttentionLayer,
     AttentionShape,
@@ -72,7 +73,7 @@ class Pair:
         shape = AttentionShape(
             HIDDEN, heads, kv_heads, head_dim, True, True, EPS, norm_offset=1.0, output_gate=True
         )
-        asked = BackendOptions("cpu", dtype, dtype, BLOCK, settings=settings)
+        asked = BackendOptions(HOST, dtype, dtype, BLOCK, settings=settings)
         backend: Any = make_backend(shape.backend_config(asked))
         self.ours = shape.make(0, backend, options)
         self.norm = RMSNorm(HIDDEN, EPS, options, offset=1.0)

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from rtp_llm.attention import BackendOptions, CacheGroups, ForwardBatch, GatedDeltaRuleBackend
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST, Capabilities
 from rtp_llm.layers import GatedDeltaNetShape, LayerOptions, RMSNorm, weight_targets
 from rtp_llm.layers.linear_attention import GatedDeltaNet
+from rtp_llm.testing.capabilities import HOPPER, ROCM, XPU
 from rtp_llm.testing.light_transformers import light_transformers
 
 with light_transformers():
@@ -69,7 +71,7 @@ def ours(reference: Any, dtype: torch.dtype, states: str) -> GatedDeltaNet:
         norm_eps=1e-5,
         interleaved=hasattr(reference, "in_proj_qkvz"),
     )
-    asked = BackendOptions("cpu", dtype, dtype, 16, settings=settings)
+    asked = BackendOptions(HOST, dtype, dtype, 16, settings=settings)
     backend = GatedDeltaRuleBackend(shape.backend_config(asked))
     layer = shape.make(0, backend, LayerOptions(settings, CPU))
     assert isinstance(layer, GatedDeltaNet)
@@ -161,7 +163,7 @@ def test_half_precision_is_as_close_as_transformers_is(states: str) -> None:
 def test_what_a_block_takes() -> None:
     """Qwen3-Next's sizes, in bytes that docs/hybrid.md names."""
     shape = GatedDeltaNetShape(2048, 32, 16, 128, 128, 4, 1e-6)
-    options = BackendOptions("cpu", torch.bfloat16, torch.bfloat16, 16)
+    options = BackendOptions(HOST, torch.bfloat16, torch.bfloat16, 16)
     layer = shape.make(
         0,
         GatedDeltaRuleBackend(shape.backend_config(options)),
@@ -172,10 +174,12 @@ def test_what_a_block_takes() -> None:
     assert spec.block_bytes(16) == 2**21 + 2**18 + 2**16 + 11 * 8192 * 2 + 2 * 2048
 
 
-@pytest.mark.parametrize("name", ["cuda", "rocm", "xpu"])
-def test_devices_without_kernels_say_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("device", [HOPPER, ROCM, XPU], ids=str)
+def test_devices_without_kernels_say_so(
+    device: Capabilities, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = GatedDeltaNetShape(2048, 32, 16, 128, 128, 4, 1e-6)
-    asked = BackendOptions(name, torch.bfloat16, torch.bfloat16, 16)
+    asked = BackendOptions(device, torch.bfloat16, torch.bfloat16, 16)
     config = shape.backend_config(asked)
     monkeypatch.setattr("rtp_llm.ops.has_kernel", lambda *_: False)
     answer = GatedDeltaRuleBackend.supports(config)

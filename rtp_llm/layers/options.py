@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST, Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.ops.huge_pages import empty_on
 
@@ -28,7 +29,7 @@ def torch_dtype(settings: ModelSettings) -> torch.dtype:
 class LayerOptions:
     """The model's `settings` (their dtype is never "auto"), and what else a layer has to know.
 
-    `capability`: see Device.capability. `experts` says where experts are (None: all of them here).
+    `capabilities` are the device's. `experts` says where experts are (None: all of them here).
     `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
     `fp8_weights` names the weights that the checkpoint has in FP8 blocks, and `fp8_products` says
     whether the device multiplies such weights as they are. `planned`: parameters have shapes and
@@ -37,7 +38,7 @@ class LayerOptions:
 
     settings: ModelSettings
     device: torch.device
-    capability: tuple[int, int] = (0, 0)
+    capabilities: Capabilities = HOST
     experts: ExpertHooks | None = None
     path: str = ""
     fp8_weights: frozenset[str] = frozenset()

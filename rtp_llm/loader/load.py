@@ -275,9 +275,8 @@ def _options(settings: ModelSettings, config: ModelConfig, device: Device) -> Mo
     _check(settings, config, device)
     return ModelOptions(
         settings,
-        device.name,
         device.torch_device,
-        device.capability(),
+        device.capabilities(),
         fp8_products=bool(device.supports("fp8_products")),
     )
 

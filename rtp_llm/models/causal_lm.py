@@ -22,6 +22,7 @@ from rtp_llm.attention import (
     together,
 )
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device import Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
@@ -45,18 +46,17 @@ def model_cache_dtypes(settings: ModelSettings) -> CacheDtypes:
 class ModelOptions:
     """What is chosen when a model is built, beyond its config.
 
-    `settings` are resolved: dtype, max_seq_len and seq_size_per_block have values. `device_type` is
-    our name of the device, `device` torch's. `capability`: see Device.capability. `fp8_weights` are
-    the names of what the checkpoint stores in FP8 blocks, `fp8_products`: the device multiplies
-    these. `experts`: where experts are. `planned`: weights have shapes and no memory.
-    `tensor_parallel`: the ranks that share each layer. `stage`: the layers of this stage of a
-    pipeline, of which the first one also has embedding and logits; None: all.
+    `settings` are resolved: dtype, max_seq_len and seq_size_per_block have values. `device` is
+    torch's, `capabilities` are what its kernels can do. `fp8_weights` are the names of what the
+    checkpoint stores in FP8 blocks, `fp8_products`: the device multiplies these. `experts`: where
+    experts are. `planned`: weights have shapes and no memory. `tensor_parallel`: the ranks that
+    share each layer. `stage`: the layers of this stage of a pipeline, of which the first one also
+    has embedding and logits; None: all.
     """
 
     settings: ModelSettings
-    device_type: str
     device: torch.device
-    capability: tuple[int, int] = (0, 0)
+    capabilities: Capabilities
     fp8_weights: frozenset[str] = frozenset()
     fp8_products: bool = False
     experts: ExpertHooks | None = None
@@ -91,7 +91,7 @@ class ModelOptions:
         return LayerOptions(
             self.settings,
             self.device,
-            self.capability,
+            self.capabilities,
             experts=self.experts,
             planned=self.planned,
             tensor_parallel=self.tensor_parallel,
@@ -102,11 +102,10 @@ class ModelOptions:
     def backend_options(self) -> BackendOptions:
         """What every attention backend is told."""
         return BackendOptions(
-            device_type=self.device_type,
+            capabilities=self.capabilities,
             dtype=self.dtype,
             kv_dtype=self.cache_dtypes.keys_and_values,
             block_size=self.block_size,
-            capability=self.capability,
             settings=self.settings,
         )
 

@@ -115,7 +115,7 @@ def operators_without_kernel(torch_type: str) -> list[str]:
 
 
 def has_kernel(name: str, torch_type: str) -> bool:
-    """Whether operator `name` has a native kernel for tensors of a device type ("cuda", ...)."""
+    """Whether operator `name` has a native kernel for tensors of one of torch's device types."""
     load()
     return _State.fallbacks.has_kernel(name, torch_type.upper())
 

@@ -143,10 +143,9 @@ def expert_context(
     parts = (names.gate_proj, names.up_proj, names.down_proj)
     return ExpertContext(
         config=config,
-        device_type=options.device.type,
+        capabilities=options.capabilities,
         dtype=options.dtype,
         weights=weight_form(options.inside(names.experts), parts),
         dispatcher=dispatcher.name,
         slots=len(dispatcher.local_experts),
-        capability=options.capability,
     )

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.layers import Elsewhere, LayerOptions, MoeBlock, MoeConfig, RMSNorm, weight_targets
 from rtp_llm.layers.moe import (
@@ -19,6 +20,7 @@ from rtp_llm.layers.moe import (
     explain,
 )
 from rtp_llm.layers.moe.plain import PlainExecutor
+from rtp_llm.testing.capabilities import AMPERE, HOPPER, XPU
 
 HIDDEN, INNER = 48, 40
 FLOAT32 = ModelSettings(dtype="float32")
@@ -203,12 +205,11 @@ def test_weights_of_other_processes_are_known_and_not_read():
 
 def context(**changes):
     given = {
-        "device_type": "cuda",
+        "capabilities": HOPPER,
         "dtype": torch.bfloat16,
         "weights": "plain",
         "dispatcher": LocalDispatcher.name,
         "slots": 8,
-        "capability": (9, 0),
     }
     return ExpertContext(config=changes.pop("config", config()), **{**given, **changes})
 
@@ -217,18 +218,17 @@ def context(**changes):
     ("changes", "triton", "name"),
     [
         ({}, True, "triton"),
-        ({"dtype": torch.float16, "capability": (8, 0)}, True, "triton"),
+        ({"dtype": torch.float16, "capabilities": AMPERE}, True, "triton"),
         ({"dispatcher": "all_to_all", "slots": 2}, True, "triton"),
         ({}, False, "plain"),
         ({"dtype": torch.float32}, True, "plain"),
         ({"config": config(activation="gelu")}, True, "plain"),
-        ({"device_type": "cpu", "dtype": torch.float32}, True, "plain"),
+        ({"capabilities": HOST, "dtype": torch.float32}, True, "plain"),
         ({"weights": "fp8"}, True, "fp8"),
     ],
 )
 def test_who_computes(monkeypatch, changes, triton, name):
     monkeypatch.setattr(ops, "has_kernel", lambda operator, device: True)
-    monkeypatch.setattr(torch.version, "hip", None)
     module = "rtp_llm.layers.moe.triton_experts.importlib.util.find_spec"
     monkeypatch.setattr(module, lambda package: object() if triton else None)
     assert choose_executor(context(**changes)).name == name
@@ -243,7 +243,7 @@ def test_a_forced_choice_is_taken_or_says_why_not(monkeypatch):
     assert choose_executor(context(), "plain") is PlainExecutor
     assert "  plain (priority 0): chosen by --moe-strategy" in explain(context(), "plain")
     with pytest.raises(NoChoiceError, match=r"triton: its tiles were chosen.*cpu, bfloat16, "):
-        choose_executor(context(device_type="cpu"), "triton")
+        choose_executor(context(capabilities=HOST), "triton")
     with pytest.raises(NoChoiceError, match=r"quick is unknown; there are auto, "):
         choose_executor(context(), "quick")
 
@@ -251,14 +251,14 @@ def test_a_forced_choice_is_taken_or_says_why_not(monkeypatch):
 def test_a_device_without_kernels_and_weights_that_nothing_takes_are_explained(monkeypatch):
     monkeypatch.setattr(ops, "has_kernel", lambda operator, device: False)
     with pytest.raises(NoChoiceError, match=r"plain: no kernel of sort_by_expert.* on xpu"):
-        choose_executor(context(device_type="xpu"))
+        choose_executor(context(capabilities=XPU))
     with pytest.raises(NoChoiceError, match=r"int8 weights.*plain: it takes no int8 weights"):
         choose_executor(context(weights="int8"))
 
 
 def test_references_compute_experts_where_they_are_allowed():
     """No kernels of this library are for that device."""
-    there = context(device_type="xpu", capability=(0, 0))
+    there = context(capabilities=XPU)
     with pytest.raises(NoChoiceError, match=r"sum_experts on xpu \(--allow-reference-ops lets"):
         choose_executor(there)
     ops.allow_reference_ops(True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rtp_llm.device import Support
+from rtp_llm.device import Capabilities, Support
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.stacked_weights import StackedLinearWeights
@@ -19,23 +19,22 @@ from rtp_llm.layers.stacked_weights import StackedLinearWeights
 class ExpertContext:
     """What an executor is chosen for.
 
-    `device_type` is torch's, `dtype` that of the activations, `weights` "plain" (that dtype),
-    "fp8" (e4m3 with scales of 128x128 tiles) or another form; `dispatcher` its name, `slots` the
-    experts kept here, `capability` as Device.capability.
+    `capabilities` are the device's, `dtype` is that of the activations, `weights` "plain" (that
+    dtype), "fp8" (e4m3 with scales of 128x128 tiles) or another form; `dispatcher` its name,
+    `slots` the experts kept here.
     """
 
     config: MoeConfig
-    device_type: str
+    capabilities: Capabilities
     dtype: torch.dtype
     weights: str
     dispatcher: str
     slots: int
-    capability: tuple[int, int] = (0, 0)
 
     def describe(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"{self.device_type}, {dtype}, {self.weights} weights, {self.dispatcher} dispatcher, "
+            f"{self.capabilities}, {dtype}, {self.weights} weights, {self.dispatcher} dispatcher, "
             f"{self.slots} experts of {self.config.intermediate_size}"
         )
 

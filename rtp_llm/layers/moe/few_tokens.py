@@ -46,7 +46,7 @@ class FewTokens:
     def supports(context: ExpertContext) -> bool:
         """Whether it can compute what the executor of `context`, TritonExecutor, does."""
         config = context.config
-        has = all(ops.has_kernel(name, context.device_type) for name in _OPERATORS)
+        has = all(ops.has_kernel(name, context.capabilities.torch_type) for name in _OPERATORS)
         fits = config.top_k <= ROUTED_EXPERTS and config.hidden_size % 8 == 0
         return has and fits and config.plain_softmax
 

@@ -53,9 +53,11 @@ class _Fp8Executor(Executor):
             return Support.no(f"it takes FP8 weights, not {context.weights} ones")
         if context.config.activation != "silu":
             return Support.no(f"its activation is silu, not {context.config.activation}")
-        missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
+        missing = [
+            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
+        ]
         if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.device_type}")
+            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
         return Support.yes()
 
     def _summed(self, y: Tensor, places: Tensor, dispatched: Dispatched) -> Tensor:

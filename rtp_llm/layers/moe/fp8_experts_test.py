@@ -7,6 +7,7 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.layers import LayerOptions
 from rtp_llm.layers.moe import MoeConfig, choose_executor
 from rtp_llm.layers.moe.dispatcher import Dispatched
@@ -34,7 +35,7 @@ def seed():
 
 def context(hidden, inner, experts=EXPERTS, **changes):
     config = MoeConfig(hidden_size=hidden, num_experts=experts, top_k=2, intermediate_size=inner)
-    given = {"device_type": "cpu", "dtype": torch.bfloat16, "weights": "fp8", "dispatcher": "local"}
+    given = {"capabilities": HOST, "dtype": torch.bfloat16, "weights": "fp8", "dispatcher": "local"}
     return ExpertContext(**{"config": config, "slots": experts, **given, **changes})
 
 

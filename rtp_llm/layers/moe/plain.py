@@ -30,10 +30,12 @@ class PlainExecutor(Executor):
     def supports(cls, context: ExpertContext) -> Support:
         if context.weights != "plain":
             return Support.no(f"it takes no {context.weights} weights (--quantization none does)")
-        missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
+        missing = [
+            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
+        ]
         if missing and not ops.references_allowed():
             return Support.no(
-                f"no kernel of {', '.join(missing)} on {context.device_type} "
+                f"no kernel of {', '.join(missing)} on {context.capabilities} "
                 "(--allow-reference-ops lets their slow references run)"
             )
         return Support.yes()

@@ -1,4 +1,4 @@
-"""Experts on NVIDIA GPUs in 16-bit floats: two grouped products in Triton."""
+"""Experts in 16-bit floats: two grouped products in Triton."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext
+from rtp_llm.ops.moe.triton_moe_tiles import compile_triton_moe
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 
@@ -28,8 +29,8 @@ class TritonExecutor(Executor):
 
     @classmethod
     def supports(cls, context: ExpertContext) -> Support:
-        if context.device_type != "cuda" or torch.version.hip is not None:
-            return Support.no("its tiles were chosen and tested on NVIDIA GPUs only")
+        if "triton" not in context.capabilities:
+            return Support.no("its tiles were chosen and tested for other devices")
         if importlib.util.find_spec("triton") is None:
             return Support.no("the package triton is not installed")
         if context.dtype == torch.float32:
@@ -38,7 +39,9 @@ class TritonExecutor(Executor):
             return Support.no(f"it takes no {context.weights} weights")
         if context.config.activation != "silu":
             return Support.no(f"its activation is silu, not {context.config.activation}")
-        missing = [name for name in _OPERATORS if not ops.has_kernel(name, context.device_type)]
+        missing = [
+            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
+        ]
         if missing:
             return Support.no(f"no kernel of {', '.join(missing)}")
         return Support.yes()
@@ -52,14 +55,11 @@ class TritonExecutor(Executor):
 
     def warm_up(self) -> None:
         """Every tile, on one token without an expert."""
-        from rtp_llm.kernels.triton.moe.moe_experts import all_tiles, down, gate_up
-
-        config, gate_up_weight = self.context.config, self.weights.gate_up.weight
-        x = gate_up_weight.new_zeros(1, config.hidden_size)
-        ids = torch.full((1, config.top_k), -1, dtype=torch.int32, device=x.device)
+        gate_up, down = self.weights.gate_up.weight, self.weights.down.weight
+        ids = torch.full(
+            (1, self.context.config.top_k), -1, dtype=torch.int32, device=gate_up.device
+        )
         rows, places, offsets = ops.sort_by_expert(ids, self.context.slots)
-        weights = torch.zeros(1, config.top_k, device=x.device)
-        for tiles in all_tiles(x.device):
-            gated = gate_up(x, gate_up_weight, rows, offsets, config.top_k, tile=tiles.gate_up)
-            y = down(gated, self.weights.down.weight, rows, offsets, tile=tiles.down)
-            ops.sum_experts(y, places, weights)
+        compile_triton_moe(gate_up, down, rows, offsets, ids.shape[1])
+        y = down.new_zeros(ids.shape[1], down.shape[1])
+        ops.sum_experts(y, places, torch.zeros(ids.shape, device=ids.device))

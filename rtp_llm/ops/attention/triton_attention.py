@@ -1,4 +1,4 @@
-"""Paged attention in Triton, for NVIDIA's GPUs."""
+"""Paged attention in Triton."""
 
 from __future__ import annotations
 

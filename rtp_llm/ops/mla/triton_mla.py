@@ -1,4 +1,4 @@
-"""Multi-head latent attention in Triton, for NVIDIA's GPUs."""
+"""Multi-head latent attention in Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts of a mixture in Triton, for NVIDIA's GPUs: gate and up with the activation, then down.
+"""Experts of a mixture in Triton: gate and up with the activation, then down.
 
 Entries are sorted by expert (sort_by_expert); rows of entries without an expert are undefined.
 """

@@ -1,1 +1,1 @@
-"""Steps captured as CUDA or HIP graphs, and their replay."""
+"""Steps captured as graphs of the device, and their replay."""

@@ -1,4 +1,4 @@
-"""Steps as CUDA or HIP graphs: one for each size of batch, replayed with one launch."""
+"""Steps as graphs of the device: one for each size of batch, replayed with one launch."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import torch
 from rtp_llm import ops
 from rtp_llm.attention import AttentionConfig, ForwardBatch, Rotation, make_backend
 from rtp_llm.attention.paged import PagedAttentionBackend
+from rtp_llm.testing.capabilities import HOPPER
 from rtp_llm.testing.decode_steps import DecodeStep, norms_and_rotation
 from rtp_llm.testing.operator_checks import assert_near, kernel_runs
 from rtp_llm.testing.paged_batches import Shape
@@ -27,7 +28,7 @@ def test_a_step_is_what_separate_kernels_do(
 ) -> None:
     torch.manual_seed(0)
     half, sizes = torch.bfloat16, (shape.heads, shape.kv_heads, shape.head_dim, shape.block_size)
-    config = AttentionConfig("cuda", half, half, *sizes, (0, 300), capability=(9, 0))
+    config = AttentionConfig(HOPPER, half, half, *sizes, (0, 300))
     options = norms_and_rotation(shape.head_dim, half, rotary_dim)
     rotation = Rotation(**options, norm_offset=offset) if norm else Rotation(options["cos_sin"])
     step = DecodeStep.random([1, 40, 2000, 16, 700, 0], shape, half)

@@ -11,6 +11,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention import BackendOptions, ForwardBatch, make_backend
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device import resolve_device
 from rtp_llm.layers import AttentionLayer, AttentionShape, LayerOptions, RMSNorm, Rotary
 from rtp_llm.ops.rope.rotary_table import RopeConfig
 from rtp_llm.testing.operator_checks import DEVICE, kernel_runs
@@ -31,8 +32,8 @@ class Side:
         with device:
             settings = ModelSettings(dtype=str(dtype).removeprefix("torch."))
             options = LayerOptions(settings, device)
-            capability = torch.cuda.get_device_capability() if device.type == "cuda" else (0, 0)
-            asked = BackendOptions(device.type, dtype, dtype, BLOCK, capability, settings)
+            capabilities = resolve_device(device.type).capabilities()
+            asked = BackendOptions(capabilities, dtype, dtype, BLOCK, settings)
             backend = make_backend(SHAPE.backend_config(asked))
             layer = SHAPE.make(0, backend, options)
             assert isinstance(layer, AttentionLayer)

@@ -1,0 +1,43 @@
+"""What chooses among kernels and backends: capabilities of a device, never its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FEATURES: dict[str, str] = {
+    "mma": "warp-wide matrix products and asynchronous copies into shared memory",
+    "wgmma": "matrix products of warp groups from shared memory, which a copy engine fills",
+    "float8_conversion": "conversion between 8-bit floats and the type of the activations",
+    "triton": "Triton kernels, whose tiles were chosen and tested there",
+    "one_pass_rotation": "rotation and cache write in one pass, worth it where a launch costs",
+}
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What the kernels of one device can do.
+
+    Args:
+        name: ours of the device, for messages.
+        torch_type: torch's type of tensors there.
+        features: keys of FEATURES; ``feature in capabilities`` asks for one.
+        max_head_dim: the widest head that paged attention takes; None: any.
+        architecture: the compiler's name of the processor, such as sm_90; for a library that was
+            measured on some. "": it has none, or it is not known.
+    """
+
+    name: str
+    torch_type: str
+    features: frozenset[str] = frozenset()
+    max_head_dim: int | None = None
+    architecture: str = ""
+
+    def __contains__(self, feature: str) -> bool:
+        assert feature in FEATURES, feature
+        return feature in self.features
+
+    def __str__(self) -> str:
+        return self.name
+
+
+HOST = Capabilities("cpu", "cpu")
