@@ -167,7 +167,7 @@ def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
 def _add_heads(app: FastAPI) -> None:
     """HEAD beside each GET; the middleware sends no body."""
     for route in [*app.routes]:
-        if isinstance(route, APIRoute) and "GET" in route.methods:
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
             app.add_api_route(
                 route.path,
                 route.endpoint,

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -56,8 +57,9 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen. uvicorn would wait a minute for a client that begins TLS and says no more."""
+        protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
         make = functools.partial(
-            self.config.http_protocol_class,
+            protocol,
             config=self.config,
             server_state=self.server_state,
             app_state={},

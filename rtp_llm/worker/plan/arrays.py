@@ -36,9 +36,15 @@ def _arrays() -> tuple[StepArray, ...]:
         on_device = next((mark for mark in marks if isinstance(mark, OnDevice)), None)
         if extent.per_group:
             array = get_args(array)[0]
-        number = get_args(get_args(array)[1])[0]
-        found.append(StepArray(name, np.dtype(number), extent, on_device))
+        found.append(StepArray(name, np.dtype(_number(array)), extent, on_device))
     return tuple(found)
+
+
+def _number(array: Any) -> Any:
+    """The number type of an NDArray, which is an alias of its own from NumPy 2.5 on."""
+    last = get_args(array)[-1]
+    inner = get_args(last)  # of a dtype
+    return inner[0] if inner else last
 
 
 ARRAYS = tuple(each for each in _arrays() if not each.extent.per_group)
