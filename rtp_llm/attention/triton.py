@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paged attention in Triton, split over the keys where rows are few."""
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rtp_llm import ops
 from rtp_llm.attention.backend import AttentionConfig
 from rtp_llm.attention.paged import PagedAttentionBackend
 from rtp_llm.device import Support
-from rtp_llm.ops.attention.triton_attention_tiles import compile_triton_attention
+from rtp_llm.ops.triton import compile_tiles
 
 
 class TritonAttentionBackend(PagedAttentionBackend):
@@ -52,7 +53,8 @@ def compile_prompt_tiles(
     config: AttentionConfig, scale: float, kv_cache: Tensor, split_only: bool = False
 ) -> None:
     """Compile the tiles of prompts; `split_only`: those of them that split the keys."""
-    compile_triton_attention(
+    compile_tiles(
+        "triton_paged_attention",
         kv_cache,
         config.dtype,
         config.num_heads,

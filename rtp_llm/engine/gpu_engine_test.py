@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole engine on a GPU gives the CPU's tokens; skipped without one."""
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def test_logprobs_are_those_of_the_cpu(tmp_path):
 
 def test_a_kv_cache_of_eight_bits_gives_nearly_the_same(tmp_path):
     device = resolve_device(GPU)
-    if not device.supports("quantized_kv_cache") or "float8_conversion" not in device.capabilities():
+    if (
+        not device.supports("quantized_kv_cache")
+        or "float8_conversion" not in device.capabilities()
+    ):
         pytest.skip("no 8-bit floats on this device")
     save_model(tmp_path, "qwen3", seed=7)
     scores = {}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators whose kernel is a function in Triton; it launches on CUDA, other devices have none."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.schema import OperatorEntry
+from rtp_llm.ops.schema import OPERATORS, OperatorEntry
 
 _FOLDER = "rtp_llm.kernels.triton"
 
@@ -20,6 +21,15 @@ _FOLDER = "rtp_llm.kernels.triton"
 def installed() -> bool:
     """Whether the package triton is there; it is not in every device's lock."""
     return importlib.util.find_spec("triton") is not None
+
+
+def compile_tiles(operator: str, *arguments: Any, **options: Any) -> None:
+    """Compile all that `operator` may launch, before the first request needs it.
+
+    The arguments are those of ``compile_tiles`` beside its kernel.
+    """
+    module, _, _ = OPERATORS[operator].triton.partition(":")
+    importlib.import_module(f"{_FOLDER}.{module}").compile_tiles(*arguments, **options)
 
 
 class TritonOperators:

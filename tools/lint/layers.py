@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports go down only; devices and torch are named where the design allows it."""
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "worker": "loader models distributed attention ops device config constraints "
         "interrupts sampling_params _runtime native",
         "loader": "models layers attention quantization distributed device config model_folder",
-        "models": "layers attention distributed ops config model_folder",
-        "layers": "attention quantization distributed kernels ops device config",
-        "attention": "kernels ops device config",
+        "models": "layers attention distributed ops device config model_folder",
+        "layers": "attention quantization distributed ops device config",
+        "attention": "ops device config",
         "kernels": "",
         "quantization": "ops",
         "distributed": "ops device",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts in 16-bit floats: two grouped products in Triton."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext
-from rtp_llm.ops.moe.triton_moe_tiles import compile_triton_moe
+from rtp_llm.ops.triton import compile_tiles
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 
@@ -60,6 +61,6 @@ class TritonExecutor(Executor):
             (1, self.context.config.top_k), -1, dtype=torch.int32, device=gate_up.device
         )
         rows, places, offsets = ops.sort_by_expert(ids, self.context.slots)
-        compile_triton_moe(gate_up, down, rows, offsets, ids.shape[1])
+        compile_tiles("triton_gate_up", gate_up, down, rows, offsets, ids.shape[1])
         y = down.new_zeros(ids.shape[1], down.shape[1])
         ops.sum_experts(y, places, torch.zeros(ids.shape, device=ids.device))

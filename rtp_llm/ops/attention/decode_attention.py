@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decode step's attention in one pass, on the devices that have a kernel for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch reference of decode_attention."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode attention: the reference beside separate operators, the kernel beside the reference."""
 
 from __future__ import annotations

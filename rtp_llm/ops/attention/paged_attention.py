@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention over the paged KV cache: one contract for prefill, chunks, decode and mixtures."""
 
 from __future__ import annotations

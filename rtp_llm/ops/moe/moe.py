@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routing of tokens to experts, and products of rows that are sorted by expert.
 
 T tokens, k experts of each, E experts (at most 1024), R = T k entries. A device may lack these

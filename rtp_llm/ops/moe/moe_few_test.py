@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routing and sums of few tokens in few kernels, against the operators one by one."""
 
 from __future__ import annotations

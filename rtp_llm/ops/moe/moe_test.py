@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routing and sorted products against their references: ties, groups, ids that are none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts of a mixture in Triton: gate and up with the activation, then down.
 
 Entries are sorted by expert (sort_by_expert); rows of entries without an expert are undefined.

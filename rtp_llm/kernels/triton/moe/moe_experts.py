@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launches the experts of a mixture in Triton: gate and up with the activation, then down."""
 
 from __future__ import annotations
@@ -148,3 +149,20 @@ def _launch(
 def tile_bound(entries: int, experts: int, rows: int) -> int:
     """How many tiles hold `entries` of `experts`, however they are distributed."""
     return min(entries, entries // rows + min(entries, experts))
+
+
+def compile_tiles(
+    gate_up_weight: Tensor, down_weight: Tensor, rows: Tensor, offsets: Tensor, top_k: int
+) -> None:
+    """Compile all tiles: run each on one token without an expert.
+
+    Args:
+        gate_up_weight: [E, 2 I, K].
+        down_weight: [E, N, I].
+        rows: int32 [top_k], and
+        offsets: int32 [E + 1], as sort_by_expert makes them of ids that are all -1.
+    """
+    x = gate_up_weight.new_zeros(1, gate_up_weight.shape[2])
+    for tiles in all_tiles(x.device):
+        gated = gate_up(x, gate_up_weight, rows, offsets, top_k, tile=tiles.gate_up)
+        down(gated, down_weight, rows, offsets, tile=tiles.down)
