@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every test file finds: many files share one process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes C++ that registers a SYCL source as text; run by the rule sycl_library.
 
     python -I embed_source.py --output OUT.cc --root BIN_DIR SOURCE HEADER...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text that sycl_library embeds, compiled and read back by the host's compiler."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A oneAPI of empty files and small scripts that @local_xpu takes for complete."""
 
 from __future__ import annotations

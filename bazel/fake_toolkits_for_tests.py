@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Toolkits of empty files and small scripts that the repository rules take for complete."""
 
 from __future__ import annotations

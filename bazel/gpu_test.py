@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What gpu_library runs in each config: the compiler, its flags, and no other device's toolkit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every GPU kernel is also HIP: hipcc has compiled and linked all of them for gfx90a.
 
 Run under --config=rocm, where the operator library is made of the same objects.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A device's packages are fetched when a target for that device is analysed, and not before."""
 
 from __future__ import annotations

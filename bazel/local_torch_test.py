@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """@local_torch: the lock's packages, or with RTP_LLM_TORCH=local those of the interpreter."""
 
 from __future__ import annotations

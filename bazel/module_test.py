@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MODULE.bazel for Bazel 8 and 9, which nothing here runs: what they removed is used nowhere.
 
 The lists follow the release notes of Bazel 8.0 and 9.0.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bazel inside a test: a server of its own, with the packages that the outer build installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """@local_xpu, driven with a fake oneAPI: complete, with each part missing, and what it compiles.
 
 No oneAPI was at hand when this was written: these are the command lines, and nobody has run them.

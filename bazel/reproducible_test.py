@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clones at different paths give the same wheel: one compiles everything, one takes what is cached.
 
 The cache of this machine (user.bazelrc names it) has what the build around this test compiled, at a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a rtp_py_test runs: pytest with the arguments of the target and of `bazel test`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repository rules of GPU toolkits, driven with fake ones: complete, and with each part missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serving: what one client that behaves badly does to the others.
 
 For each abuse, from a process of its own: how long another client waits for /health, for how long

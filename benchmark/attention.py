@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paged attention and sampling on the CPU: share of the read bandwidth, and torch beside ours.
 
 torch gets contiguous keys and values, already repeated for the heads of a group where prompts are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast this machine reads memory: the limit of decoding, whose every step reads the weights."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding on the CPU while something else keeps one core busy: the default threads beside 1 and 2.
 
 The demo model, 16 requests of 100 tokens, on an idle machine and beside a loop that is pinned to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a cluster of model replicas grows: tokens/s, spare machines, routers, network and cost.
 
 With G GPUs, g of them a replica, N = floor(G / g) replicas, P prompt and O output tokens a request:

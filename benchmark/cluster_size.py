@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters: tokens/s, spares, routers, network and cost from one GPU to ten thousand, reckoned.
 
 Nothing is measured here: the formulas are in benchmark/cluster_arithmetic.py, their inputs are

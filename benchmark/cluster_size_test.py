@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arithmetic of clusters: examples by hand, limits, what must grow with what, and the page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding on the CPU: milliseconds a step beside transformers and llama.cpp, same weights.
 
 Random weights in the shape of Qwen3-0.6B and in small shapes (hidden 512, 8 layers; as Qwen3-Next

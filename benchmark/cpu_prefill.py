@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts on the CPU: tokens a second of a long prompt beside transformers and llama.cpp.
 
 Random weights in the shape of Qwen3-0.6B (--quick: the small shape) and in small shapes of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speculative decoding without another model, on the CPU: tokens a second with the demo model.
 
 Three kinds of text: answers that were given before, to other requests; answers that stand in the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prefill and decode on different workers: what the store costs a prompt, what callers notice.
 
 First token ("first"), time between two tokens ("gap") and a long prompt's first token ("long").

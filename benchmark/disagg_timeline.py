@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When each layer is computed and when its blocks travel: the asynchronous writer, on stand-ins.
 
 A layer takes LAYER_SECONDS and so does its transfer, so that what overlaps can be seen. The writer,

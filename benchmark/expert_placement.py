@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How even experts lie: in order, dealt round robin, and as the planner places them.
 
 Loads are 1/k for the k-th expert of a random order, as of a skewed router; the figure is the

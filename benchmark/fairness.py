@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fairness: what a key that floods the server leaves of another key's time to first token.
 
 "other" sends one prompt each --interval seconds: alone, then while as many clients as the flood

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer's attention as the engine's backend calls it, planned once, for gpu_attention."""
 
 from __future__ import annotations

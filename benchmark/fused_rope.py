@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotary embedding and cache write on a GPU: fused beside what it replaces, in captured graphs.
 
 Decode: a new token of each request. Prefill: requests of 4,096 tokens, or one shorter one. "apart"

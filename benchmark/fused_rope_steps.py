@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What rotary embedding and cache write in one pass bring to whole steps of a model on a GPU.
 
 The engine runs three ways: "one pass" (norms, rotation and cache write in one operator), "two"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contenders of the CPU benchmarks: this engine and transformers, on the same prompts."""
 
 from __future__ import annotations

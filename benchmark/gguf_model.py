@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the weights of a Hugging Face Qwen3 folder as GGUF: llama.cpp runs the same model."""
 
 from __future__ import annotations

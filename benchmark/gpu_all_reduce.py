@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over the ranks of several GPUs: NCCL, PyTorch's symmetric memory, and our own kernels.
 
 Microseconds of one sum among many in a captured graph, bfloat16, of the slowest rank. One-shot and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens to experts of other GPUs and back: kernels over peer memory beside the group's backend.
 
 Microseconds of one layer among many in a captured graph, bfloat16, of the slowest rank; the choices

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine in this process for the GPU benchmarks: random weights, made where they are used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """First token on a GPU: milliseconds from a long prompt to its first token, idle engine.
 
 Nothing of the prompt is in the prefix cache; `--prefix` puts tokens before it that are. The limit:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GEMMs of block-scaled FP8 on a GPU: swapped and not, beside cuBLASLt and DeepGEMM in one run.
 
 Replays of graphs over weights that rotate, so that the L2 cache holds none of them. Each result is

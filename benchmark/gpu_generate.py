@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding on a GPU: milliseconds a step beside transformers, with graphs and without.
 
 Random weights in bfloat16, with `--setting quantization=fp8` in FP8 blocks; prompts of 128 tokens,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the device can do at most: bytes it copies and products it makes in a second."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers of few rows on a GPU: ours beside cuBLAS and the time to read the weight.
 
 Replays of graphs over weights that rotate, so that the L2 cache holds none of them; contenders take

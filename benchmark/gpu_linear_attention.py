@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gated delta rule and its convolution on a GPU, beside the limits of bytes and products.
 
 Qwen3-Next's heads in bfloat16 with float32 states. A step of one or a few tokens must read the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MLA decode attention on a GPU, beside both of its limits: bytes and products.
 
 DeepSeek-V3's sizes: --heads query heads over latents of 512 and keys of 64, bfloat16, blocks of 64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One mixture of experts on a GPU: microseconds by tokens, beside the time of what it must read.
 
 Random weights and tokens; the layers and inputs of a measurement take turns, so that the cache

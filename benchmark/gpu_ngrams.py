@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts by n-grams of histories on a GPU: microseconds, beside the time to read them once.
 
 Random tokens of a vocabulary of 150,000: nothing occurs twice, so that all of a history is read.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """transformers on a GPU, with random weights that are made there: eager, or compiled."""
 
 from __future__ import annotations

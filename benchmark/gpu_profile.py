@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the time of a decoding step goes on a GPU: share by kernel, and how long it idles.
 
 Kernels are traced inside the graphs. Busy: the union of their intervals, as overlapped

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode steps of engines that share a mixture's experts, beside those of one engine alone.
 
 Each rank has attention and dense layers of its own sequences and a part of the experts. The model

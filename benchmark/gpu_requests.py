@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The requests of offline throughput, as nano-vllm's bench.py draws them, and how they are run."""
 
 from __future__ import annotations

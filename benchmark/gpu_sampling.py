@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling tokens on a GPU, beside torch's sort, and the time in which the logits can be read once.
 
 Vocabulary of Qwen3: 151,936 float32 logits a row. So many batches take turns that nothing stays in

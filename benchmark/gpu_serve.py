@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serving on a GPU: 256 streams of `rtp-llm serve` beside the same requests offline.
 
 Two workloads: the random requests of gpu_throughput, and many short steps (prompts of 128, answers

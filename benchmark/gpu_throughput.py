@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offline throughput on a GPU: 256 random requests of nano-vllm's workload, output tokens/s.
 
 Prompts and answers of 100 to 1024 tokens each, drawn with Python's random from seed 0 as its

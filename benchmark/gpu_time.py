@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long work takes on a GPU: replays of a captured graph between two marks of a stream."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification of drafts on a GPU: milliseconds a step, beside a plain step that decodes.
 
 Random weights in bfloat16, prompts of 128 tokens, 128 new ones. No draft is ever accepted, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars: a decoding step of 64 sequences, free and with a different JSON schema for each.
 
 The demo model, or with `--shape` random weights and a random tokenizer of that many tokens (GPUs).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of models with gated delta nets: one of Qwen3-Next's own sizes, and small ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers on the CPU: time, bytes a second and the share of the read bandwidth, beside torch.
 
 Weights are rotated so that nothing stays in a cache, and lie on huge pages for both contenders,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gated delta rule and its convolution on the CPU: time, and the share of what limits them.
 
 Prompts are compared with the chunked PyTorch of transformers, and count the arithmetic of a token

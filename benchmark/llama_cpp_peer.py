@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """llama.cpp as a contender, through llama-cpp-python: built once into the cache, then imported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading one rank's part of a model, beside loading all of it on one: seconds for each gigabyte.
 
 A tensor-parallel rank reads its own bytes alone: runs of whole rows where a layer's rows are

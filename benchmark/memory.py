@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of a server over weights and KV cache: what the program itself costs.
 
 Proportional set size (pages shared by the two processes count once) after some answers. Weights are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of models with multi-head latent attention: DeepSeek-V3's, and a tiny one."""
 
 from __future__ import annotations

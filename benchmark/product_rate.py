@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast torch's libraries multiply matrices here: the limit of prompts and of large batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model folders with random weights in well-known shapes, made once and kept in a cache folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tokenizer of as many tokens as wanted, of random pieces, for models with random weights."""
 
 from __future__ import annotations

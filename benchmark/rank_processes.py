@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a function in several processes that are ranks, each with a device of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of figures on the terminal, and the same as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of rtp_llm that run for one streamed chat, in order of their first call, by process.
 
 `idle`: an idle server runs it, too (heartbeats, probes). C++ is not seen. ARCHITECTURE.md names the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interleaved measurements: each round runs every contender once, so that noise hits all alike."""
 
 from __future__ import annotations

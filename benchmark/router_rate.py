@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routing: what `rtp-llm route` takes of a core for a request, an event and a health check.
 
 Its workers have no model and do nothing but answer (benchmark/processes/fake_workers.py). What is

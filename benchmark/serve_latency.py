@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serving: time to first token under load, and what the server adds to each token.
 
 For each number of streams: all ask at once with a prompt of 64 tokens, and again one request asks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending: tokens/s that the HTTP process can stream, behind an engine without a model.
 
 Two figures: with the engine at its given pace, how much longer the streams take than the engine

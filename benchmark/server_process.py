@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server in processes of its own, as a user starts it, and a client."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmarks of servers and GPUs run to their end, in a tiny shape where there is no GPU."""
 
 from __future__ import annotations

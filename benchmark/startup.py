@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start-up: seconds from the command to a server that is ready, and to its first answer.
 
 Beside it the floor: how long Python takes to import torch, which the engine process cannot avoid;

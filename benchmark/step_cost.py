@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Step cost: what the C++ runtime adds to a step of 256 decodes at 2k context, without a model.
 
 A step here is schedule() with all batch arrays filled, a view of each array, and commit() of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast cached blocks move between two processes over loopback, beside plain sockets.
 
 A prefill process stores all layers of a request; this one loads them, checks nothing and begins

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The far side of a transport by reads, in a process of its own, and loads from it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evenly random routing: what experts cost must not depend on how random weights route."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handing a step over to ranks that do nothing: from rank 0 to all of them.
 
 The limit is one cache line that travels to every core and one that comes back from each, about a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks agree with their inputs, with one another, with the wheels and with what is installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RTP-LLM: one LLM inference engine for CPU, NVIDIA, AMD and Intel machines.
 
 Importing the package is cheap: the public names are loaded on first use.

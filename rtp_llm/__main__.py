@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm`, and `python -m rtp_llm` where no script of that name is on the PATH."""
 
 from __future__ import annotations

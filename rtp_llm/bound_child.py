@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers as children that end with the process that started them, however that ends."""
 
 from __future__ import annotations

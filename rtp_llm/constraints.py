@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine is told of the form that an answer must have."""
 
 from __future__ import annotations

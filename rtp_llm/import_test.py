@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Importing the package costs nothing: no torch, no numpy, no file, no network."""
 
 from __future__ import annotations

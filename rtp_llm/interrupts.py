@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C: one line in place of tracebacks, and exit code 130.
 
 Imports next to nothing: it is at work while everything else is imported.

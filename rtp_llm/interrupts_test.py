@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while something loads: a torch whose import never ends stands in for what takes long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a connection to another worker ends when its machine, or the way to it, is gone."""
 
 from __future__ import annotations

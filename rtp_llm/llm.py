@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offline generation: the engine in this very process, from texts to texts."""
 
 from __future__ import annotations

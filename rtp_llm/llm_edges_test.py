@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts and parameters at the edges of what offline generation takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offline generation where the model gives no distribution to sample from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tiny model with a real tokenizer, for tests of offline generation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offline generation with grammars and tools, over a tiny model with random weights."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of offline generation: texts in, texts out, over a tiny model with a real tokenizer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the small files of a model folder: anybody's files, so within bounds and never blocking.
 
 Every error is a ModelFilesError that names the file. Links are followed as the system does (the

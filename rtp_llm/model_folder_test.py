@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of reading the small files of a folder that may hold anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the native libraries are: the operator library and the C++ runtime.
 
 A wheel carries them beside the package. In a source tree `./dev build` writes their paths into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding the native libraries: the order of the places, and what each error says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What offline generation gives back."""
 
 from __future__ import annotations

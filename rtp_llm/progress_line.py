@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The line on a terminal that says how far offline generation is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One prompt of offline generation, on its way from token ids to the output."""
 
 from __future__ import annotations

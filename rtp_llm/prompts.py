@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forms in which offline generation takes its prompts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request asks of the sampler and of the stop rules."""
 
 from __future__ import annotations

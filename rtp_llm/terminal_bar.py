@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bar on a terminal that says how far something is; elsewhere nothing is drawn."""
 
 from __future__ import annotations

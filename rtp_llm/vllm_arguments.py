@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of vLLM's `LLM` that scripts pass, as settings here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripts that were written for vLLM's LLM run with this one."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What building, checking and releasing need; nothing of it goes into the wheel."""

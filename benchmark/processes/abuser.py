@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client that behaves badly, as a program: URL NAME SECONDS CONNECTIONS.
 
 It says "built" when it is ready, begins when it is told a line, and says how it was answered at the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records, in each process of a server, the files of rtp_llm whose functions are called.
 
 `RECORD_CALLS_IN` names a folder. Calls are recorded while it has a file `on`; once that is gone

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine that decodes when it is told to: for each line of its input it prints the seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine process without a model: a token for every sequence at the pace that is asked for.
 
 It stands in for a GPU that is quicker than this machine, to see what the HTTP process can send.

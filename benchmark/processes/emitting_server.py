@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm serve` around the engine of emitting_engine.py, as a program that imports no torch."""
 
 from __future__ import annotations

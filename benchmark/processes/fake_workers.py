@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers without a model, many in one process: what a router is measured before.
 
 As a program: COUNT STEPS_PER_SECOND. Prints the ports as JSON, then serves on loopback until it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that cost little: many streams over raw sockets, from processes of their own.
 
 What a stream sends is not parsed but counted: events, and the usage at its end. As a program this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The draft head that is shipped: its layout, and how many of its drafts the demo accepts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hybrid demo that is shipped: layout, answers, and how many drafts of its MTP layer count."""
 
 from __future__ import annotations

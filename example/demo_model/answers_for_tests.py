@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What both demos were taught, asked of an engine that has one of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conversations with tools that training shows, and the template that writes them."""
 
 from __future__ import annotations

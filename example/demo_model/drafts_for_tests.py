@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts made one after the other over a growing sequence, as an engine makes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demos in an engine that drafts: the tokens as without, and enough of the drafts count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training script at toy size: every part runs, continues and is measured as it is served."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention: what one step of a batch looks like, and the backends that compute it."""
 
 from __future__ import annotations

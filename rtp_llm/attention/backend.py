@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of what computes a layer's sequence mixer over a paged cache."""
 
 from __future__ import annotations

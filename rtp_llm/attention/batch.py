@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One step's batch as the model sees it: built once per step, read by every layer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a layer keeps of a sequence between steps, and the groups that layers of equal specs form.
 
 The cache's memory, its plan, `rtp-llm explain`, the runtime's groups and the transfer between

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Specs of layers, the groups that they form, and the memory that they describe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backend of Hopper GPUs: prompts and mixed batches through the copy engine and wgmma."""
 
 from __future__ import annotations

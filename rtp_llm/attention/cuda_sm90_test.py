@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of which steps Hopper's kernel for prompts leaves to Triton; no kernel runs."""
 
 from __future__ import annotations

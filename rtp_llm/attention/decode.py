@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode steps: everything between a layer's two products in one kernel."""
 
 from __future__ import annotations

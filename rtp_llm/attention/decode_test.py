@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the decode backend's part on the host, with the reference in place of the kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Picks the backend of a cache group's layers, and explains the choice."""
 
 from __future__ import annotations

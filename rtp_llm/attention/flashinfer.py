@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer (the package flashinfer-python, 0.6 and newer) over the paged cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where FlashInfer is faster than this project's own attention: what was measured, in one place.
 
 `./dev bench gpu_attention --heads HEADS` printed what the rows are from; docs/performance_gpu.md

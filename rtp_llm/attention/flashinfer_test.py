@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the FlashInfer backend without a GPU: what it says yes to, and what it asks the package.
 
 In the package's place stands one that does in plain PyTorch what FlashInfer's documentation says of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts over a KV cache of 8-bit floats on Hopper GPUs: its pages become 16-bit ones first.
 
 The quickest kernel for prompts multiplies keys and values as they lie in the cache, so they must

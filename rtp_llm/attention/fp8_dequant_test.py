@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of prompts over a KV cache of 8-bit floats, the CPU's attention as the quick kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks of a cache that 32 bits do not reach: a GPU's whole memory is one pool of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer on an NVIDIA GPU beside the reference; the first run compiles its kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts over a KV cache of 8-bit floats on a Hopper GPU, beside the reference."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backend of each cache group of a model, and what they share in a step."""
 
 from __future__ import annotations

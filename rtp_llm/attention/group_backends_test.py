@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One factory for all families: which groups share a backend, and what a step prepares for each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear attention with the gated delta rule: a state of fixed size instead of keys and values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention (MLA, arXiv 2405.04434): compressed keys and values.
 
 The cache holds for a token one latent and one rotated key, which all heads share. A head's keys and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MLA on Hopper GPUs: decode steps through the copy engine and wgmma."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MLA on every device that has the operators: the CPU's backend."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which sequences of a step attend over latents as they are, and which expand them.
 
 Both forms give the same numbers for a different amount of work. With q new tokens that see k keys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MLA: which form a sequence takes, what is refused, both forms in the layer."""
 
 from __future__ import annotations

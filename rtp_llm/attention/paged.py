@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backend that every device has: this project's own paged attention operator."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages of the cache that a step's queries see, listed on the host for backends that plan."""
 
 from __future__ import annotations

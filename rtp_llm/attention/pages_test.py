@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the pages that a step sees, against the keys that each query may see."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to a step's queries and keys before attention: norms, rotation, the cache write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the ways to norm, rotate and store: they agree, and each device gets its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps for tests of backends: a random paged batch with the numbers that the host has of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When requests are sent: all at once, or at a rate with random gaps between them."""
 
 from __future__ import annotations

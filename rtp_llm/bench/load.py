@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends requests at their times and notes when their answers come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Throughput and latencies of a run, under the names of `vllm bench serve`."""
 
 from __future__ import annotations

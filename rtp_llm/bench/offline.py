@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm bench latency` and `throughput`: the engine in this process, without a server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm bench latency` and `throughput`, with the demo model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results as `vllm bench serve` prints and saves them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to measure with: random ones, conversations of ShareGPT, or prompts of a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm bench serve`: any server with OpenAI's API under load."""
 
 from __future__ import annotations

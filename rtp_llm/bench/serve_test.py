@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm bench serve` against a server that says what it is asked for."""
 
 from __future__ import annotations

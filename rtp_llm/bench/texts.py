@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of so many tokens: by a tokenizer, or from common words as a server counts them."""
 
 from __future__ import annotations

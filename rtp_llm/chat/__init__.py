@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations in a terminal: `rtp-llm chat` and `rtp-llm run`."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm chat`, in this process from pipes, and as a process on a terminal."""
 
 from __future__ import annotations

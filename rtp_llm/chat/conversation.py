@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A conversation: its messages and how they are sampled, and the commands that change them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers as they arrive: text plain, reasoning dim on a terminal and left out elsewhere."""
 
 from __future__ import annotations

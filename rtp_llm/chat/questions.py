@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions from the terminal, with line editing and a history; or from lines of a pipe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions and answers in turn, until the end of the input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server for one conversation: a child that nobody else can use, and that ends with it."""
 
 from __future__ import annotations

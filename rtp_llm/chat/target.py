@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom to talk to: the server of a URL, a child that serves a folder, or the local server."""
 
 from __future__ import annotations

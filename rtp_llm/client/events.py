@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server-sent events, from the bytes of a stream."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP/1.1 requests whose answers are read as they arrive, over connections that are used again."""
 
 from __future__ import annotations

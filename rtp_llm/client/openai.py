@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenAI's chat completions, completions and list of models, at any server that speaks them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An HTTP server that answers with the bytes that a test gives it, and keeps what it was asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling parameters of a request, as flags and by name; the server checks their ranges."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the processes on the cluster's machines are told: settings, as environment variables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process on the cluster is told is what the driver was told, but for its own place."""
 
 from __future__ import annotations

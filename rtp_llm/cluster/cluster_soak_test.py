@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replicas on a Ray cluster of nodes of this machine: placed, divided, lost and placed again.
 
 `./dev soak` installs Ray, whose folder RAY_LIBRARY names.

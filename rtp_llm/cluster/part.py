@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs on a machine of the cluster: one node of one replica, as a process of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As much of Ray as replicas use, in this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """On a cluster the router is ready with its first replica, and says what the others are at."""
 
 from __future__ import annotations

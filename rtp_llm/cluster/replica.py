@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One replica on the cluster: placed, watched, and placed again when it is lost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm serve --cluster`: place replicas on Ray, and be the router before them."""
 
 from __future__ import annotations

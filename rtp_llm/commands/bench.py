@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm bench`: what `vllm bench` measures, by the same flags."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm chat`: a conversation in the terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands share: errors and parsers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command has a help page, completion, a row of docs/commands.md and of `rtp-llm --help`."""
 
 from __future__ import annotations

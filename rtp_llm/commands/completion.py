@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm completion`: what a shell needs to complete commands, flags and their values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scripts complete what the parsers take; bash runs its own here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm explain`: how a model would run here, and what a start would refuse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags of `rtp-llm serve` that commands take which load a model for themselves."""
 
 from __future__ import annotations

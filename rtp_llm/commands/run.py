@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm run`: one prompt, one answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands: each is a module of this folder; how it is called, and what it does."""
 
 from __future__ import annotations

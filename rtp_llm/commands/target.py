@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `rtp-llm chat` and `rtp-llm run` have in common: whom they talk to."""
 
 from __future__ import annotations

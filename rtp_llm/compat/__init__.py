@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classes and functions by the reference's names, for other engines: plain tensors in and out.
 
 Nothing of the engine calls them; they are made of the operators in rtp_llm.ops.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step and a model tell the fused operators, by the reference's names."""
 
 from __future__ import annotations

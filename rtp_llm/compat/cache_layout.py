@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The orders in which a block of the cache may hold keys and values, as strides for the kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Caches whose blocks hold keys and values in the orders that AMD's attention reads."""
 
 from __future__ import annotations

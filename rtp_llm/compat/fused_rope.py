@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RoPE and the cache write as one operator per layer: prepare() once per step, forward() per layer.
 
 The three classes differ in what they return: the packed projection, the queries of a prefill, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the fused RoPE operators share: arguments of a layer, and tensors of a step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fused RoPE operators at their edges: empty batches, negative lengths, memory not taken."""
 
 from __future__ import annotations

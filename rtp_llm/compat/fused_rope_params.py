@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step as the fused RoPE operators see it, and how a captured one takes over another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a captured step takes over others: in place, smaller batches, lengths and padding."""
 
 from __future__ import annotations

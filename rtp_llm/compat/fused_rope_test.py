@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fused RoPE operators: every style, layout and block size, chunks, decodes, 8 bits, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selection of experts as objects that keep their settings."""
 
 from __future__ import annotations

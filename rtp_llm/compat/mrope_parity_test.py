@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotation by three position ids beside transformers: Qwen2-VL's sections, Qwen3-VL's turns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fusion for other engines: plain tensors in, rotated in place, stored in flat slot buffers."""
 
 from __future__ import annotations

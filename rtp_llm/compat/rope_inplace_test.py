@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The in-place rotation with the write into flat slot buffers, against plain PyTorch."""
 
 from __future__ import annotations

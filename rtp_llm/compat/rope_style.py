@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference's description of a rotary embedding, and what it means for our tables."""
 
 from __future__ import annotations

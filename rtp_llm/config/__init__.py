@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the engine and the table of what is refused. Imports nothing of ours."""
 
 from __future__ import annotations

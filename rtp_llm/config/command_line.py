@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings from flags, environment variables and a TOML file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags of vLLM and SGLang next to the settings here; llama_cpp_flags.py has those of llama.cpp."""
 
 from __future__ import annotations

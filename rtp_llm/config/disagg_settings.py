@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of prefill/decode disaggregation, and of the router in front of the workers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write docs/settings.md from the table: `python -m rtp_llm.config.document > docs/settings.md`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of what a server listens on: TLS, a Unix socket, the prefix of a proxy."""
 
 from __future__ import annotations

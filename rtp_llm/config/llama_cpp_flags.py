@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags of llama.cpp's server and of `ollama run` next to the settings here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that reach the model: its loader, its layers and its attention backends."""
 
 from __future__ import annotations

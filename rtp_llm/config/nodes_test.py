@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of several machines that do not fit together are refused, with the numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One option of the settings table: its kind, limits and help, and how a text becomes its value."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to write in place of the flags of other engines, for errors and the pages docs/from_*.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags of other engines are answered with ours, whichever engine they are of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of several engine processes and of balancing experts among them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A row of the table of what is refused."""
 
 from __future__ import annotations

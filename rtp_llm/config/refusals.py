@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of what is refused, with the reason and what to change.
 
 Rows of area "request" are fields or values of an HTTP request (answered with 400), those of

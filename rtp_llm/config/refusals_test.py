@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of refusals says what the devices themselves say."""
 
 from __future__ import annotations

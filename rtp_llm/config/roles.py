@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of prefill/decode disaggregation that must fit together, checked before the start."""
 
 from __future__ import annotations

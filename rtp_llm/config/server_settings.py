@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the HTTP server: its address, limits, timeouts and logs."""
 
 from __future__ import annotations
@@ -255,8 +256,7 @@ class ServerSettings:
         20,
         "integer",
         "server",
-        "Most alternatives of each prompt token that prompt_logprobs may ask for; -1: the whole "
-        "vocabulary. An alternative takes about 100 bytes of the answer.",
+        "Most alternatives of a prompt token for prompt_logprobs, 100 bytes each; -1: all.",
         minimum=-1,
         maximum=2**31 - 1,
         advanced=True,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The typed table of settings: every behaviour of the engine that a user may change.
 
 Flags, environment names, the TOML file and `docs/settings.md` are all derived from this table.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of speculative decoding, by flags or as vLLM's one JSON object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speculation by flags and by vLLM's JSON object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The name that was meant by one that does not exist: only where both say the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The secret that prefill and decode workers share, read from a file that others cannot read."""
 
 from __future__ import annotations

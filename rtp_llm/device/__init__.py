@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices: which one this process runs on, what it can do and how much memory it has.
 
 This folder imports nothing of the project; only it may name a vendor's torch module. Importing it

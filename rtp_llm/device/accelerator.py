@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the devices have in common whose module in torch looks like torch.cuda."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the GPU devices over a torch whose devices do not exist."""
 
 from __future__ import annotations

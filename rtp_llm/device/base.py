@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a device, and the answer type of everything that may be refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which devices this installation has kernels for, and which GPUs the machine has.
 
 A wheel carries `_build.json`. In a source tree `./dev build` keeps one entry per device in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what an installation and a machine say about devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What chooses among kernels and backends: capabilities of a device, never its name."""
 
 from __future__ import annotations

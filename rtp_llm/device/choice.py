@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One of several kinds, each of which says whether it takes what is asked, and why that one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the CPU device: memory and cores under a container's limits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of an NVIDIA GPU that other processes of the machine map, by CUDA's IPC handles.
 
 Documented with cudaIpcGetMemHandle in the CUDA Runtime API. It comes from cudaMalloc: a handle of

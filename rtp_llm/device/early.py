@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a device can begin before torch is there, whose import takes seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what begins before torch is there, with a driver that is made up."""
 
 from __future__ import annotations

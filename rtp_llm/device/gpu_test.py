@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the device classes on a real GPU, of whatever vendor; skipped without one."""
 
 from __future__ import annotations

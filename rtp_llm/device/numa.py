@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cores that are nearest to a device: those of its NUMA node, as Linux tells them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of several processes this one is, as launchers such as torchrun say it."""
 
 from __future__ import annotations

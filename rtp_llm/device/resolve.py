@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which device this process uses: the user's word, else the first one that can be used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AMD GPUs: PyTorch built for HIP shows them as torch.cuda."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers that the host writes in every step and that graphs read at one place on the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of numbers that are written on the host and read on the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams, events and graphs as the core sees them, and those of a device that queues nothing.
 
 torch's own stream and event classes fit these interfaces as they are.

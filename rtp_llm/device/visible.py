@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of devices that a mask such as a vendor's environment variable leaves visible."""
 
 from __future__ import annotations

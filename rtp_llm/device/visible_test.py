@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the lists of visible devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prompt that a decode worker has left to a prefill worker."""
 
 from __future__ import annotations

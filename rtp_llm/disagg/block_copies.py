@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sequence's blocks, between layers of a device's cache and host memory."""
 
 from __future__ import annotations

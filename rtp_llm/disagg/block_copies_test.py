@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks arrive whole and in order, whether they lie in runs or here and there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What prefill stores is named as decode asks for it: 10,000 random prompts and block sizes."""
 
 from __future__ import annotations

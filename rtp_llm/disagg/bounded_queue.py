@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A queue from what receives messages to the one thread that handles them, with bounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts an engine and its transfers together, by role."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A name for the content of each block of a prompt, the same in every process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection that carries messages both ways and never lets the engine's thread wait."""
 
 from __future__ import annotations

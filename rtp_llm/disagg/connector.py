@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interfaces of a connector: the prefill side's store, the decode side's client and its loads."""
 
 from __future__ import annotations

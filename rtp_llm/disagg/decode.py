@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine that lets prefill workers compute prompts and goes on where they end."""
 
 from __future__ import annotations

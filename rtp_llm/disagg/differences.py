@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why two workers cannot exchange blocks, in words: what differs, and what to set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each thing that two workers may differ in is named with what to set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an engine looks like from outside when transfers go on around it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The three commands of docs/disaggregation.md, as they stand there, in a folder of their own."""
 
 from __future__ import annotations

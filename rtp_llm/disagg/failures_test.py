@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever breaks between two workers, the request ends and every block comes back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of tests that need one model and no special one: it, and an engine that has it alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU's blocks read by another one's process; skipped with fewer than two, or without NIXL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers whose models are on several GPUs give one engine's tokens; skipped with fewer."""
 
 from __future__ import annotations

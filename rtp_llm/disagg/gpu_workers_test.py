@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two workers on one GPU give what one engine gives; skipped without one."""
 
 from __future__ import annotations

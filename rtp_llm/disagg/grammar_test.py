@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers whose first token another worker samples obey their grammar from there on."""
 
 from __future__ import annotations

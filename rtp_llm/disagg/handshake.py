@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection whose handshake is under way, without a thread of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which ranks of a prefill worker have the KV heads of a rank here, whatever the two sizes are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks get their own heads, whatever the sizes of both workers are."""
 
 from __future__ import annotations

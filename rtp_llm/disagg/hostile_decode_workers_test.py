@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer that misbehaves at the listener costs a bounded amount for a bounded time."""
 
 from __future__ import annotations

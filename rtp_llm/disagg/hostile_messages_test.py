@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the other side says, or fails to say, ends no worker and holds nothing for ever."""
 
 from __future__ import annotations

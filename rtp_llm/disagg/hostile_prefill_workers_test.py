@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is no prefill worker of ours, or sends no handshake of one, costs a decode worker little."""
 
 from __future__ import annotations

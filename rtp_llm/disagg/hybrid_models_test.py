@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of gated delta nets travel with keys and values: transformers' tokens on the far side."""
 
 from __future__ import annotations

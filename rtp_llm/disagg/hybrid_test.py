@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States travel with keys and values: prefill and decode workers of a hybrid model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the blocks of a KV cache lie in memory, and what two caches must share to exchange them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prefill worker's listening socket, and the connections of decode workers that it accepted."""
 
 from __future__ import annotations

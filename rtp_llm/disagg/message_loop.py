@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One thread that serves all message connections of a worker, however many there are."""
 
 from __future__ import annotations

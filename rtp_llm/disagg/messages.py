@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a decode worker and a prefill worker say to each other, beside the blocks themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a worker counts about blocks that go from worker to worker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A short name for a model folder's content, equal on two machines when the files are."""
 
 from __future__ import annotations

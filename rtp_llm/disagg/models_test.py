@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of cache that travels gives what one engine gives: heads, MLA, 8-bit floats."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prompt that gives NaN at the prefill worker, and at both."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The prefill workers that a decode worker knows: connections that come back, and whom to ask."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a prefill worker that says nothing counts as stopped."""
 
 from __future__ import annotations

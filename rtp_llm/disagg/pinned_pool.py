@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bounded pool of pinned host memory, through which blocks go between devices' caches."""
 
 from __future__ import annotations

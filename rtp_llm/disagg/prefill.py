@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine whose prompts decode workers ask for: computed here, fetched from here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prefill worker in a process of its own, whose tensor-parallel ranks have a group of their own.
 
 Its argument is a JSON object of the folder and the settings; it writes its address.

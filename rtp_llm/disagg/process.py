@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine process of a prefill or decode worker."""
 
 from __future__ import annotations

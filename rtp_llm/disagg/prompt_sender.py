@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prefill worker's end of transfers, on one rank: what of whose prompts goes to the store."""
 
 from __future__ import annotations

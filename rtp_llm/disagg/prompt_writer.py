@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which blocks of a step are for other workers, and the cycle that takes them to the store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forward path's half of the store: cycles, back-pressure, failures, and that nobody waits."""
 
 from __future__ import annotations

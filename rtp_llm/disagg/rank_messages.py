@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tensor-parallel ranks of a worker say to each other of prompts under way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each rank of a prefill or decode worker transfers blocks with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the process of rank 1 or up of a prefill or decode worker computes and transfers with."""
 
 from __future__ import annotations

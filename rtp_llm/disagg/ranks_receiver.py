@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transfers to a decode worker of several tensor-parallel ranks: each loads its own heads."""
 
 from __future__ import annotations

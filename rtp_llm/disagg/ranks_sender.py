@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transfers from a prefill worker of several tensor-parallel ranks: each offers its own heads."""
 
 from __future__ import annotations

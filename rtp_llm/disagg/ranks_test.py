@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ranks of a worker tell each other of a prompt, without processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log lines that unknown peers can cause: so many, and then a count of the rest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain sockets that talk to a prefill worker's listener."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where received blocks go: straight into the cache, or into host memory and then the device."""
 
 from __future__ import annotations

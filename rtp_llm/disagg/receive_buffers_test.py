@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks staged in host memory reach the cache, and asking for that waits for nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decode worker's end of transfers, on one rank: where blocks come from and where they go."""
 
 from __future__ import annotations

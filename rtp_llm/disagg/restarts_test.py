@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prefill workers that come back, stop, are slow or are several; and no block left anywhere."""
 
 from __future__ import annotations

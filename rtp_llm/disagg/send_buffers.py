@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks on their way to the store: in place where the host reads the cache, else staged."""
 
 from __future__ import annotations

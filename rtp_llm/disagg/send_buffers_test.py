@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pinned memory goes round, and never while somebody still reads it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prefill server and a decode server as processes, over the demo model."""
 
 from __future__ import annotations

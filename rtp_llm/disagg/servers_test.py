@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two whole servers: the same text as one, and what is left when either is killed."""
 
 from __future__ import annotations

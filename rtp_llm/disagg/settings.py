@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of the asynchronous writer."""
 
 from __future__ import annotations

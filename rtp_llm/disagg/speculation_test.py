@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts behind prompts that another worker computed: those of one engine, step by step."""
 
 from __future__ import annotations

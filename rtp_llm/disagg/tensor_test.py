@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers of several tensor-parallel ranks: one engine's tokens, from any size to any other."""
 
 from __future__ import annotations

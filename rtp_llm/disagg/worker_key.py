@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Both sides of a prefill port prove that they have the same key, without sending it."""
 
 from __future__ import annotations

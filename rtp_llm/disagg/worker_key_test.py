@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who has the worker key is let in; who has not, or says nothing, costs little for a short time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prefill and a decode worker over tiny models in one process, stepped by hand."""
 
 from __future__ import annotations

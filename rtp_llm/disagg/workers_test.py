@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two workers give what one engine gives, token by token, and leave nothing behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cycles of the asynchronous writer, one a step: the copies of a step may outlive it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """WriteCacheStoreOp: offers a layer's blocks to the store once the device has written them."""
 
 from __future__ import annotations

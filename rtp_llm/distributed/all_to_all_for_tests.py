@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dispatch and combine among ranks on any device, beside what one rank computes."""
 
 from __future__ import annotations

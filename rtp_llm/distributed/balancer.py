@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the ranks' share of expert work even: counts, plans, moves, swaps."""
 
 from __future__ import annotations

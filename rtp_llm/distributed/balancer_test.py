@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of live balancing: outputs stay, loads even out, a slow rank delays all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All-to-all among the ranks of experts: dispatch of tokens, combination of results; two modes.
 
 A third one needs GPUs that write into each other's memory: symmetric_dispatch.py.

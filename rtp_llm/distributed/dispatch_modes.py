@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which dispatch mode a step takes: the same one on every rank."""
 
 from __future__ import annotations

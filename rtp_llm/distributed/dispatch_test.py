@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of dispatch and combine: several ranks give what one rank gives."""
 
 from __future__ import annotations

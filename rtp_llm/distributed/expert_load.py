@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often each logical expert was chosen, counted on the device."""
 
 from __future__ import annotations

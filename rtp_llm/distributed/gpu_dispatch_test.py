@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dispatch and combine between GPUs; skipped with fewer than two."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each rank does in tests of exchanges between GPUs.
 
 Ranks are forks of a process that has imported this: nothing here may begin to use a GPU.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums by our own kernel between GPUs, each with its process; skipped with fewer than two."""
 
 from __future__ import annotations

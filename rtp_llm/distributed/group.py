@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives among ranks, over torch.distributed, with errors that say what happened."""
 
 from __future__ import annotations

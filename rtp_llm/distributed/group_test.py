@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of process groups over gloo, in processes of their own."""
 
 from __future__ import annotations

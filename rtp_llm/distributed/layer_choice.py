@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which layers are balanced next."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks step together: before each step they agree whether there is one, and how large."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rank of which group this process is: what a launcher tells its children."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVLink multicast stays off: some hosts and containers do not allow it, and then hang or crash."""
 
 from __future__ import annotations

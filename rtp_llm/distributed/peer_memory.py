@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory on each rank's GPU that the GPUs of all ranks write to.
 
 Every rank maps the buffers of the others by handles that they exchange; multicast is not used. (Not

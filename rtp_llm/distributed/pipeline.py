@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages of a pipeline: each has consecutive layers, and sends on what they give."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where experts are: physical ones on ranks, each a copy of a logical one of the model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans where experts go so that every rank has as much to do: greedy replication and packing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of placement, maps and the planner."""
 
 from __future__ import annotations

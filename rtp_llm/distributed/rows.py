@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes to another rank for a token: hidden state, expert ids and weights as one row of bytes.
 
 One message instead of three. Ids are sent plus one, so that a row of zeros asks for nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All-to-all among ranks whose GPUs write into each other's memory: a kernel there, and one back.
 
 Room is for as many tokens of every rank as the fullest has, as in low-latency mode, so that the

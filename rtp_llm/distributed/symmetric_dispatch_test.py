@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which steps ranks exchange by themselves, what with, and who does the others."""
 
 from __future__ import annotations

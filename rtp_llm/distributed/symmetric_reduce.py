@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over ranks whose GPUs write into each other's memory, in one kernel.
 
 What is larger than a limit, and what these ranks cannot do, stays with the group's backend.

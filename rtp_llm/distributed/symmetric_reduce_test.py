@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which sums ranks make by themselves, and what becomes of the others."""
 
 from __future__ import annotations

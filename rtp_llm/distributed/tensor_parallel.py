@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensor parallelism: every rank has a part of each layer, and the parts' results are summed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums and columns of several ranks: which numbers, in which order, the same bits everywhere."""
 
 from __future__ import annotations

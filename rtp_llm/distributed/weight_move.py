@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts from rank to rank while steps run: into spare memory first, into place between steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All ranks of one model, and the process groups among them."""
 
 from __future__ import annotations

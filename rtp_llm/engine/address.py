@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the client and the engine process meet: two ZeroMQ sockets in a private folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request must fit into before it is queued."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps overlap while drafts of the device are in flight: the same answers, and no wait for them.
 
 Drafts are what a test says, so that all, some or none of them are right at any place.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts in bfloat16: tokens are those of the model wherever rounding does not decide.
 
 Teacher forcing: the model computes every answer again as one prompt, so that one close call does

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts an engine together from settings: device, weights, KV cache, scheduler, warm-up."""
 
 from __future__ import annotations

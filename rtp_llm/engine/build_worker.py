@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts together what executes steps on one device: weights, KV cache, heads, graphs."""
 
 from __future__ import annotations

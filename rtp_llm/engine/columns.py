@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runtime's result arrays as the columns of a message."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the columns of a step to one delta for each sequence; no torch, no numpy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of columns: what goes in comes out, row by row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine over a device whose memory is not the host's: every copy goes through the device."""
 
 from __future__ import annotations

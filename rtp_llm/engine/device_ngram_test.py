@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """N-grams that the device matches: the drafts of the host's matcher, and the tokens without drafts.
 
 On the CPU the host matches them, so that these tests choose the device for it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and values of draft heads and draft models are those that true hidden states give.
 
 Drafting writes others, made from the draft's own states; the step behind must replace them all.

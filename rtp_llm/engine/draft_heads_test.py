@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines that draft by a head, or by another model: the same answers, and the right drafts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers stay the same however many drafts a step takes: none, all, another number in each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draft models: one that is the model itself is always right, wherever its keys come from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps that draft, verify and extend on plans made by hand: eagerly, and as graphs run them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small models with what drafts for them, and what engines over them must agree on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines that verify drafts give what engines without drafts give, token for token."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine: schedule, execute, commit. Token ids in, columns out.
 
 Where the worker overlaps steps, the next one is scheduled and submitted before the tokens of this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step crosses from Python into C++ equally often, however many sequences it has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 checkpoints through the whole engine on the CPU: as floats, and where FP8 is multiplied."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """int8 weights through the whole engine: the greedy tokens of the plain formulas."""
 
 from __future__ import annotations

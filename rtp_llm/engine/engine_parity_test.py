@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole engine against transformers: the same greedy tokens whatever the scheduler does."""
 
 from __future__ import annotations

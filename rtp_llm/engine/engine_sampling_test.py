@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of sampling through the whole engine, against plain formulas over transformers' logits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ten thousand random requests: every block comes back, nothing is kept, memory stays."""
 
 from __future__ import annotations

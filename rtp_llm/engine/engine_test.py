@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the engine over tiny models, beside transformers where that knows the answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences whose logits are no distribution end alone, and leave nothing for others to find."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine process on a CPU that multiplies FP8."""
 
 from __future__ import annotations

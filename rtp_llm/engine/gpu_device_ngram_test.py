@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """N-grams matched on a GPU: the host's drafts, the tokens without drafts; skipped without one."""
 
 from __future__ import annotations

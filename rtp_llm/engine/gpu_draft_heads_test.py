@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draft heads and models on a GPU: the tokens of an engine without drafts, and graphs that draft
 what eager steps do; skipped without one.
 """

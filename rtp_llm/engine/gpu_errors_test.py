@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NaN on a GPU ends its own sequence alone, and blocks may be of one token; skipped without one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 weights on a GPU that multiplies them, through the whole engine; skipped without one."""
 
 from __future__ import annotations

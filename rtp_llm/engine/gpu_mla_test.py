@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek's attention on a GPU through the whole engine, eager and captured; skipped without."""
 
 from __future__ import annotations

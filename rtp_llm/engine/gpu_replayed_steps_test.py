@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs of prompts, chunks behind prefixes and verified drafts write and give what eager steps do,
 on a GPU; skipped without one. On the CPU: replayed_steps_test.py.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts and grammars: answers are those without drafts, whoever drafts."""
 
 from __future__ import annotations

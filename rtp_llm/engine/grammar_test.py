@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of a random model obey their grammars, whatever else runs beside them."""
 
 from __future__ import annotations

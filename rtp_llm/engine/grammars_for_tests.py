@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars whose answers end soon, and models that know how to spell them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which steps an engine captures as graphs, or why it captures none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of when an engine captures its decode steps, and of what it says when it does not."""
 
 from __future__ import annotations

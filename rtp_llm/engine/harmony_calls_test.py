@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that write on channels call as they must: random weights, thinking, drafts, no slack."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hybrid models under random prompts that share random prefixes: the cache changes no answer.
 
 The fast test, hybrid_cache_test.py, has fewer requests.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The prefix cache of hybrid models, in short; hybrid_cache_soak_test.py has all."""
 
 from __future__ import annotations

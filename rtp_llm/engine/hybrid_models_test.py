@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines over models with gated delta nets give transformers' tokens, however steps are cut."""
 
 from __future__ import annotations

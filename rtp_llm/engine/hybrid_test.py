@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines over a model of full, window and recurrent layers give what an uncached run gives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations with tools: a hybrid model with drafts and a prefix cache answers as without.
 
 Each turn's prompt is the history so far: it goes on from states of earlier prompts, and from keys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests on their way to the scheduler: those with a grammar wait until it is compiled."""
 
 from __future__ import annotations

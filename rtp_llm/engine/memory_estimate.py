@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How large the KV cache would be, without loading anything: what `rtp-llm explain` says of it."""
 
 from __future__ import annotations

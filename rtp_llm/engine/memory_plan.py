@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Divides a device's memory among weights, steps and KV cache, or says why it does not suffice."""
 
 from __future__ import annotations

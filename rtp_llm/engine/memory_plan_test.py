@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of how memory is divided, over devices that are made up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A restarted engine waits until the device has the memory of the dead one back.
 
 A driver frees it some time after the process is gone, and whoever loads before gets less.

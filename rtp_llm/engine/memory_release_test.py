@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A restarted engine waits for its predecessor's memory, and says how that went."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine process and its client say to each other: msgspec structs, token ids only.
 
 A sequence is (request_id, index) with 0 <= index < n. Columns are raw bytes of the machine's own

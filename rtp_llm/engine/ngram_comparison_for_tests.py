@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines whose n-grams the device matches, with the host's matcher beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines that draft by n-grams give what plain engines give, in fewer steps."""
 
 from __future__ import annotations

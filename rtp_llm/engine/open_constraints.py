@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constraints of an engine, with what the model's folder says of its tokens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sequences of an engine, as the worker, the proposer and the constraints are told of them."""
 
 from __future__ import annotations

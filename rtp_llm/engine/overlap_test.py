@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps that overlap give what steps one after the other give, on a CPU that is told to overlap."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a start spends its time on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Means of prompts' hidden states, against transformers'."""
 
 from __future__ import annotations

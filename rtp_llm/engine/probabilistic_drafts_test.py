@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that are sampled: tokens have the distribution that they have without drafts."""
 
 from __future__ import annotations

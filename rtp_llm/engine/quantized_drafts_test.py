@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts for models with quantised weights: the answers are those of the same model without."""
 
 from __future__ import annotations

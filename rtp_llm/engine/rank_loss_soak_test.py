@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks are lost fifty times in every way, of two and three, at every moment."""
 
 from __future__ import annotations

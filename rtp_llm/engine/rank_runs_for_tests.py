@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank's engine inside a test's process, on a CPU with graphs that run their step again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler's side of prompts that are computed by another worker, or for one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests whose prompts repeat themselves, for tests of what drafts from the text so far."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps that draft, run padded on arrays that stay in place, leave what eager steps leave.
 
 On a GPU they are graphs: gpu_draft_heads_test.py.

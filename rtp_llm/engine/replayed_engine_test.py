@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines whose steps are all replayed in the sizes of graphs give what eager ones give."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps that run padded, on arrays that stay in place, write and give what eager steps do.
 
 On a GPU they are graphs: gpu_replayed_steps_test.py.

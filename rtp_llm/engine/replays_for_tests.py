@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for graphs on a device that has none."""
 
 from __future__ import annotations

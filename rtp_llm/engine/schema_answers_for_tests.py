@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of a random model to schemas of the committed generator, validated by `jsonschema`."""
 
 from __future__ import annotations

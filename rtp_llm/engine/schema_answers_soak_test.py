@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every answer of a random model to 200 random schemas parses and validates.
 
 Alone and in batches of 64 with free rows, which do not change. An answer that its length has cut

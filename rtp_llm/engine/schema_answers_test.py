@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of a random model to random schemas validate; see schema_answers_soak_test.py."""
 
 from __future__ import annotations

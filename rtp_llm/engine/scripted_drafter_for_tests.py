@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts on the device that a test decides on, without the host's knowing them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proposer that knows what sequences will say, and proposes that or what a test makes of it."""
 
 from __future__ import annotations

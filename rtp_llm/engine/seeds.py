@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seed for every sequence: the request's own, or one drawn from the engine's."""
 
 from __future__ import annotations

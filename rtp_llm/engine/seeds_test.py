@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of seeds for sequences."""
 
 from __future__ import annotations

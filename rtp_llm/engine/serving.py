@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine process's loop serves: an engine, or one with transfers around it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random prompts that share random prefixes, for hybrid models: the cache changes no answer.
 
 Logits are those of one uncached step over the whole sequence; every state that a chunk of a prompt

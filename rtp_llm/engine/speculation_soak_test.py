@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of draft, of every length: a hundred prompts get the answers of plain engines.
 
 With and without overlap and graphs, in mixed batches, preempted, aborted in flight, and ended at

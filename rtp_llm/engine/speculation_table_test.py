@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walks the table of docs/speculation.md: what speculation works with, and what refuses it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the device cannot do for these settings is refused before any file is read."""
 
 from __future__ import annotations

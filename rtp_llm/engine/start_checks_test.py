@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what is refused at the start, before the model's folder is looked at."""
 
 from __future__ import annotations

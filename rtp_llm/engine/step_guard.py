@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a step ended that did not come to its end."""
 
 from __future__ import annotations

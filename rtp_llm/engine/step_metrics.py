@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of the engine, readable from another thread while a step runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of an engine's model on plans made by hand: eagerly, and as a graph would run them."""
 
 from __future__ import annotations

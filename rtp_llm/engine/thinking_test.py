@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thinking comes before an answer: free, within its budget; the grammar begins behind it."""
 
 from __future__ import annotations

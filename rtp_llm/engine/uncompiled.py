@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests whose grammar is being compiled: the scheduler does not know them yet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What lets any thread wake one that polls descriptors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers: parameters, where the checkpoint's weights go in them, and calls of operators.
 
 A layer makes a fixed number of operator calls, whatever the batch, and never waits for the device.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations of gated feed-forward layers."""
 
 from __future__ import annotations

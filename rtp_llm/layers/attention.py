@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attention layer: projections, norms of Q and K, rotation with the cache write, attention."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention with an output gate, norms of 1 + w and partial rotation: Qwen3-Next's, from parts."""
 
 from __future__ import annotations

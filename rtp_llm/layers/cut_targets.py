@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets of which a rank takes a part of the checkpoint's tensor."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tensor-parallel rank has of the rows and columns of a checkpoint's tensors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a rank has of an axis, and what is said where there are no equal parts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ends of a model: token ids to vectors, vectors to logits."""
 
 from __future__ import annotations

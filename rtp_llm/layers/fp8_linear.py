@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The linear layer with FP8 weights, on devices that multiply them as they are."""
 
 from __future__ import annotations

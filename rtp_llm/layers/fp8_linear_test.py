@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 linear layers: fused parts equal separate ones, ways to fill them, the choice of a kind."""
 
 from __future__ import annotations

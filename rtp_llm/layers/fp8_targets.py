@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where FP8 weights of a checkpoint go, and float weights that become FP8 while loading."""
 
 from __future__ import annotations

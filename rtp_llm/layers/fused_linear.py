@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The linear layer of devices with kernels for few rows and what surrounds them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fused linear layers compute what plain ones do, by their operators or without them."""
 
 from __future__ import annotations

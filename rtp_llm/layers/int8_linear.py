@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers with int8 weights: quantised as the rows arrive, packed when all are there."""
 
 from __future__ import annotations

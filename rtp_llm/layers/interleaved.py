@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors of a checkpoint that hold the rows of several parts of a linear layer, group by group."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers of which one tensor of the checkpoint holds several parts, group by group."""
 
 from __future__ import annotations

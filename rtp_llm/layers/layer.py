@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all layers are: modules of torch without the cost that a module adds to each call.
 
 A step of a small model calls hundreds of modules and looks up hundreds of weights. A module's own

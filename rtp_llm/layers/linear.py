@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers, plain or quantised, whose rows may come from several tensors of the checkpoint."""
 
 from __future__ import annotations

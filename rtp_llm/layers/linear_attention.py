@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gated delta nets (arXiv 2412.06464): linear attention with a state that forgets and corrects."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gated delta net against transformers' module with the same weights."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kind of linear layer for a device, a quantisation and what the checkpoint holds."""
 
 from __future__ import annotations

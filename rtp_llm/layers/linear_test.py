@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of linear layers: names and places of their parts, and what they compute."""
 
 from __future__ import annotations

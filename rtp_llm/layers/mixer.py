@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A layer's sequence mixer, and what a model says of it before it is made."""
 
 from __future__ import annotations

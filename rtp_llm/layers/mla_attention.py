@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention: keys and values as products of one small latent a token."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gated feed-forward layer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the parameters of all layers of one model are kept."""
 
 from __future__ import annotations

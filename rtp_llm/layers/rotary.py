@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rotary embedding's table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights of many linear layers of one shape, the experts of a block, in one tensor."""
 
 from __future__ import annotations

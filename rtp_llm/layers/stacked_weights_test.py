@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights of experts in one tensor: both forms, from floats and from FP8 blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers that give parts of a sum, and the norm that makes the sum, with ranks that are alike."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a checkpoint's tensors go: targets that take a tensor's rows as they are read."""
 
 from __future__ import annotations

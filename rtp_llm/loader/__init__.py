@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a model folder to a model with its weights in place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The safetensors files of a model folder: what is in them and where, without their data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of files that are missing, broken, of another kind or spread over shards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading on one of several tensor-parallel ranks: what is read, and where it ends up."""
 
 from __future__ import annotations

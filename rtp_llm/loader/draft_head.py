@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The weights of a draft head among those of its model, whatever they are called where they lie."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft model is loaded with, beside the model that it drafts for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights that mean nothing: measuring needs a model's shape, not its checkpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of random weights: every parameter is drawn, nothing is read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts of a checkpoint: a tensor of each, or all in one; random ones; those elsewhere."""
 
 from __future__ import annotations

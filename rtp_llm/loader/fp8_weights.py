@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of weights that a checkpoint stores in FP8 blocks, and how it is said."""
 
 from __future__ import annotations

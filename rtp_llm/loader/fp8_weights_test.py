@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with an FP8 checkpoint is named, and what becomes of a good one is told."""
 
 from __future__ import annotations

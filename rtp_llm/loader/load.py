@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens a model folder: config, class, weights."""
 
 from __future__ import annotations

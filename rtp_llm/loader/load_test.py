@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of loading: where weights end up, what is said about wrong ones, how much memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds a checkpoint against the model that config.json describes, before any memory is taken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that a checkpoint is held against its config.json before memory is taken, and its links."""
 
 from __future__ import annotations

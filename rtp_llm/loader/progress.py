@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shows how far the loading of weights is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what is shown while weights load."""
 
 from __future__ import annotations

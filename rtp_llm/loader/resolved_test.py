@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a model: what is left open is filled in, and layers get the object as it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The header of a safetensors file, as strict as the safetensors library reads it.
 
 The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a JSON header,

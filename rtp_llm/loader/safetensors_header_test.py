@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of headers that are broken or hostile, beside the verdict of the safetensors library."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small Qwen3 model folder, written tensor by tensor."""
 
 from __future__ import annotations

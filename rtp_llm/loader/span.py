@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rows of a checkpoint's tensor are read, and where they go."""
 
 from __future__ import annotations

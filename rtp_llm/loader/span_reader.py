@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads rows of a checkpoint's file into memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows and columns of tensors at any place of a file."""
 
 from __future__ import annotations

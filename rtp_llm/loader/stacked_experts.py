@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts that a checkpoint keeps in one tensor, as if each had its own tensors.
 
 transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.down_proj` [E, K, I],

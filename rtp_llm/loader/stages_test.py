@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages of a pipeline read their own layers, and each byte of a checkpoint is one stage's."""
 
 from __future__ import annotations

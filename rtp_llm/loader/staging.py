@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory through which rows of a checkpoint pass on their way into a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the buffers between files and a device."""
 
 from __future__ import annotations

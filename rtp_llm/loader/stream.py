@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moves a checkpoint's tensors into a model, a few rows at a time.
 
 Where the type is the same the file is read straight into the parameter; otherwise rows pass through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a tensor of a checkpoint lies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a head that config.json calls tied to the embedding is: as transformers 5 decides it.
 
 A checkpoint may hold both. Equal ones share memory; a head of its own wins over config.json. Where

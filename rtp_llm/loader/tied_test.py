@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of tied heads: what a checkpoint that holds one anyway means, as transformers takes it."""
 
 from __future__ import annotations

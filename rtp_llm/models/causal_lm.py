@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every language model offers to the worker, and its class to the loader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine knows about a model: config.json as one typed, checked object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a key means that config.json leaves out: as transformers' config classes have it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys of config.json that are read: their types and ranges, checked before anything else.
 
 Ranges are wide: they keep out what no model has, so that a broken file is named instead of ending

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of config.json as it may come from anybody: refused with file and key, nothing taken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a model folder to its typed config: the architecture that config.json names reads it."""
 
 from __future__ import annotations

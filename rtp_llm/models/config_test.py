@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of reading config.json: both rope forms, defaults, contradictions, everything refused."""
 
 from __future__ import annotations

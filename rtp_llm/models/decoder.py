@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pre-norm decoder that Llama, Mistral, Qwen2 and Qwen3 share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One layer of a pre-norm decoder."""
 
 from __future__ import annotations

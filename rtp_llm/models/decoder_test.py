@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the forward pass itself: which operators it calls, and that it never asks the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek-V2 and V2-Lite: MLA, routed and shared experts behind the first layers."""
 
 from __future__ import annotations

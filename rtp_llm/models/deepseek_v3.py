@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek-V3 and R1: V2 with sigmoid scores of the experts, balanced by a bias."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What makes drafts beside a model: most often a layer that reads the model's hidden states."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second, smaller model of the same vocabulary, which drafts for a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EAGLE-3: one layer, trained for a model, that drafts from what is inside that model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EAGLE-3 heads against the same in plain PyTorch, and heads that are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parity with transformers through the whole engine: scheduling changes no token.
 
 Each architecture answers the same prompts with prefix cache on and off, in several chunk sizes,

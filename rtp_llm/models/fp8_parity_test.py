@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 checkpoints against transformers, which runs the weights that the blocks stand for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What models of gated delta nets and full attention read from config.json alike."""
 
 from __future__ import annotations

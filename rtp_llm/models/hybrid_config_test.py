@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of config.json of models with linear attention, and of folders with a part for images."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 checkpoints and quantised weights of models with gated delta nets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models with gated delta nets against transformers: logits, tokens, layouts of checkpoints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Llama 2 and 3.x."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistral: a Llama whose every layer may see only a sliding window."""
 
 from __future__ import annotations

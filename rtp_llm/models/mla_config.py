@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the keys of config.json that describe multi-head latent attention."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek's models beside transformers: both forms of attention, chunks, experts, rope."""
 
 from __future__ import annotations

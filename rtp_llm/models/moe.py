@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the mixtures of experts of several architectures read from config.json alike."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layer of multi-token prediction: it predicts one token further, and drafts are made so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers of multi-token prediction against the same in plain PyTorch."""
 
 from __future__ import annotations

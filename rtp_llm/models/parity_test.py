@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parity with transformers: the same weights give the same logits and the same greedy tokens."""
 
 from __future__ import annotations

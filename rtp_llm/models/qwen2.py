@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen2 and Qwen2.5."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen2 with mixtures of experts (Qwen1.5-MoE among them)."""
 
 from __future__ import annotations

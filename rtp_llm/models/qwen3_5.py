@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen3.5, dense: gated delta nets, full attention in every fourth layer."""
 
 from __future__ import annotations

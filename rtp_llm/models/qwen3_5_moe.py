@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen3.5 with mixtures of experts in all layers."""
 
 from __future__ import annotations

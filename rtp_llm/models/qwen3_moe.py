@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen3 with mixtures of experts."""
 
 from __future__ import annotations

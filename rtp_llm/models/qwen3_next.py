@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen3-Next: gated delta nets, full attention in every fourth layer, mixtures of experts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config.json as it was written, read key by key with errors that name the key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a config.json asks for something that is refused; the texts are in config/refusals.py."""
 
 from __future__ import annotations

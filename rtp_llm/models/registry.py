@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table from an architecture's name in config.json to the class that computes it."""
 
 from __future__ import annotations

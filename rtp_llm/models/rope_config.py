@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the rope keys of config.json, in either of their two forms, to one RopeConfig."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which layers each stage of a pipeline has: as many bytes of weights as the others, as it can be.
 
 The first stage also has the embedding and the logits: what the last one gives comes back to it, and

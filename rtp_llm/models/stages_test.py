@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers are divided among stages by their bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models divided among ranks give what they give on one: logits, tokens, drafts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of images and texts of which the language part is served: where its keys are."""
 
 from __future__ import annotations

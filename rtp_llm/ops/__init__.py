@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine's operators as plain functions: `from rtp_llm import ops; ops.rms_norm(x, w, 1e-6)`.
 
 Importing this loads no library; the first call does, or `load()`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`@operator`: a typed function declares an operator of torch.ops.rtp_llm.
 
     @operator

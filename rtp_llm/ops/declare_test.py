@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What @operator makes of a typed function."""
 
 from __future__ import annotations

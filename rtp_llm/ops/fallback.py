@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the dispatcher finds for a device that has no native kernel of an operator."""
 
 from __future__ import annotations

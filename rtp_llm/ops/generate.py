@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the C++ half of every operator from its declaration; Bazel runs it, git has none of it.
 
     python -m rtp_llm.ops.generate calls OUT FAMILY          a struct per operator of a family

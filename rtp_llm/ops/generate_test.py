@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemas read from declarations, and the C++ that is made of them."""
 
 from __future__ import annotations

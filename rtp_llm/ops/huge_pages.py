@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory for what every step reads whole: weights and the KV cache, on huge pages where there are.
 
 Reading 4 KB pages costs an address translation each, on virtual machines a long one: measured with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Huge pages are asked for exactly where whole ones fit; the tensors are ordinary ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Import paths of before: modules that other engines import are in rtp_llm.compat now."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads the operator library and binds each operator to what runs it.
 
 The dispatcher picks a native kernel by the device of the tensors. Where a device has none, a call

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading, the schema hash, instruction sets, and what happens where a kernel is missing."""
 
 from __future__ import annotations

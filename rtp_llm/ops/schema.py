@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of operators, read from their declarations; nothing here imports torch.
 
 A declaration is a typed function in rtp_llm/ops/<family>/<file>.py under `@operator`; declare.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators whose kernels are in Triton: registered as others are, launched without a detour."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Block-scaled FP8 weights as checkpoints hold them: e4m3 numbers, a float32 scale for every block.
 
 A block has 128 x 128 weights; weight = number * scale, the largest magnitude of a block being 448.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 blocks: the formula, error bound, parts and bands of rows, edge values, places of parts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """int8 weights with a float32 scale for every GROUP_SIZE columns of a row: 8.5 bits a weight.
 
 Symmetric: weight = number * scale, numbers in [-127, 127]; the largest magnitude of a group is

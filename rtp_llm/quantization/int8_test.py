@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """int8 quantisation: error bound, independence of rows, packing there and back, edge values."""
 
 from __future__ import annotations

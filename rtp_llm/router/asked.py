@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request as the router needs to know it: which model, and what its prompt begins with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a worker that keeps failing is asked again: a circuit breaker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a router holds has an end: requests, their bodies, and what waits for a worker's socket."""
 
 from __future__ import annotations

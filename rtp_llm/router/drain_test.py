@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm route` stops as `rtp-llm serve` does: open answers end, or are cut with an error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker that answers before it has the whole request is heard, and is asked again."""
 
 from __future__ import annotations

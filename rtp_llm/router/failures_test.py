@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a client gets when a worker fails, and who else gets its request: nobody, as a rule."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request on its way: to one worker, and to another one only where that is safe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HEAD on what GET answers: the same headers, without the body."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What workers say of their health, asked again and again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a router in this process prints and logs."""
 
 from __future__ import annotations

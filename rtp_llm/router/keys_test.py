@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and quotas of workers, seen through a router: both are each worker's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the router gets the load report of the worker that answered."""
 
 from __future__ import annotations

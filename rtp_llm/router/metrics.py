@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The router's own metrics; docs/disaggregation.md explains each name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which models the workers have, and who gets a request for one of them."""
 
 from __future__ import annotations

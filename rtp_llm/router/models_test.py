@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests go where their model is; what the router says of its workers and of itself."""
 
 from __future__ import annotations

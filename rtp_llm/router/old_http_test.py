@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP/1.0 knows no chunks: what has no length ends with the connection."""
 
 from __future__ import annotations

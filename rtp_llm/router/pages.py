@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the router answers itself: its state, its workers, their models, its metrics."""
 
 from __future__ import annotations

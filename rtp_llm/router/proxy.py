@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ASGI application of the router: what it answers itself, and what it passes on."""
 
 from __future__ import annotations

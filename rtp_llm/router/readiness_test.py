@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A router listens at once, is ready with its first worker, and says what it waits for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a client gets: whole events, whole answers, and an error it can read when one breaks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A replica behind a router is exchanged, as a rolling update does: no answer is lost."""
 
 from __future__ import annotations

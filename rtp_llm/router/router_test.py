@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom the router asks, and that answers, failures and departures pass through it."""
 
 from __future__ import annotations

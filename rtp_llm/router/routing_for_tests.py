@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A router on a real port, before one server."""
 
 from __future__ import annotations

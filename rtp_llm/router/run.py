@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The router's process: watch the workers, forward requests, drain, stop."""
 
 from __future__ import annotations

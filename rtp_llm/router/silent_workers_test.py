@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No client waits for ever: workers that stop, say nothing, take nothing or vanish are given up."""
 
 from __future__ import annotations

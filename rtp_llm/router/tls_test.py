@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTPS and Unix sockets: of a server, and of a router before it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One request at one worker: sent whole, its answer read in pieces, nobody waited for in vain."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers behind a router, and which one a prompt goes to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers that do as they are told, and a proxy before them."""
 
 from __future__ import annotations

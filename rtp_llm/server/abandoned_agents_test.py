@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of any protocol that goes away frees what it had in the engine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A served model that thinks and calls tools, in the form of Qwen3, and the clients of agents."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refusals that no body causes: overload, quotas, a dead engine; in the shape of each protocol."""
 
 from __future__ import annotations

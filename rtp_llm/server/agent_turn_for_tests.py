@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A turn of a coding agent with a server, alone on a machine without a network.
 
 `unshare --map-root-user --net python -m ... NAME MODULES FOLDER`: agent NAME of the npm packages

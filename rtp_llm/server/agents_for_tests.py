@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model folder of an agent: tools in the form of hermes, thinking in that of Qwen3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No body to Responses or Messages yields a 5xx: items and blocks with values of any kind."""
 
 from __future__ import annotations

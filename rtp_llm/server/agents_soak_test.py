@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codex and Claude Code do a turn with a tool call, without a network, against a real server.
 
 Template, parsers, streams and the engine's process are real; what the model says is a script, as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A turn with a thought, a tool call and its result, by the clients of both protocols."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ASGI application: routes, and errors in OpenAI's shape for everything that is no route."""
 
 from __future__ import annotations

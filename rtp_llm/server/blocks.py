@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From an answer's deltas to blocks, one after the other: what Responses and Messages stream."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many of each thing a request may have; docs/serving.md lists them under Limits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates of an authority that nobody trusts, for localhost and 127.0.0.1 until 2120.
 
 Keys of P-256. The authority's own key was thrown away.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A served model of code: its tokenizer has the tokens to fill in the middle."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections of the HTTP protocol without sockets, for tests."""
 
 from __future__ import annotations

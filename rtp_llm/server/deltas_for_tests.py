@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random answers as typed deltas, in any pieces, for the writers of all protocols."""
 
 from __future__ import annotations

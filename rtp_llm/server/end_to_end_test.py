@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real server with the real engine, over a tiny random model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the endpoints of all protocols do alike: read a body, have it prepared, start generating."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the server needs of an engine client; EngineClient and RanksClient fit it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The body of an error, as the protocol of the endpoint has it."""
 
 from __future__ import annotations

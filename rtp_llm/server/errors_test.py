@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every way to ask wrongly, and what is answered."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine client without an engine: it says what a script tells it, one token per step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm serve` around a fake engine, as a program: python -m ... FOLDER [flags].
 
 A token takes 10 ms once it is allowed (AllowedSteps); a request of priority 99 kills the engine;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No request body yields a 5xx: fields of the schema with values of any kind, and any bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model whose ranks are on two nodes with a GPU each; skipped with fewer."""
 
 from __future__ import annotations

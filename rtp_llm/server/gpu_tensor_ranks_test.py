@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server whose model is on several GPUs and that loses one of them, again and again; skipped with
 fewer."""
 

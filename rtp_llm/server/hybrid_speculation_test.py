@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm serve` of a Qwen3.5-MoE folder with its layer of multi-token prediction, over HTTP."""
 
 from __future__ import annotations

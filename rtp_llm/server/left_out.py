@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tool returned that is not a text, for servers that go on without it."""
 
 from __future__ import annotations

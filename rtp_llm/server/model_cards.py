@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cards of /v1/models, as the clients of OpenAI, vLLM and Anthropic read them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model whose ranks are on two nodes: two process trees of this machine that know only each
 other's address."""
 

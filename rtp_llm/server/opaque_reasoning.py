@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reasoning in a field that clients keep and send back unread: encrypted_content, signature.
 
 It is encoded, not encrypted: the same client may ask for it in plain text. A client that sends it

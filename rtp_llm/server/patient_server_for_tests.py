@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`rtp-llm serve`, as a program, on a machine that has more tests than cores.
 
 An engine that has to wait for a core for longer than SILENCE_SECONDS is not taken for a silent one,

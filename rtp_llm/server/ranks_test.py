@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of a server whose engine has several ranks, as a user starts it."""
 
 from __future__ import annotations

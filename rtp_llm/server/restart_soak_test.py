@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine that is killed at random moments under fifty streams, again and again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server whose engine dies and is started again, as its clients and probes see it."""
 
 from __future__ import annotations

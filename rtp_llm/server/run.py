@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start the server: check what can be checked at once, spawn the engine, then load the rest.
 
 This module imports little, so that the engine process starts to load before the HTTP libraries do.

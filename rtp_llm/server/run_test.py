@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a server listens, in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run of schemathesis, with all its checks, against a server's /openapi.json."""
 
 from __future__ import annotations

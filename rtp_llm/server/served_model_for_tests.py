@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model that servers in tests have, and which ranks can divide; and what they are asked."""
 
 from __future__ import annotations

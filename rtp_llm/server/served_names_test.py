@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model with several names: requests may have any, answers have the first."""
 
 from __future__ import annotations

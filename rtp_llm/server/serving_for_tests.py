@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server around a fake engine: in process for most tests, on a real port where that matters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server whose model is on two tensor-parallel ranks, as a user starts it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A conversation from its parts, as Responses and Messages have them: one after the other."""
 
 from __future__ import annotations

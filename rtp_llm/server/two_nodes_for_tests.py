@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two nodes that have one model: servers of this machine that know only each other's address."""
 
 from __future__ import annotations

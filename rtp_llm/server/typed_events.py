@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server-sent events that are named by their type, as Responses and Messages stream them."""
 
 from __future__ import annotations

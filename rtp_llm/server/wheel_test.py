@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The official OpenAI client against the wheel, installed in an empty environment."""
 
 from __future__ import annotations

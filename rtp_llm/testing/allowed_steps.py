@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many steps an engine of a test may take, so that none is through before the test has acted.
 
 A file says so: the engine may be in another process, which finds it by an environment variable.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scripted engine process that answers prompts with texts, for agents whose prompts are long.
 
 ANSWERS names a JSON file, a list of [parts, says]: a prompt is answered with the `says` of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capabilities of devices that the machine of a test need not have."""
 
 from __future__ import annotations

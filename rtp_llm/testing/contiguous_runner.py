@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a model on sequences whose blocks are handed out here: parity tests without a scheduler."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random decode steps: a paged cache in which only the old keys of a sequence are numbers."""
 
 from __future__ import annotations

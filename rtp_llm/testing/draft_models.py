@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft model drafts, computed by transformers from all tokens each time."""
 
 from __future__ import annotations

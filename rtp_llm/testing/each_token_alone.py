@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention on the CPU that gives a token the same bits in whatever chunk it is computed.
 
 Its kernel reads the keys of few queries in place and packs them for many, and the two round

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random EAGLE-3 heads for small models, in folders and in plain PyTorch."""
 
 from __future__ import annotations

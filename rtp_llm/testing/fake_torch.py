@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A torch with devices that do not exist: their tensors are on the CPU, their calls are counted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model folders of transformers, stored again in FP8 blocks as DeepSeek-V3 and Qwen3-FP8 are."""
 
 from __future__ import annotations

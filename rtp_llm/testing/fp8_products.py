@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CPU as a device that multiplies FP8: plain PyTorch is the form of its operators."""
 
 from __future__ import annotations

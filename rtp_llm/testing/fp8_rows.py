@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests expect of rows that an operator has quantised to block-scaled FP8."""
 
 from __future__ import annotations

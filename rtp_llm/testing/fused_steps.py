@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random steps for the fused operators: configurations, block tables, caches, inputs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin: tests make their tensors on the GPU. Without one there is nothing to run."""
 
 from __future__ import annotations

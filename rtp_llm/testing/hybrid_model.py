@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model that mixes full attention, a window and a toy linear attention: three cache groups."""
 
 from __future__ import annotations

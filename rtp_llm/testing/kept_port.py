@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A port of this machine that nobody else gets while a test needs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """transformers without what it imports for training on many devices and for torch.compile."""
 
 from __future__ import annotations

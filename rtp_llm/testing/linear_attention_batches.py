@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random steps of linear attention over blocks in one memory, as a cache lays them out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small model folders with real tokenizer styles, for tests of text/ and server/."""
 
 from __future__ import annotations

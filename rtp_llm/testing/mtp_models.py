@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small random models with a layer of multi-token prediction, and that layer in plain PyTorch."""
 
 from __future__ import annotations

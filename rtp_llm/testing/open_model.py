@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models in folders that tests wrote."""
 
 from __future__ import annotations

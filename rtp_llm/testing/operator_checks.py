@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of operators share: devices, instruction sets, tolerances, proof that a kernel ran.
 
 Tests make their tensors on torch's default device. It is the CPU, unless a pytest plugin chose

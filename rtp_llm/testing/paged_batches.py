@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random batches for attention: a paged cache in which only the keys of a sequence are numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The comparison of a model with transformers' that parity tests make."""
 
 from __future__ import annotations

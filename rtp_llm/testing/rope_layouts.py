@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Heads that are rotated, and the table that they are rotated by."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random rows of logits of several kinds, and random settings to sample from them with."""
 
 from __future__ import annotations

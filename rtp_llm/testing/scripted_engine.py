@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine process without a model, for tests: the first prompt token says what it does.
 
 A prompt [token, ...] is answered with token, token + 1, ... up to max_tokens, one a step, except

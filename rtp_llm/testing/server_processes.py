@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers as processes, and streams read by threads, for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that share one GPU: each has a stream, buffers of its own and few blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real engine over a tiny model, driven by hand."""
 
 from __future__ import annotations

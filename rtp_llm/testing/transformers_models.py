@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small random models made with transformers, saved as a user would get them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPU that a test may use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin: the operators of CPU tensors are the SYCL kernels of the bridge.
 
 Loading the bridge opens the SYCL device: without one nothing can be tested, and that is a failure.

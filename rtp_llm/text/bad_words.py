@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words that must not be generated, as the token sequences that spell them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chat messages to prompt text, with a model's Jinja template in a sandbox."""
 
 from __future__ import annotations

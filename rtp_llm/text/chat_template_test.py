@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rendered prompts equal those of transformers, on templates in the style of common models."""
 
 from __future__ import annotations

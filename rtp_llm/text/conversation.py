@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A conversation as the server keeps it, whichever protocol it came by."""
 
 from __future__ import annotations

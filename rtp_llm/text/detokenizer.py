@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token ids to text, piece by piece, never cutting a character.
 
 A prompt may end inside a character. If the answer finishes it, the character belongs to the

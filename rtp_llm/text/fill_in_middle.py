@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fill in the middle: a prompt of what comes before and after the answer, for models of code.
 
 The families differ in the names of three tokens and in what comes first; a model belongs to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defaults of sampling that a model's generation_config.json asks for."""
 
 from __future__ import annotations

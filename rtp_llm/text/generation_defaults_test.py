@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of generation_config.json: what is honoured, what is named, what is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the text side reads from a model folder: JSON files, special tokens, template, defaults."""
 
 from __future__ import annotations

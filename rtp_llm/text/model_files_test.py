@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of tokenizer and template files that are broken or hostile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The space before a text, as transformers' class of the tokenizer has it.
 
 tokenizer.json says one thing; the class that tokenizer_config.json names builds the step anew from

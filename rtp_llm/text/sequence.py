@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The visible text of one generated sequence: detokenised, with its stop rules applied."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find regular expressions that end a text, in text that arrives in pieces.
 
 Python's `re` needs exponential time for some patterns and cannot say what may still become a match,

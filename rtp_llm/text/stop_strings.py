@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find stop strings in text that arrives in pieces, holding back what may still become one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a chat template takes of messages with tool calls, and messages made to suit it.
 
 Templates differ: most take the arguments of a call as an object, a few join their JSON to text;

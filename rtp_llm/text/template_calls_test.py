@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories with tool calls, for templates that do not take them as clients send them."""
 
 from __future__ import annotations

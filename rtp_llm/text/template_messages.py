@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations as chat templates take them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine is told of a model's thinking."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes that each token id stands for, read from the decoder of a tokenizer.
 
 Covers the two families of today's models, whose decoding is a concatenation of bytes: byte-level

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running the model of one step: KV cache memory, forward pass, sampling."""

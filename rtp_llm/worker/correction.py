@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a plan that took drafts for right has to be corrected by, once it is on the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A step whose numbers are on the device: what drafts, and the model's layers, read the same."""
 
 from __future__ import annotations

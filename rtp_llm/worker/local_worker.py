@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker that computes in this process, on one device."""
 
 from __future__ import annotations

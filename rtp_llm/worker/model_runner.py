@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the model on the batch that the scheduler filled; its arrays are copied to GPUs only."""
 
 from __future__ import annotations

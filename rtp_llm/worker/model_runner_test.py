@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the rows of a step that get logits."""
 
 from __future__ import annotations

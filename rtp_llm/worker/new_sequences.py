@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a worker is told of sequences before a plan names them."""
 
 from __future__ import annotations

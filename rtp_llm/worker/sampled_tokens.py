@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens that only the device knows yet: steps name them, and find them at one place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the tokens that stay on the device between steps."""
 
 from __future__ import annotations

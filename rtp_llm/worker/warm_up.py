@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The largest steps that requests can bring, run once to see what memory they take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface between the engine, which decides what a step computes, and what computes it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bazel, called as documented: every command line is printed and works by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """./dev bench: the figures of docs/performance.md, one benchmark each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environments of this checkout: .venv/ for the wheel, .clients/ and .ray/ for libraries of soak
 tests.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the environments of a checkout are installed anew, with a stand-in for pip."""
 
 from __future__ import annotations

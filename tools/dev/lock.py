@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """./dev lock NAME: hashed locks from deps/*.in, made by tools in environments of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a `bazel test` did, read from its build event file and from the tests' XML reports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The script `dev` itself, with stand-ins for everything that it would install or run."""
 
 from __future__ import annotations

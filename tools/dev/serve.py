@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """./dev serve: build, install, serve."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of ./dev: each says what it does, and a failed one says how to go on."""
 
 from __future__ import annotations

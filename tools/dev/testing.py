@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """./dev test, soak and lint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ./dev test runs, with stand-ins for Bazel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """./dev build: the wheel of a device into dist/, and where the source tree finds its libraries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ARCHITECTURE.md: the one page of a newcomer names what is there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules of the package import each other in one direction, also inside functions.
 
 An import that is hidden in a function or behind TYPE_CHECKING couples two modules as much as one at

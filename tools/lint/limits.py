@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advice on shape, which lint prints and nobody has to follow; the subject of a commit has to fit.
 
 A folder of few files is found through, a function of few parameters is called rightly, and a long

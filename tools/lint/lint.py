@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every check of ./dev lint, one after the other; with --fix, what can mend itself does."""
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def checks(root: Path) -> Iterator[Check]:
     yield Check("layers", function=layers.check)
     yield Check("cycles", function=cycles.check)
     yield Check("architecture", function=architecture.check)
+    licenses = [*python, "tools.lint.licenses"]
+    yield Check("licenses", licenses, [*licenses, "--fix"])
     yield Check("limits", function=limits.advise, advice=True)
     yield Check("subject of the commit", function=limits.check_subject)
     ruff_format = [*python, "ruff", "format", "--quiet"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets of length: files, functions, and the median function of the run-time package."""
 
 from __future__ import annotations

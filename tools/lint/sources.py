@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of the source tree, without what tools have put there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CPU's lines of workflows and Dockerfiles, run in an empty folder, with Bazel and pip.
 
 A Docker engine is stood in for by folders: COPY and WORKDIR are done here, RUN by bash. What this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CONTRIBUTING.md, followed in a copy of the tree: what its recipes make is built and passes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docker/kubernetes: that the manifests fit each other, the server and the router."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An operator library with the CPU kernels of one family, by the compiler alone.
 
 Bazel would first fetch and analyse what the copied tree needs, and build the whole library. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recipes of CONTRIBUTING.md, read as a newcomer follows them.
 
 A recipe is a section of the page. Its fenced blocks say what to do:

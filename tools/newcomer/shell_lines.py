@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands in workflows and Dockerfiles, as their engines would run them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workflows, Dockerfiles and hooks: that they call ./dev, and what these calls come to.
 
 The CPU's lines are run with a stand-in for Bazel here, in an empty folder; with Bazel and pip, by

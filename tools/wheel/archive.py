@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wheel's archive, made so that it depends on nothing but its contents."""
 
 from __future__ import annotations

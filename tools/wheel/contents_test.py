@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel of the build's device, opened: its name, what it holds and what that needs.
 
 Run under each config: bazel test --config=cuda //tools/wheel:contents_test.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which packages of others a package's modules import, without importing anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operator library of the build's device: it has that device's kernels, and the CPU's.
 
 The dispatcher is asked, in a process that has the torch of the build. What a library of a device

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the wheel says about itself: METADATA, WHEEL, entry points and rtp_llm/_build.json."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The action behind //rtp_llm:wheel: files and facts in, one wheel out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which manylinux platform a set of shared objects really needs, from their versioned symbols."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CPU's wheel in an empty environment: it installs, imports, loads and runs."""
 
 from __future__ import annotations

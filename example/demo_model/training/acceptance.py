@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many tokens a step of greedy speculative decoding would give, without an engine."""
 
 from __future__ import annotations

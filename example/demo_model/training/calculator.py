@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations with tools: a `calculator`, which is called for sums, and others, which are not.
 
 The chat template shows of a tool only its name and the names of its parameters: as JSON, the

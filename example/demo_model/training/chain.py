@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What both kinds of draft head share: a chain of drafts from every position of a text at once.
 
 A row p stands for one anchor: the target knows x[0..p+1], and the head drafts what follows. Step j

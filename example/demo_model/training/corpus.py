@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text that the demo model is trained on: sums, facts and short stories, all made up here."""
 
 from __future__ import annotations

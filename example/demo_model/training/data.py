@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tokenizer, and rows of token ids and labels for training."""
 
 from __future__ import annotations

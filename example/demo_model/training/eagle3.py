@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The EAGLE-3 draft head of the dense demo, in the layout that vLLM and SGLang load."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simple facts, as questions and answers."""
 
 from __future__ import annotations

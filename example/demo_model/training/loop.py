@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training loop that continues where it was interrupted, with the same result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two models that learn the corpus: a dense Qwen3 and a Qwen3.5 with experts."""
 
 from __future__ import annotations

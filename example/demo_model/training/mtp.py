@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MTP layer of the hybrid demo: transformers has its parts, not the layer itself."""
 
 from __future__ import annotations

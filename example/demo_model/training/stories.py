@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short stories from a small grammar, whose endings follow from their beginnings."""
 
 from __future__ import annotations

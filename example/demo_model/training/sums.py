@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sums that the demo model is asked, and the rule that keeps some of them out of training."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the demo models and their draft heads from nothing, as Hugging Face folders.
 
     python -m example.demo_model.training.train model  --output /tmp/demo_base

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks for the drafts of a step, and for those that were rejected the way back.
 
 #include <algorithm>

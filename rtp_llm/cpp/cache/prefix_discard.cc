@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of PrefixCache that forgets blocks in which there may be NaN.
 
 #include <utility>

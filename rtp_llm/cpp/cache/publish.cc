@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of a sequence's blocks others may read.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a client's connection begins: both sides' fingerprints, and their keys if they have one.
 
 #include <string>

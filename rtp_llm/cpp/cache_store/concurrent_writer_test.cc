@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many threads at once, and calls in random order beside a model of what they may do.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A queue without room, and shutdown while tasks are queued.
 
 #include <gtest/gtest.h>

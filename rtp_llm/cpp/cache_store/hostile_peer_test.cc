@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever comes to the port, the server goes on and keeps nothing of it.
 
 #include <gtest/gtest.h>

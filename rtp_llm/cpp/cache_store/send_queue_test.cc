@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/cpp/cache_store/send_queue.h"
 
 #include <gtest/gtest.h>

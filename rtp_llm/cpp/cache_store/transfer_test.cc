@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Server and client over loopback, and what may happen to the bytes between them.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who has the key gets blocks; who has not, or says nothing, costs little for a short time.
 
 #include "rtp_llm/cpp/cache_store/worker_key.h"

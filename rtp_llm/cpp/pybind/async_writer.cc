@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python bindings of the writer. Its threads run Python callables, so no call waits with the
 // interpreter's lock, and what a task owns goes away under it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python bindings of the cache store's asynchronous writer."""
 
 from __future__ import annotations

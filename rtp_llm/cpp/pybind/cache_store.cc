@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python bindings of the cache store and of the transfer between prefill and decode. Their threads
 // run no Python; they take the GIL only to release an owner that was handed over.
 

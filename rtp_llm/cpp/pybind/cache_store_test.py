@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python bindings of the cache store and of the transfer, in one process over loopback."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module rtp_llm._runtime; rtp_llm/_runtime.pyi is its documentation.
 //
 // The scheduler's calls keep the GIL: they take some tens of microseconds, less than

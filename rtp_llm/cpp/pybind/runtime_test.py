@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python bindings of the C++ runtime."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/cpp/pybind/speculative.h"
 
 #include <pybind11/numpy.h>

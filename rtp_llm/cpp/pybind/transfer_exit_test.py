@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that ends while blocks are on their way, in a process of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers that are killed at any moment: whoever is left has all its blocks back.
 
 A prefill and a decode worker without models: blocks, and their transfer. Each does what comes over

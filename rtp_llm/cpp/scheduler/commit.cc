@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The half of Scheduler that takes in what a step computed.
 
 #include <algorithm>

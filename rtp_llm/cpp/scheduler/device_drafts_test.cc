@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step says about tokens that only the device knows, to whoever computes them there.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done for sequences with drafts only, apart from the code that all sequences run through.
 
 #include <algorithm>

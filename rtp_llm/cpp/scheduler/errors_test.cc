@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows without a token to sample: NaN in the logits, or every token forbidden.
 
 #include "rtp_llm/cpp/scheduler/scheduler_fixture.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tenants get beside each other: the rules of FairQueue one by one, and its bound in random
 // worlds.
 

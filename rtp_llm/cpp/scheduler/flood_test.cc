@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One tenant floods, another one asks now and then: counted in steps and tokens, not in seconds.
 
 #include <gtest/gtest.h>

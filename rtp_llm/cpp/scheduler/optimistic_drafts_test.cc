@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that are planned while drafts are in flight, as if all of these were right.
 
 #include <gtest/gtest.h>

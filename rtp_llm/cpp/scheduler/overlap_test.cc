@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches that are scheduled while the tokens of the one before are not known.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // As many batches in flight as a pipeline has stages.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thousands of random add, step, abort, preempt and fork sequences against a simple model.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of Scheduler for prompts that one worker computes and another one goes on with.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences whose prompt another worker computes: they own blocks, wait, and go on or go back.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences whose layers keep a state: which block a step reads and which it writes, also in forks,
 // after preemption and between workers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where prompts are cut for recurrent groups, which snapshots are kept and who is served by them.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that pin blocks, as a cache transfer does, while the scheduler allocates and evicts.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/cpp/worker/step_channel.h"
 
 #include <linux/futex.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decode side's transports as one client: for each prefill worker the best that both have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole workers by every transport: the text of one engine, and nothing left behind."""
 
 from __future__ import annotations

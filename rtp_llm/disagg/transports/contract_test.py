@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every transport keeps the same promises: ours, the one for tests, and libraries that are here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A library that copies within this process, and fails or hangs when it is told to."""
 
 from __future__ import annotations

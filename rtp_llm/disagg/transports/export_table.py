@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The prefill side of a pull connector: tells decode workers where each layer's blocks lie."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong with reads: nothing is written once a load is done, nothing stays behind."""
 
 from __future__ import annotations

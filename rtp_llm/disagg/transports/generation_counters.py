@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of 64 bits at fixed addresses, which peers read."""
 
 from __future__ import annotations

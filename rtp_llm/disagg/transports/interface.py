@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a library must give that reads the memory of other processes; each in a file of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A side is killed while blocks are read: the other one goes on, and nothing is written late.
 
 With real libraries only; one that is not installed is skipped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The libraries by name, and when they are worth being used."""
 
 from __future__ import annotations

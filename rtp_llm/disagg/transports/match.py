@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matches the blocks that a peer exports with those that a load asked for."""
 
 from __future__ import annotations

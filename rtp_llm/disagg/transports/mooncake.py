@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mooncake: one-sided reads by its transfer engine, over RDMA or TCP."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NIXL: one-sided reads by UCX, which chooses among RDMA, NVLink, shared memory and TCP."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NIXL is told of memory, by an agent that writes it down."""
 
 from __future__ import annotations

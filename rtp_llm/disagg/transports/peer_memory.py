@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A prefill worker's memory as a decode worker knows it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decode side of a pull connector: a thread that reads what prefill workers export."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One prompt's blocks on their way: what is asked for, what has come, how it ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transports of ``--kv-transport`` by name, made for either side."""
 
 from __future__ import annotations

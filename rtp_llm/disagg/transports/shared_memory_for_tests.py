@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that lets others read memory of its device, and is asked by a pipe."""
 
 from __future__ import annotations

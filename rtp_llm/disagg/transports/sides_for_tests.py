@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Both sides of a transport in one process: memory there, memory here, and what goes between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The prefill side's transports as one store: each request's blocks go by what was asked for."""
 
 from __future__ import annotations

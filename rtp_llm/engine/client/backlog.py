@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What waits for consumers that have fallen far behind, and its end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer that reads nothing holds up nobody, and what waits for it has an end."""
 
 from __future__ import annotations

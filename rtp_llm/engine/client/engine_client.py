@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTP process's side of the engine. Imports no torch: it must be up at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the client against a process that follows a script instead of a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine process as its parent sees it: spawn, watch, stop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine process is started with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client's end of the engine process: the process, two sockets, message coding."""
 
 from __future__ import annotations

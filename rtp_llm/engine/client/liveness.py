@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether an engine process lives, by what it says: its heart beats and no step of it hangs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a process counts as silent, and when its reader was only held up itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An engine whose process is started again when it dies.
 
 Imports no torch, as the clients that it takes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of restarts, against processes that follow a script instead of a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Notices a step that hangs: the heartbeat has a thread of its own and beats on beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a step counts as one that hangs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One request's stream of deltas, as its consumer sees it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One request's stream without an engine: when the prompt's log-probabilities come."""
 
 from __future__ import annotations

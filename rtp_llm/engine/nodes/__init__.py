@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes: machines that hold the ranks of one model together."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the process of rank 0 has of the other nodes of its model."""
 
 from __future__ import annotations

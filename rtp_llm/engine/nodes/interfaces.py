@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network interface of an address, which collectives are told to use."""
 
 from __future__ import annotations

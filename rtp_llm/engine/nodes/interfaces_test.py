@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which network collectives are told to use."""
 
 from __future__ import annotations

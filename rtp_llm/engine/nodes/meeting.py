@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the process of rank 0 waits for the other nodes of its model."""
 
 from __future__ import annotations

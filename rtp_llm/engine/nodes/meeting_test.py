@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Node 0 waits for the others, takes those that fit, and says who did not come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that is not the first: its process starts the ranks here, and relays steps to them.
 
 It knows no torch, no requests and no client: those are on node 0.

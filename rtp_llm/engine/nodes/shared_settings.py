@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must be the same on all nodes: settings, model, protocol."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nodes must have in common is compared by content, and differences are named."""
 
 from __future__ import annotations

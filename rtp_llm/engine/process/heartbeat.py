@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine process's threads beside the steps: its sign of life, and the watch on its parent."""
 
 from __future__ import annotations

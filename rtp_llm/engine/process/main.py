@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine process: takes requests from one client, steps, sends what the steps produced."""
 
 from __future__ import annotations

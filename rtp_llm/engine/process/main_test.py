@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the real engine process over a tiny model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What leaves the engine process: one socket, shared by its threads under a lock."""
 
 from __future__ import annotations

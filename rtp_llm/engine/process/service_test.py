@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what the engine process does while it has no request."""
 
 from __future__ import annotations

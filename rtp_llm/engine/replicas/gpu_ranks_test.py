@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks on several GPUs give the tokens of one; skipped with fewer than two."""
 
 from __future__ import annotations

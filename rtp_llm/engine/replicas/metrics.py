@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of several ranks as those of one engine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the metrics of several ranks together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engine processes of several ranks behind the interface of one Engine, for a caller that steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that need nothing of each other, as those of a dense model: one that dies or is silent."""
 
 from __future__ import annotations

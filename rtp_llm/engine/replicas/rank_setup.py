@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a model is shared with other ranks, and what the settings say about it."""
 
 from __future__ import annotations

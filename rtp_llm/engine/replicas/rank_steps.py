@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How one rank's engine steps together with the others that hold parts of its model's experts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of one rank's part in the steps of all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker that has experts for the workers of other engines, and they for it."""
 
 from __future__ import annotations

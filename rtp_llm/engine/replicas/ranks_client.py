@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several engine processes as one: each request goes to the rank that has least to do.
 
 Imports no torch, as the client of one process.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that share experts and draft: one rank's tokens, also while some have nothing to do."""
 
 from __future__ import annotations

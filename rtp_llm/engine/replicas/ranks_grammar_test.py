@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars on two ranks, each with an engine process: replicas, and ranks that share experts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that share experts replay graphs together: one rank's tokens, whatever each has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek and FP8 on two ranks whose experts move: one rank's tokens, weights divided."""
 
 from __future__ import annotations

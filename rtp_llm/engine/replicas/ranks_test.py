@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of an engine of two ranks: tokens as of one, live moves, death, refusals."""
 
 from __future__ import annotations

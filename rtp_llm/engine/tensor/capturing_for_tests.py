@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers of ranks that capture graphs on the CPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines of several tensor-parallel ranks each that have experts for each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `rtp-llm explain` says about ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model on two GPUs gives the tokens of one; skipped with fewer."""
 
 from __future__ import annotations

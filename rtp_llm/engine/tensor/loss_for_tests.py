@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that are lost in the middle of steps, in every way and at every moment."""
 
 from __future__ import annotations

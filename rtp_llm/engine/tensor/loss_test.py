@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank that is lost in the middle of steps ends the engine, and says so in time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixtures on two engines of two ranks each: the experts are divided among all four."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the process of another rank is started, wherever it is; torch is not needed for that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ranks that compute one model together, as each of them sees the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines of several tensor-parallel ranks give what one of one rank gives."""
 
 from __future__ import annotations

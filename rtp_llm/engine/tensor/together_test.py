@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What works together with tensor-parallel ranks: the tokens are those of one rank."""
 
 from __future__ import annotations

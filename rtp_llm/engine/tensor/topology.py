@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rank computes what: the sizes of all kinds of parallelism, and the devices they take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several ranks cannot do for a model and its settings is refused before any is started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every row of the table of refusals about ranks is refused at the start, with the arithmetic."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often the native kernel of each operator ran: tests tell a kernel from a reference by it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which instructions kernels may use, found at run time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types of operator tensors, and the scalar conversions of the 16-bit ones.
 #pragma once
 

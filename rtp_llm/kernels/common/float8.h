@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // float32 to 8-bit floats with 4 bits of exponent and 3 of mantissa: to nearest, ties to even,
 // saturating. e4m3fn has no infinity and reaches 448; e4m3fnuz (AMD before gfx950) has no negative
 // zero and reaches 240.

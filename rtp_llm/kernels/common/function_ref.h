@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A borrowed callable: no allocation, valid as long as what it points to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What operator glue is written with: tensors, checks, threads and registration on torch's stable
 // ABI. Only checks, glue and schema.cc include this; kernels see plain pointers.
 //

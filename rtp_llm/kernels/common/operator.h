@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Marks a kernel as an operator's: rtp_llm/ops/generate.py makes the glue from the marks.
 //
 //   CUDA: RTP_LLM_OPERATOR(rms_norm)

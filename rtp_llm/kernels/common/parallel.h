@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How kernels spread work over threads without knowing whose threads they are.
 #pragma once
 

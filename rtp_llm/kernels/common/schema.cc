@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schemas of every operator, made from their declarations in rtp_llm/ops. Python reads the
 // declarations themselves; the hashes of both are compared when the library is loaded.
 #include "rtp_llm/kernels/common/cpu_features.h"

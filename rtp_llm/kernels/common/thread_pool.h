@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads that CPU kernels run on, made so that a core which something else keeps busy costs
 // little: nobody waits for a thread that has not begun.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels over buffers of exactly their size: under AddressSanitizer an access beyond the tail of a
 // row fails here. Values are compared with references by the tests of the operators.
 #include <gtest/gtest.h>

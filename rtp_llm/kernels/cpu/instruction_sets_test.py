@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No AVX code outside the functions that are only called on machines that have it.
 
 The linker keeps one copy of an inline function or template that several files instantiate; if the

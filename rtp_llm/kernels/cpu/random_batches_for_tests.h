@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests share that run kernels on random batches, in buffers of exactly their size.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of float32 for kernels that are compiled once per instruction set (*_kernel.cc).
 //
 // The flags of the compilation choose the namespace (RTP_LLM_ISA) and the width: scalar (1), avx2

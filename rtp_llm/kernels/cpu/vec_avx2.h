@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Eight float32 lanes; needs AVX2, FMA and F16C.
 #pragma once
 

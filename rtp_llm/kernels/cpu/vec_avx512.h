@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sixteen float32 lanes; needs AVX-512 F, BW, DQ and VL.
 #pragma once
 

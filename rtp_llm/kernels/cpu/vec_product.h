@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small dense product for one instruction set: C = A * B, or C += A * B.
 #pragma once
 

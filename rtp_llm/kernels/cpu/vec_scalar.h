@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One float32 at a time: the portable variant, and the one that others are tested against.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels that work on tiles of registers need beyond vec.h: transposes, many sums at once,
 // products of bfloat16 pairs, and powers of two.
 //

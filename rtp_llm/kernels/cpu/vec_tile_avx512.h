@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vec_tile.h for sixteen lanes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vec_tile.h for one lane.
 #pragma once
 

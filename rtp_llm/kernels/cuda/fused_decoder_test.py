@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small decoder with fused linear layers gives the logits of plain ones, in graphs too."""
 
 from __future__ import annotations

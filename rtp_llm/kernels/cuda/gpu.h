@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What CUDA and HIP spell differently. Kernels include this and neither of their headers, and are
 // compiled by nvcc and by hipcc from one source.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operator inside a captured graph: replays take what their inputs hold by then."""
 
 from __future__ import annotations

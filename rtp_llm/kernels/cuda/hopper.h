@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The instructions of NVIDIA's sm_90a that kernels use: barriers in shared memory, the copy engine
 // (TMA), and products of a warpgroup (wgmma). Only for code that such a GPU runs; see the PTX
 // manual for their rules (https://docs.nvidia.com/cuda/parallel-thread-execution/).

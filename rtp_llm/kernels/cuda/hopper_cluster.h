@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // K-blocks in FP8, and what the blocks of a cluster do together, on sm_90a.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices that are not there: the host cannot see them, so kernels skip them and touch nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring of k-blocks in shared memory through which products get their operands. Only for
 // sm_90a.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host side of kernels shares: sizes of grids, errors, and the choice of a kernel by dtype
 // and by the elements of an access.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch's header declares these functions for CUDA only; ROCm has the same ones.
 #define USE_CUDA
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

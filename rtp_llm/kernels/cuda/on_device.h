@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a kernel runs: torch's current stream on the device of its tensors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The online softmax of a warpgroup's products. Only for sm_90a.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operator library of a GPU build has a kernel for every operator that all devices have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several neighbouring elements that one thread reads or writes at once.
 #pragma once
 

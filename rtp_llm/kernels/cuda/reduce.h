@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums and maxima over lanes and blocks of threads; every thread gets the result.
 #pragma once
 

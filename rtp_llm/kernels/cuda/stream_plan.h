@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many blocks share a tile of a weight that is streamed (swap-AB), and which tiles are
 // quickest. Only for sm_90a.
 #pragma once

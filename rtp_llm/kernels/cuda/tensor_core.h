@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Warp-wide products of 16-bit numbers, and the conversions that feed them. NVIDIA only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptions of tensors for Hopper's copy engine.
 #pragma once
 

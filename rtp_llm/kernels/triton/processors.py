@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a launch has to fill: the multiprocessors of a GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What both kinds of attention ask of lengths and block tables."""
 
 from __future__ import annotations

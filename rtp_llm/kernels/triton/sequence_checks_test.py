@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what is asked of lengths and block tables; nothing of Triton is needed."""
 
 from __future__ import annotations

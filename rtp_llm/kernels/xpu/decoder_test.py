@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole small decoder made of the kernels, against the same decoder made of the references.
 
 Matrix products are torch's own on both sides: the XPU library has none, and leaves them to torch.

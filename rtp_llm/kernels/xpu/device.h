@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernel sources are written with. A kernel is a function template over the element type that
 // takes one struct of arguments; RTP_LLM_XPU_KERNELS makes its entry points, NAME_float32 and so
 // on.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices that a kernel cannot refuse: nothing outside is touched, and a lost row is NaN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Submitting kernels; only launch.cc sees the SYCL headers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/on_queue.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the kernels of an operator run. on_queue.cc asks torch; the tests' bridge has its own.
 #pragma once
 

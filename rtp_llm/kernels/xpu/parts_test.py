@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paged attention with keys cut into parts: no sequence has many queries, some have many keys."""
 
 from __future__ import annotations

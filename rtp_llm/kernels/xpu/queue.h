@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queue that kernels are submitted to, without the SYCL headers.
 #pragma once
 

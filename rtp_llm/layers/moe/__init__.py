@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixtures of experts: selection, dispatcher, and the executors that compute the experts."""
 
 from __future__ import annotations

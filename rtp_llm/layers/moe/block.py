@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The feed-forward layer that is a mixture of experts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixtures of experts against a loop over tokens in float32; the way to experts; who computes."""
 
 from __future__ import annotations

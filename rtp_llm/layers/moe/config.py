@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a mixture of experts is: numbers of experts, how they are chosen, names in checkpoints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How tokens reach the experts of this process, and how their sums come back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A block's work on few tokens in as few kernels, with the shared expert as one of the others."""
 
 from __future__ import annotations

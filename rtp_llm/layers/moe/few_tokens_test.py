@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A block's few tokens give what its executor and its shared experts give."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts in FP8 blocks: tokens in one place for each expert, two grouped products.
 
 Masked: as many rows for each expert as there are tokens, of which it has so many; made for few

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 experts against a loop over experts in float32, in every form."""
 
 from __future__ import annotations

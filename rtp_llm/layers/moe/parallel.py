@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts spread over ranks: their dispatcher, and what happens to a selection before it."""
 
 from __future__ import annotations

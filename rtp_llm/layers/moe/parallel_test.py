@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what happens to selections on the way to experts of several ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experts on every device: rows sorted by expert, one product of each expert's rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Picks what computes the experts, and explains the choice."""
 
 from __future__ import annotations

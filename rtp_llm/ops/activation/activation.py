@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gated activations of the feed-forward layer; float32 maths, whatever the element type."""
 
 from __future__ import annotations

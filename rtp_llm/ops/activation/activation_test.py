@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gated activations against their references, and against torch in float64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gates of Qwen3-Next: of the output of attention, and of shared experts."""
 
 from __future__ import annotations

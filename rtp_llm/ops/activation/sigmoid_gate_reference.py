@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of the gates of attention and of shared experts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gates against their references: instruction sets, dtypes, odd sizes, strides, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over ranks that write into each other's device memory, alone and with the norm behind them.
 
 `buffers`, `state`, `capacity` and `most_blocks` are those of rank_buffers.py. In one shot each rank

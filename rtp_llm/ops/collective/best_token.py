@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best token of logits whose columns are divided among ranks.
 
 `buffers`, `state`, `capacity` and `most_blocks` are those of rank_buffers.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch reference of the best token over ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference of the best token over ranks, on any device."""
 
 from __future__ import annotations

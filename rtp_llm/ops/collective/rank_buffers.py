@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory in which ranks meet that write into each other's, as operators are given it.
 
 `buffers` [ranks + 1] int64 holds the addresses of all ranks' buffers in their order, and behind

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens to the ranks of their experts and back, over memory that ranks write to directly.
 
 Rank r has the experts r * slots to (r + 1) * slots - 1. Each rank has at most `rows` tokens in a

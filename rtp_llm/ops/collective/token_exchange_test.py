@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The references of the way of tokens to their experts' ranks and back, on any device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations as block-scaled FP8: what GEMMs of rtp_llm.ops.fp8.fp8_gemm multiply."""
 
 from __future__ import annotations

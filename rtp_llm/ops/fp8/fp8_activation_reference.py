@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of activations as block-scaled FP8."""
 
 from __future__ import annotations

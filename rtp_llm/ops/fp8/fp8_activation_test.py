@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantised activations against plain PyTorch: dtypes, odd sizes, masks, padding."""
 
 from __future__ import annotations

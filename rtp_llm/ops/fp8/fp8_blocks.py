@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Block-scaled FP8 in plain PyTorch: activations in 1x128 groups, weights in 128x128 tiles.
 
 Numbers are float8 e4m3 (at most 448), scales float32: x = q * scale. On GPUs that want scales as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Block-scaled FP8: error bounds, scales, packing, layouts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepGEMM (https://github.com/deepseek-ai/DeepGEMM) as a backend of FP8 products: used where it is
 installed, for the sizes at which it was quicker than everything here (docs/fp8.md).
 

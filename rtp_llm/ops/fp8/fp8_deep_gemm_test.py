@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When DeepGEMM multiplies, and that it is left alone where it does not work."""
 
 from __future__ import annotations

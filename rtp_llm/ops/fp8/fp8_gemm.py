@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GEMMs of block-scaled FP8: x [M, K] times weight [N, K] transposed, in four forms.
 
 Activations come from rtp_llm.ops.fp8.fp8_activation: q e4m3 with a float32 scale for each 128

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How FP8 GEMMs are run: the table of thresholds of swap-AB, its switch, and the limit of
 multiprocessors. One state for the process, set at start-up before any worker multiplies.
 

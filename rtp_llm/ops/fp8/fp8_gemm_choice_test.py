@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The switch, the thresholds and the limit of multiprocessors of FP8 GEMMs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of block-scaled FP8 GEMMs: float32 products of dequantised operands.
 `swap_ab`, `expected_m` and `num_sms` tune kernels and change nothing here.
 """

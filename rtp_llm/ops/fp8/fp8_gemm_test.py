@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FP8 GEMMs against float32 products of the dequantised operands: every form, both ways round."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuBLASLt's product of block-scaled FP8, through torch: the backend for many rows where it was
 quicker than our kernels (docs/fp8.md)."""
 

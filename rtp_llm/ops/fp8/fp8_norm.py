@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Norms whose result is block-scaled FP8, which products of rtp_llm.ops.fp8.fp8_gemm multiply."""
 
 from __future__ import annotations

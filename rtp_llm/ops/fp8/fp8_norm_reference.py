@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch reference of norms whose result is block-scaled FP8."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Norms that quantise against plain PyTorch: dtypes, sizes, sums in place, strides, mismatches."""
 
 from __future__ import annotations

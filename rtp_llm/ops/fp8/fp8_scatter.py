@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens as block-scaled FP8 at the places of their experts, as grouped products take them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of scatter_fp8 and scatter_fp8_ragged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens at the places of their experts: against a loop, odd sizes, ids elsewhere."""
 
 from __future__ import annotations

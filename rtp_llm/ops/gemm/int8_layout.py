@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How int8_linear wants its weight: the layout of rtp_llm/kernels/cpu/gemm/linear_int8.h."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers: float weights as checkpoints hold them, and int8 weights packed at load time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers against their references: every instruction set and dtype, odd sizes, strides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers of few rows with what surrounds them: norms before, activations and sums behind.
 
 A device may lack these operators (ops.has_kernel). But for linear_float they take weights and

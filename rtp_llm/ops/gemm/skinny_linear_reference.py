@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of the linear layers with what surrounds them."""
 
 from __future__ import annotations

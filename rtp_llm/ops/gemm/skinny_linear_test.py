@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear layers with what surrounds them against float64: the kernels, or their references."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations on whole blocks of the paged KV cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch reference of the block copy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of a cache of 8-bit floats, gathered and widened to 16-bit ones in one pass, in Triton."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gated delta rule and the short convolution in front of it: linear attention with states."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What linear attention refuses, and calls without tokens."""
 
 from __future__ import annotations

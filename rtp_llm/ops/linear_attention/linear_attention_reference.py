@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of linear attention: token by token, sequence by sequence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear attention against transformers' modules: chunks, blocks, rejected tokens, in one batch.
 
 A sequence is computed in chunks of any size in a batch with others; after a short chunk a few of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gated delta rule over prompts in Triton."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plain PyTorch reference of the gated delta rule over prompts."""
 
 from __future__ import annotations

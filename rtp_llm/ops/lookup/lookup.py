@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a table, and tokens of the step before, by index."""
 
 from __future__ import annotations

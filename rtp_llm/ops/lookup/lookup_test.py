@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The embedding and the resolution of tokens against their references."""
 
 from __future__ import annotations

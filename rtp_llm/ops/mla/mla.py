@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention (https://arxiv.org/abs/2405.04434): one latent a token in the cache.
 
 R is the latent's size, P that of the key that turns with the position; both are shared by all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of multi-head latent attention."""
 
 from __future__ import annotations

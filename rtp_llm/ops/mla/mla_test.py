@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention: the cache write and attention beside their references in float64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of multi-head latent attention in Triton."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Root-mean-square norms; sums and products are float32, whatever the element type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Norms against their references: every instruction set and dtype, odd sizes, strides, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotary embedding, per-head norm and cache write in one pass, for any layout of heads and cache.
 
 `rope_kv_write` is the same for the engine's own layout; the classes of rtp_llm.compat and

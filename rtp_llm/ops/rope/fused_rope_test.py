@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """rotate_and_store against its reference: layouts, norms, axes, caches of 8 bits, odd indices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotary embedding fused with the write of K and V into the paged cache."""
 
 from __future__ import annotations

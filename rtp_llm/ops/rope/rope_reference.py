@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch reference of the rotary embedding with the cache write."""
 
 from __future__ import annotations

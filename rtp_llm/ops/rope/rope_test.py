@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotary embedding with the cache write, against its reference and against complex numbers."""
 
 from __future__ import annotations

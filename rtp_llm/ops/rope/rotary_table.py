@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of cosines and sines for rotary embeddings, for every style that dense models use.
 
 The arithmetic is float32 in the order that transformers uses, so that tables agree to the bit

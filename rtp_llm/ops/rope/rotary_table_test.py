@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rope tables against transformers' own functions and the published formulas in float64."""
 
 from __future__ import annotations

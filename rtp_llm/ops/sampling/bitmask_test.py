@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bit masks of tokens: what they leave out becomes -inf, and nothing else changes."""
 
 from __future__ import annotations

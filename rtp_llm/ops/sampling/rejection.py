@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification of drafts that were sampled from a distribution of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rejection sampling: tokens equal to the reference's, and the distribution of the target."""
 
 from __future__ import annotations

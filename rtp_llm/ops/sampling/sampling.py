@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling: changes of logits, sampling tokens, log-probabilities. All batched over rows.
 
 Before that, apply_token_bitmask, apply_penalties, ban_repeated_ngrams and add_logit_bias change

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling: tokens equal to the reference's, distributions, rows apart from their batch, edits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step's drafts turned out to be: which rows count, and what the next plan has wrong by it.
 
 Rows of outputs lie as for match_ngrams: output o has those from cu_rows[o] to cu_rows[o + 1], the

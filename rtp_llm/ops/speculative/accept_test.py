@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What follows rejected drafts, against the references and by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histories of tokens on the device, and drafts by prompt lookup in them.
 
 `history` int32 [N, L] has a free row stride and is what sequences said and were asked; `lens` int32

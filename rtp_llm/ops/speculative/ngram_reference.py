@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch references of drafts by n-grams."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts by n-grams against their references, and against the definition.
 
 The definition is that of the index on the host (rtp_llm/cpp/speculative/ngram_test.cc); engines

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A message while it is generated: streamed to the client, or whole."""
 
 from __future__ import annotations

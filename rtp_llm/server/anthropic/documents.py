@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents and search results as the text that the model reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/v1/messages and /v1/messages/count_tokens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors in Anthropic's shape."""
 
 from __future__ import annotations

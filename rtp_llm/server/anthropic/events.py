@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What /v1/messages answers, as types: the message, its blocks, the events of a stream, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of a message, validated by the types of Anthropic's package and added up again."""
 
 from __future__ import annotations

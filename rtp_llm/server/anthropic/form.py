@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a message is shown."""
 
 from __future__ import annotations

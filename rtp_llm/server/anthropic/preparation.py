@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/messages and /v1/messages/count_tokens: from a body to the turn that it asks for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients may send to /v1/messages. Fields that are not listed are taken and not used."""
 
 from __future__ import annotations

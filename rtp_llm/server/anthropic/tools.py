@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools of a request, and which of them may be called."""
 
 from __future__ import annotations

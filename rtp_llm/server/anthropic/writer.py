@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the deltas of an answer to the events of a message, and to the message itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The turns of a client library with a server, alone on a machine without a network.
 
 `unshare --map-root-user --net python -m ... LIBRARY PYTHON FOLDER`: PYTHON has the library, FOLDER

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LangChain, instructor, LiteLLM and llama-index do their turns, without a network.
 
 The server, its engine and the demo model are real: it calls its tool, and answers by schemas. Where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """instructor: answers of a schema by a tool call and by a response format, whole and streamed."""
 
 from __future__ import annotations

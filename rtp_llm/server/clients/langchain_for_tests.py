@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LangChain's chat models: a tool call, streamed, and its result; answers of a schema."""
 
 from __future__ import annotations

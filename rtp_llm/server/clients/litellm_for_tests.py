@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LiteLLM, by both protocols: a tool call, streamed, and its result; an answer of a schema."""
 
 from __future__ import annotations

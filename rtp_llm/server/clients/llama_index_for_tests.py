@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """llama-index: a tool call, whole and streamed, and its result; structured predictions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the turns of all libraries have in common: a tool, a schema, and how they report.
 
 `PYTHON -m ... LIBRARY URL` runs those of one library.

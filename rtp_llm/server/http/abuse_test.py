@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client's huge or hostile bodies stop nobody else: asked of a server in its own process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests and responses as ASGI has them, for the server and for the router before it."""
 
 from __future__ import annotations

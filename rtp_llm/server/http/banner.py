@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server says of itself when it is ready."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bodies that are slow to come are held by their connection: no task waits for them."""
 
 from __future__ import annotations

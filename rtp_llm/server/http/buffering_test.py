@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A body that is slow to come costs its bytes and a place, and no task that waits for it."""
 
 from __future__ import annotations

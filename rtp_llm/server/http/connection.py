@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP/1 on one connection, with an end to all that a client can send, or keep us waiting for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one connection can make the server hold, and how long it can make it wait: both end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The open connections of a server: how many there may be, and for how long each may do nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File descriptors that the system grants, for connections that are open and that wait."""
 
 from __future__ import annotations

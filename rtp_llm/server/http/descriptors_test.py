@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of the system: what there is no room for is told so, and what is too little refused."""
 
 from __future__ import annotations

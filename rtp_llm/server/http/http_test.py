@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Over a real connection: the official OpenAI client, and clients that go away."""
 
 from __future__ import annotations

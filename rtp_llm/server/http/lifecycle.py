@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of the HTTP process: load, serve, drain, stop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start, drain, death and stop, of the server as a process."""
 
 from __future__ import annotations

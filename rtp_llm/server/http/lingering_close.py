@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a connection: what was answered is read, whatever of the request was not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who asks reads an answer that came before its whole request, and is not heard for ever."""
 
 from __future__ import annotations

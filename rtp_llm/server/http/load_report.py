@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ORCA's load report (Open Request Cost Aggregation), by which Envoy and others balance load.
 
 Names and notation are vLLM's.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who asks for the load in a request gets it with the answer."""
 
 from __future__ import annotations

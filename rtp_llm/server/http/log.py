@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logging of the HTTP process; lines are written by a thread, so a slow reader blocks no stream."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nobody has to read the log: lines that find no room are counted, and nothing waits for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics; docs/serving.md explains each name."""
 
 from __future__ import annotations

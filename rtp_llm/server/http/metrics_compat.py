@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our metrics under the names of vLLM and SGLang, so that their dashboards go on.
 
 Each family is renamed at the scrape; nothing is counted twice. Names whose feature does not exist

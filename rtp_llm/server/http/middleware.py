@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ASGI middleware of every request: key, size limit, request id, metrics, access log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of HTTP/1.0, whose clients (nginx's proxy by default) know no chunks."""
 
 from __future__ import annotations

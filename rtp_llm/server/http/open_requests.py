@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many requests are open at once, and how much is held of their bodies: both have an end."""
 
 from __future__ import annotations

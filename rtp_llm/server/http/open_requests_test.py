@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """However many clients there are, and however slow: so many are served, the others hear 503."""
 
 from __future__ import annotations

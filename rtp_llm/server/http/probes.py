@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Endpoints that tell about the server; none of them enqueues work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the headers of a request ask for: a host, a type and an encoding of the body, an id."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts, types, encodings, ids and origins of requests; paths with a slash too many."""
 
 from __future__ import annotations

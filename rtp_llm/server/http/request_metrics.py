@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Histograms of what single requests asked for and how long they took."""
 
 from __future__ import annotations

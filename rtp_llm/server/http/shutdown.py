@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a process that serves stops: signals, and the time that open answers get.
 
 `rtp-llm serve` and `rtp-llm route` share it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that send a part of their request and wait."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the server is doing: starting, ready or draining; and the requests that are open."""
 
 from __future__ import annotations

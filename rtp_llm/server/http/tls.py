@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS of the listener: certificate and key, the authorities of clients, and their renewal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client that never reads its stream: nothing is formatted for it, and then it is cut off."""
 
 from __future__ import annotations

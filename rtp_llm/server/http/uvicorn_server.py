@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """uvicorn, with its signal handling left to us."""
 
 from __future__ import annotations

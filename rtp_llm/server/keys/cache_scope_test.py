@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which keys share cached prompts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of --api-key-file: a table for each key, that holds a digest and never the key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of API keys: what is taken, what is refused, and what a refusal does not say."""
 
 from __future__ import annotations

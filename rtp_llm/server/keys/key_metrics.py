@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of the keys that have names: as many series as the file has keys."""
 
 from __future__ import annotations

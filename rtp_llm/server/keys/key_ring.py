@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys that a server takes, from --api-key and --api-key-file, and whose a request is."""
 
 from __future__ import annotations

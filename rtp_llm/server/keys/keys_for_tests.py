@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of keys, and the header that sends one."""
 
 from __future__ import annotations

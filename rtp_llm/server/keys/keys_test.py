@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server with a key file: who gets in, what limits do, what others learn of a key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a key holds of its limits: requests that are open, requests and tokens a minute."""
 
 from __future__ import annotations

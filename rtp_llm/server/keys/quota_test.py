@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limits of one key, by a clock that the test turns."""
 
 from __future__ import annotations

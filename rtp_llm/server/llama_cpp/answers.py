@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What /infill answers, as types."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How an answer is shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An answer that ends with a line when its time is over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the texts of /infill to a prompt that fits: llama.cpp's form, with files before the gap."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients may send to /infill, by llama.cpp's names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Ollama's endpoints answer, as types. Durations are nanoseconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/api/chat, /api/generate, and what tells about the model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/api/chat and /api/generate: what is asked of the engine, and what is answered."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors in Ollama's shape."""
 
 from __future__ import annotations

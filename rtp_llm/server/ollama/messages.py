@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of /api/chat to the conversation that they mean."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The served model as Ollama's clients see it: lists, what is running, what it can do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/api/tags, /api/ps, /api/show and /api/version."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of models as Ollama has them: a model and its tag."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`options` of a request that have no effect."""
 
 from __future__ import annotations

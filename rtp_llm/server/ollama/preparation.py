@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /api/chat and /api/generate: from a body to what the engine is asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times as Ollama writes them."""
 
 from __future__ import annotations

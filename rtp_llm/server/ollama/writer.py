@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the deltas of an answer to lines of JSON, or to one object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ASGI responses that generate while the client listens, and stop when it does not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several conversations in one request: a choice for each, as of a chat of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What streamed and whole answers of both endpoints have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/v1/completions: answers and chunks in OpenAI's legacy form."""
 
 from __future__ import annotations

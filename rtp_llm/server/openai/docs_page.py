@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GET /docs: /openapi.json as a page. No script, and nothing is loaded from anywhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The OpenAI endpoints: admit a request, have its body prepared, start what generates the answer.
 
 What a body asks for is worked out by prepare.py, where preparation.py decides.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields that other engines' clients send or read, under those engines' names."""
 
 from __future__ import annotations

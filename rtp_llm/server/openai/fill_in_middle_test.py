@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`suffix` of /v1/completions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenAI's old form of tools: functions in requests, function_call in answers and histories."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/render answers what would be generated from, and generates nothing."""
 
 from __future__ import annotations

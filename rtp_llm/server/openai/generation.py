@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the engine's token deltas to the text of each choice: the part both endpoints share."""
 
 from __future__ import annotations

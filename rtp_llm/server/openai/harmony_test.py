@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that write on channels, as gpt-oss: required, named and strict calls, beside schemas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations with tool calls and their results, as clients send them back."""
 
 from __future__ import annotations

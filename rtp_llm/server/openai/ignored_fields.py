@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tells clients and operators which fields of requests were not used."""
 
 from __future__ import annotations

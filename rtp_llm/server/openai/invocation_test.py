@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Amazon SageMaker's one endpoint answers as the endpoint that the body is for."""
 
 from __future__ import annotations

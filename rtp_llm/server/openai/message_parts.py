@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed deltas as fields of a chat's messages and chunks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a 404 says: endpoints of other servers that are not here, and what to use instead."""
 
 from __future__ import annotations

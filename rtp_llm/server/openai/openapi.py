@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/openapi.json: what clients may send and what they get, error answers included.
 
 Types come from protocol.py and responses.py; what types cannot say (ranges, refused fields) is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What /openapi.json says of Responses and Messages.
 
 Types come from the protocol and events of each; ranges of numbers are said in words of errors.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What /openapi.json says of conversations, tools and constraints beyond their types.
 
 Fields that depend on others are described by values that are good in any case; the rest is said in

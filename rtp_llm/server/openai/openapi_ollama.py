@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What /openapi.json says of Ollama's endpoints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thousands of cases of schemathesis against /openapi.json."""
 
 from __future__ import annotations

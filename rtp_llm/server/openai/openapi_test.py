@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/openapi.json is held against the server: by hand, and by schemathesis with all its checks."""
 
 from __future__ import annotations

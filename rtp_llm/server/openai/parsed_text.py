@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One choice whose text is read by a parser: typed deltas, ids of calls, and tokens of thinking."""
 
 from __future__ import annotations

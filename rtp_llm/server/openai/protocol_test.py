@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields beyond OpenAI's, as vLLM's clients send them; and what nobody knows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thinking: its fields, its switches, its budget, and its tokens in the usage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the server answers, as types: for /openapi.json, and for tests that hold answers against it.
 
 Fields with a default are absent unless the request asked for them.

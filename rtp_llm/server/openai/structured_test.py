@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an answer has to obey, under every name, reaches the engine as one grammar."""
 
 from __future__ import annotations

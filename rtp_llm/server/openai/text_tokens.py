@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tokens of an answer made its texts, and not its thoughts, its calls or their markers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools in requests, their calls in answers, whole and streamed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields that vLLM writes into every whole answer, null where a request asked for nothing.
 
 `--response-compat vllm` writes them, too. Streams have none of them in vLLM either.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `browser` of tests that name this module as pytest_plugins."""
 
 from __future__ import annotations

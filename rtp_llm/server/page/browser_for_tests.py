@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Chromium on the page of a real server, whose engine says what a test tells it.
 
 What `./dev soak` installs; without it the tests that need it are skipped, with the reason.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page does, in a real Chromium; asserted on the DOM, with screenshots as test outputs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of servers that load or do not answer, of several models, and on a phone."""
 
 from __future__ import annotations

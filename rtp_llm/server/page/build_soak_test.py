@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The committed bundle, built anew from npm's lock; types and form of its sources."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations in a real Chromium: their branches, and how they are kept, found and moved."""
 
 from __future__ import annotations

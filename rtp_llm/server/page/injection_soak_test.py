@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a model or a file says, none of it becomes markup: asserted in a real Chromium."""
 
 from __future__ import annotations

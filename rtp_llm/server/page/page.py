@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GET / for browsers, and the files that the page loads: bundle/, each sent whole from memory."""
 
 from __future__ import annotations

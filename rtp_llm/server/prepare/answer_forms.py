@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which forms the tool calls and the thinking of the served model have: as set, or as found."""
 
 from __future__ import annotations

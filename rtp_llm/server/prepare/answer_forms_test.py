@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forms of calls and thinking: set, found, and named in the documentation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an answer shows besides its text: log-probabilities, token ids, usage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/chat/completions: from its body to the turn that it asks for."""
 
 from __future__ import annotations

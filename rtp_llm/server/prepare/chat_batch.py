@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/chat/completions/batch: from its body to a job for each conversation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The assistant's next turn, as any protocol asks for it, and what the engine is asked then."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/completions: from its body to a job for each prompt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request's answer has to obey, under all names that clients know, as one source."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots that are shared out fairly among clients."""
 
 from __future__ import annotations

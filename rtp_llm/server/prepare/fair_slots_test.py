@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots that clients share: who waits for whom, and who is refused."""
 
 from __future__ import annotations

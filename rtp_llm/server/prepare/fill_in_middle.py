@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`suffix` of a completion: the answer belongs between the prompt and it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fork server: loads the tokenizer once, then forks the processes that prepare bodies.
 
 A process that is ended for its body's sake is replaced within milliseconds, and all of them share

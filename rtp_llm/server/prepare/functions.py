@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenAI's old form of tools, `functions`: read as tools, of which one is called at a time."""
 
 from __future__ import annotations

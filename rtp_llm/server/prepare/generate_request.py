@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/chat/completions/render and /v1/completions/render, as vLLM has them.
 
 They answer what a server of token ids would be asked: vLLM's GenerateRequest.

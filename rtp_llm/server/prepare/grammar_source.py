@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the grammar of an answer is made from, in a process that may take long or crash over it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The grammars of requests, and what is known of them already."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is remembered of grammars: texts, refusals, and for how long."""
 
 from __future__ import annotations

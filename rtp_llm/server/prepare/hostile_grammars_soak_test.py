@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hundred hostile schemas, patterns and grammars of one client, and what others notice of them.
 
 Prints what `/health` and another client's short chats took meanwhile. Goals: 250 ms and 1 s at the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a body may be to be rendered in the event loop: less where the template is slow."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which chats the event loop renders, where a template is slow for some or for all."""
 
 from __future__ import annotations

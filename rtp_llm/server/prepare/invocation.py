@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /invocations, the one endpoint of Amazon SageMaker: what it asks for is told by its body."""
 
 from __future__ import annotations

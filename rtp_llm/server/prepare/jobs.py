@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request's preparation hands on: prompts to generate from, and how answers are shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preparation processes for one kind of work, which clients share."""
 
 from __future__ import annotations

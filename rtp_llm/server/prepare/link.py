@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTP process's end of a preparation process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling by llama.cpp's names, which Ollama shares, to the fields of sampling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the HTTP process and a preparation process say to each other.
 
 A frame is two lengths (unsigned 32-bit), a msgpack head, and a tail of plain bytes: the body one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages as OpenAI's clients send them to the conversation that they mean."""
 
 from __future__ import annotations

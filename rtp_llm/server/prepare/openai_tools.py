@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools and tool choices as OpenAI's clients send them."""
 
 from __future__ import annotations

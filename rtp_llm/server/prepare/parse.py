@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request body to a checked struct, or a 400 that names the field."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where bodies are prepared: short ones in the event loop, the others in processes of their own."""
 
 from __future__ import annotations

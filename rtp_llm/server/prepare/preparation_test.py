@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long bodies are prepared beside the event loop, within bounds of time, memory and number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a turn to the job of the engine: render, tokenise, choose how the answer is read."""
 
 from __future__ import annotations

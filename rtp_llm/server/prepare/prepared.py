@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of a body: jobs for the engine and how they are shown, or an answer at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A preparation process: parses, renders and tokenises long bodies, or makes grammars.
 
 Neither a body that takes long nor one that takes all memory it may have stops the event loop: such

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of prompts to token ids, without tokenising megabytes that cannot fit; and to jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of a conversation to the text of its prompt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request asks of the engine: sampling parameters, stop rules, lengths."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a preparation must know beside the body."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python code that is ended when it takes too long, in the thread that an event loop lives in."""
 
 from __future__ import annotations

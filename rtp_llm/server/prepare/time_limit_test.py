@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code that is ended when it takes too long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /tokenize and /detokenize: from the body to that of the answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A response while it is generated for a client: streamed, or whole."""
 
 from __future__ import annotations

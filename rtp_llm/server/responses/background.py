@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A response that is generated in the background, whether anybody reads it or not."""
 
 from __future__ import annotations

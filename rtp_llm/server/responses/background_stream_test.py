@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Responses in the background as streams: left, taken up again, and read by several."""
 
 from __future__ import annotations

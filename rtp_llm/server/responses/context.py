@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request's preparation is told of stored responses: it travels before the body."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of a response in the background: kept as they come, read from any of them on."""
 
 from __future__ import annotations

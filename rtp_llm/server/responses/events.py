@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What /v1/responses answers, as types: the response, its items and the events of a stream."""
 
 from __future__ import annotations

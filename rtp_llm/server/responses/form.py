@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a response is shown: what the request said that the answer repeats."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items of a request in full, as they are stored and listed: with an id, parts and a status."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items of a request to the conversation that they mean."""
 
 from __future__ import annotations

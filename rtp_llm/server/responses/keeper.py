@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts a response into the store, with all that a later request needs of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stream of a response in the background: its events so far, then those that come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log-probabilities of the messages of a response."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log-probabilities in responses: by either field, streamed and whole, stored and not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients may send to /v1/responses. Absent and null mean the same: the default."""
 
 from __future__ import annotations

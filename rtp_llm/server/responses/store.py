@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Responses that are kept for a while: so many, so many bytes, so long, and by whose key."""
 
 from __future__ import annotations

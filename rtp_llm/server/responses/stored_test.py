@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Responses that are stored: conversations go on with them, and clients get them again."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenTelemetry: a span and measurements of each generating request, exported by OTLP."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A collector of OTLP over HTTP on loopback; opentelemetry-proto decodes what it gets."""
 
 from __future__ import annotations

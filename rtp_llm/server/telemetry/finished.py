@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What telemetry is told of, and who takes it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans and metrics of generating requests, by the GenAI conventions of OpenTelemetry.
 
 Both are made when a request has ended, from what is known then, and exported by threads of the SDK:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether telemetry is asked for and can be had; nothing of OpenTelemetry is imported before."""
 
 from __future__ import annotations

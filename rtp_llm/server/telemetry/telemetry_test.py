@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans and metrics that a collector gets of a server's requests."""
 
 from __future__ import annotations

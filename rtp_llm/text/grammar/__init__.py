@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars that answers obey: from a request's schema, pattern, choice, grammar or tag.
 
 Each function makes a `Grammar` in the form of llguidance or raises GrammarError, which names what

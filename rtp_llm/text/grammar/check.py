@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles a grammar with the served tokenizer before the engine is given it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/structured_output.md: its code prints what stands below it; formats are listed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GBNF, the EBNF of llama.cpp and xgrammar, as Lark.
 
 GBNF has no lexer, and that of llguidance takes the longest lexeme: `("abc" | [a-z])*` would not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parser of GBNF, the EBNF of llama.cpp and xgrammar."""
 
 from __future__ import annotations

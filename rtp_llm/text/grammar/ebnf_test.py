@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GBNF: verdicts against a recogniser that knows no lexer, and refusals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with a grammar that a request brings."""
 
 from __future__ import annotations

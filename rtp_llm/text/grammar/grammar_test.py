@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The functions that requests reach, compiled with a served tokenizer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON schemas and JSON objects as grammars."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pieces of Lark text, the form in which llguidance takes grammars."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regular expressions: what requests write, and how llguidance takes it.
 
 Requests write ECMA-262 (JSON Schema's `pattern`) or Python's syntax; llguidance has the syntax of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parser of regular expressions in ECMA-262's syntax, as far as Python's agrees."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patterns: verdicts beside Python's `re`, and refusals by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structural tags: free text with constrained pieces, as xgrammar and vLLM have them.
 
 Pieces that are regular are joined into terminals, so that what follows a piece decides where it

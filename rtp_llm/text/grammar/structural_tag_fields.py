@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields of structural tags, checked."""
 
 from __future__ import annotations

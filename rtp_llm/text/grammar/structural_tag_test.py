@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structural tags: what they let through, and what is refused."""
 
 from __future__ import annotations

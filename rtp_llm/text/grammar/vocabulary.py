@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The served tokenizer as llguidance takes it."""
 
 from __future__ import annotations

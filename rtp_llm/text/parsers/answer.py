@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An answer while it is read: text, and calls that interrupt it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs parsers over texts that are cut in every way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an answer gains, as every protocol is told: text, reasoning and tool calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which forms a model writes, by its chat template and its vocabulary."""
 
 from __future__ import annotations

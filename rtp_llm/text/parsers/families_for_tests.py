@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chat templates of model families, described: their marks and structure in a few own lines.
 
 Each shows tools, calls and their results, and begins the answer, as the family's does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forms of calls and of reasoning, by the names of vLLM's flags."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parser of an answer, by the names of its forms."""
 
 from __future__ import annotations

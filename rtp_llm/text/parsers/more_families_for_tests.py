@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """More families: templates that write calls in other ways than their prose says, or take few."""
 
 from __future__ import annotations

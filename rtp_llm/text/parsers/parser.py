@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parser of one answer: its reasoning, then text and calls."""
 
 from __future__ import annotations

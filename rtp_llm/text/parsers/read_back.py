@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the calls that a chat template writes, to see which form they have."""
 
 from __future__ import annotations

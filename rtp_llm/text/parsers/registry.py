@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parsers, grammars and marks of the forms that are known, by the names of flags."""
 
 from __future__ import annotations

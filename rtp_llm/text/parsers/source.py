@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text that arrives in pieces, cut anywhere, as parsers read it.
 
 A parser is a generator: it yields what the answer gains, and None when it needs more text. It

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the text of an answer is read, in plain data that travels between processes."""
 
 from __future__ import annotations

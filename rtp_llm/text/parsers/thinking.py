@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reasoning between two tags at the beginning of an answer."""
 
 from __future__ import annotations

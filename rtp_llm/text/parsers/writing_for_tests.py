@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls as each family writes them, by code of its own: what templates and models were told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much memory the KV cache may take: arithmetic over what was set and what was measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the KV cache's share of a device's own memory, for made-up situations."""
 
 from __future__ import annotations

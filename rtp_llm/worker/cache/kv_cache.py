@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache's memory: one tensor for each cache group, seen by each layer as its own part."""
 
 from __future__ import annotations

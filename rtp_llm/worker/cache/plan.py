@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many blocks each cache group has: arithmetic over specs, settings and a memory budget.
 
 Groups of full attention (MLA too) hold every token, so they all get the same number of blocks, n,

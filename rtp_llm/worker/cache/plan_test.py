@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the number of blocks for made-up budgets."""
 
 from __future__ import annotations

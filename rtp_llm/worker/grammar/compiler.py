@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles grammars on threads, and keeps those that were used last."""
 
 from __future__ import annotations

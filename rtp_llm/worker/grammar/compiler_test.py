@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars are compiled once, on threads, and the latest are kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one sequence may say next: its thinking first, then the answer that obeys a grammar."""
 
 from __future__ import annotations

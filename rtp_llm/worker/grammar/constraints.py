@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The constraints of all sequences: what the engine and the sampling head ask of them."""
 
 from __future__ import annotations

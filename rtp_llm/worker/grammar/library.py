@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface between constraints and the library that compiles grammars and fills masks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars by llguidance: derivatives of regular expressions below an Earley parser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collects which rows of a step get which mask, then fills all of them at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a sequence is in its thinking."""
 
 from __future__ import annotations

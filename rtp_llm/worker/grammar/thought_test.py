@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where thinking begins, ends and must end, token by token."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What collectives exchange among ranks between the capture of a graph and its first replay."""
 
 from __future__ import annotations

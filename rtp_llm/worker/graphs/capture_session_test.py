@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what collectives exchange after a capture: alone, and among ranks over gloo."""
 
 from __future__ import annotations

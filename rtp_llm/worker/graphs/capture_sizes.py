@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capture sizes: batches for which graphs are made, in the order in which they are worth it."""
 
 from __future__ import annotations

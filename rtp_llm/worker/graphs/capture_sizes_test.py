@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of which sizes are captured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inputs of graphs: memory that stays in place, written by the host in every step."""
 
 from __future__ import annotations

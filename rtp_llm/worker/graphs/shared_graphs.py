@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs of ranks that have experts for each other: all replay the same size."""
 
 from __future__ import annotations

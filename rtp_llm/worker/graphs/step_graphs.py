@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps as graphs of the device: one for each size of batch, replayed with one launch."""
 
 from __future__ import annotations

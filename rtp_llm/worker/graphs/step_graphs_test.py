@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of graphs of steps, with a device whose graphs call the model again."""
 
 from __future__ import annotations

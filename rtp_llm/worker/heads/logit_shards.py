@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logits whose columns are divided among ranks, and how these come to the same tokens."""
 
 from __future__ import annotations

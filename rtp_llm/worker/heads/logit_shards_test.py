@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks with parts of the logits take the token that one with all of them takes."""
 
 from __future__ import annotations

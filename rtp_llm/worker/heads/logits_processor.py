@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hook that lets code change logits before anything else does: grammars, bans, budgets."""
 
 from __future__ import annotations

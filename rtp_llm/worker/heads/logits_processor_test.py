@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of grouping rows by processor."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token ids whose log-probabilities a request wants in place of the most likely ones."""
 
 from __future__ import annotations

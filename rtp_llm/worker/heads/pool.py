@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The head that pools: one vector of a prompt's hidden states, where it is asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A list of (id, value) pairs for each slot, gathered for the rows of a step without a loop."""
 
 from __future__ import annotations

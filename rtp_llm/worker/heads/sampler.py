@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The head that samples: from logits to one token for each row, without a loop over requests."""
 
 from __future__ import annotations

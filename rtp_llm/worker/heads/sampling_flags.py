@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which parts of sampling a request needs; the scheduler ORs the flags over the rows of a step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The head that scores prompts: log-probabilities of prompt tokens, where they are asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling settings by slot: written once when a sequence is added, gathered each step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of sampling settings by slot."""
 
 from __future__ import annotations

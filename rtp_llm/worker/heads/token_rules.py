@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tokens a sequence may generate: allowed ids, and the ends of banned sequences."""
 
 from __future__ import annotations

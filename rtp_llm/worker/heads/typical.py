@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locally typical sampling: only tokens about as surprising as the distribution is on average.
 
 Meister et al., Locally Typical Sampling, TACL 2023. What is kept is what transformers keeps, after

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """typical_p keeps what transformers keeps, of the rows that ask for it, and draws fairly of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The head that verifies drafts: which of the tokens sampled behind them count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verified drafts leave the distribution of tokens as it is."""
 
 from __future__ import annotations

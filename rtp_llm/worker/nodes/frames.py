@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nodes say to each other, as bytes; who reads them checks types and sizes."""
 
 from __future__ import annotations

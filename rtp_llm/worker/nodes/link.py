@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One TCP connection between two nodes, whose ends have proven to each other that they know a key.
 
 Nothing is believed of a peer before that, and nothing is ever unpickled: a frame is a length and as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections between nodes: only who has the key is heard, and only what a node can say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ranks of a node that is not the first: they get what the first node sends."""
 
 from __future__ import annotations

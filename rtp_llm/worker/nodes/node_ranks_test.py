@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan that travels to another node arrives as it is; what cannot be a plan is refused."""
 
 from __future__ import annotations

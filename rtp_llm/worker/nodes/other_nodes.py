@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The other nodes of a model's ranks, as the process of rank 0 sees them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes that say nothing: their machine answers, their process does not run."""
 
 from __future__ import annotations

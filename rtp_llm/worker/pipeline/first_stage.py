@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker of the first stage of a pipeline: the first layers, and all heads.
 
 The last stage sends back the hidden states that tokens are sampled from, not the tokens. So

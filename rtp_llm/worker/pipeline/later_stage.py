@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker of a stage of a pipeline behind the first: layers, and nothing else."""
 
 from __future__ import annotations

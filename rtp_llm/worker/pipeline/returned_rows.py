@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which hidden states of a step go back from the last stage of a pipeline to the first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The declaration of a step's arrays as tables."""
 
 from __future__ import annotations

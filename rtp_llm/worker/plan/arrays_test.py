@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is made from the declaration of a step's arrays follows it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many entries the arrays of a step have, as annotations of their types."""
 
 from __future__ import annotations

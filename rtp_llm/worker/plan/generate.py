@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the C++ half of the declaration: ``python -m rtp_llm.worker.plan.generate``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a scheduler's plan lies in memory that ranks in other processes see."""
 
 from __future__ import annotations

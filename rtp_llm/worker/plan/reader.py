@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans, read from memory that another process fills."""
 
 from __future__ import annotations

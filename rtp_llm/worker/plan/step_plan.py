@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one step computes: the declaration of its numbers and arrays.
 
 Each is one field below: its type, its extent, and whether the device gets a copy. Made from that:

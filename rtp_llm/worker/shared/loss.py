@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the process of rank 0 knows of the end of others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory through which one rank's worker hands steps over to the others."""
 
 from __future__ import annotations

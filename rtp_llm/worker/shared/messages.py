@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the processes of a model's ranks say to each other, beside steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of one rank but the first: makes its worker, then executes the steps of rank 0.
 
 Its first argument is the file descriptor of the pipe to the process of rank 0; the first message

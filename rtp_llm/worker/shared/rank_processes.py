@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes of a model's other ranks, as rank 0 starts, watches and ends them."""
 
 from __future__ import annotations

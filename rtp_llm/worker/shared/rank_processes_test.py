@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes of ranks: what they say, and that they end with the one that started them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker of rank 0: what it executes, the processes of the other ranks execute too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the ranks of one machine find each step, whoever publishes it."""
 
 from __future__ import annotations

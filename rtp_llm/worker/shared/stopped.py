@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes of this machine that a signal has stopped (SIGSTOP), as the kernel tells.
 
 A silent process may only have to wait for a core, or hold the interpreter's lock while it loads. A

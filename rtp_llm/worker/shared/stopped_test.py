@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that a signal holds, and readers that were held themselves."""
 
 from __future__ import annotations

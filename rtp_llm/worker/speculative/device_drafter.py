@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface between the worker and what finds drafts on the device."""
 
 from __future__ import annotations

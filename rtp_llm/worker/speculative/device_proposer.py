@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that the device makes: the engine only says how many."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many drafts of a sequence a step verifies: by the load, and none where they cost more time
 than they save."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The length of drafts by load, against steps of which the test says how long they take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts one behind another: each is computed from the one before it."""
 
 from __future__ import annotations

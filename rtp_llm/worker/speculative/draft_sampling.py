@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that are sampled, and what they were sampled from: rejection sampling verifies them."""
 
 from __future__ import annotations

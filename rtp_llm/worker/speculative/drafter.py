@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that the device computes token by token: with the model's draft head."""
 
 from __future__ import annotations

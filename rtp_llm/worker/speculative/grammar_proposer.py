@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that a grammar, or the end of a budget of thinking, leaves no choice about."""
 
 from __future__ import annotations

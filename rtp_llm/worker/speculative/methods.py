@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What settings ask for: who proposes drafts, who finds them, and how many."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts of a draft model, which goes on from tokens and needs nothing of the model's."""
 
 from __future__ import annotations

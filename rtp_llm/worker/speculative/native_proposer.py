@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that the runtime finds in tokens that are known: by n-grams, or in suffix trees."""
 
 from __future__ import annotations

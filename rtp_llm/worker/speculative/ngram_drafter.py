@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts from what a sequence has said, or was asked, before, that the device looks up itself."""
 
 from __future__ import annotations

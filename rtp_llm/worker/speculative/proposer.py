@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface between the engine and what proposes draft tokens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What sequences were asked and said, on the device, where drafts are looked up in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token histories: who has one, and that prompts arrive in parts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the gated activations: out = f(gate) * up, where a row of x is the gate half, then
 // the up half.
 #pragma once

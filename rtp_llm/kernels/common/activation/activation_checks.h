@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensor of a gated activation and describes it to kernels, for every device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of gates. Of the output of attention: x[r] *= sigmoid(gate[r]), in float32. Row r is
 // the (r % inner)th of group r / inner; strides are in elements.
 #pragma once

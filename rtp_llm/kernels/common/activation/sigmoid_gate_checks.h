@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is called for gates of attention and of shared experts, and what kernels are given.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of a decode step's attention in one pass: from the packed projection of one new token
 // a sequence to attention's result, with the norms, the rotation and the cache write on the way.
 #pragma once

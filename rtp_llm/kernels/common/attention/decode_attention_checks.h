@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of decode_attention and describes them to kernels. What index tensors hold is
 // not looked at.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of attention over a paged KV cache, read in place through block tables.
 #pragma once
 

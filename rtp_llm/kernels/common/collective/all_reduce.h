@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the sums over ranks that write into each other's device memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of sums over ranks and describes them to kernels, for every device.
 #pragma once
 

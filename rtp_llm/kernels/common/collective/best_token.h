@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the choice among what ranks have found in their columns of the logits.
 #pragma once
 

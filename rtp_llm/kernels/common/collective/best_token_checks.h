@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of the choice among ranks' tokens and describes them to kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers of ranks that write into each other's device memory.
 #pragma once
 

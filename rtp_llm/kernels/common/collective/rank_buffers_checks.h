@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks what is common to the operators of ranks that write into each other's memory, for every
 // device. What addresses point to is not looked at.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the way of tokens to the ranks of their experts, and back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of tokens on their way to experts and describes them to kernels, for every
 // device.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of activations as block-scaled FP8 (e4m3): q * scale is x, or silu(gate) * up of it,
 // with a scale for each 128 channels of a row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes of block-scaled FP8 (e4m3), for the checks of all operators that take or make it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of GEMMs of block-scaled FP8 (e4m3): out [M, N] = q [M, K] * weight [N, K] transposed,
 // with a float32 scale for each 128 channels of a row of q and for each 128x128 tile of weight.
 #pragma once

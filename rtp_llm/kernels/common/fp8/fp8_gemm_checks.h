@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of GEMMs of block-scaled FP8 and describes them to kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of tokens that go, as block-scaled FP8 (e4m3), to the places of their experts.
 #pragma once
 

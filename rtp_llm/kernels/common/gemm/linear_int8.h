@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of int8_linear: out = x weight^T + bias for int8 weights with a float32 scale for every
 // 64 columns of a row, x being quantised likewise as it comes.
 //

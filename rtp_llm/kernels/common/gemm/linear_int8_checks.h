@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of int8_linear and describes them to kernels, for every device.
 #pragma once
 

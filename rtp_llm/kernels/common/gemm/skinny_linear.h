@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of linear layers of few rows with what surrounds them. Sums are float32. Strides are in
 // elements; every row begins at a multiple of 16 bytes.
 #pragma once

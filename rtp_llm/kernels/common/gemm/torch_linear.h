@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // linear by torch's own matrix products (cuBLAS, hipBLASLt, oneDNN), for devices on which nothing
 // of ours is faster.
 #pragma once

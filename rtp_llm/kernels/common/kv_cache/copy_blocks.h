@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the copy of whole blocks of a KV cache [L, P, N, S, Hk, D]: for forks of sequences.
 #pragma once
 

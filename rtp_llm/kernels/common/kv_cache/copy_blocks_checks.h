@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of copy_blocks and describes them to kernels, for every device. The pairs are
 // not looked at.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of linear attention: the gated delta rule and the short convolution in front of it.
 // rtp_llm/ops/linear_attention says what they compute and when a block is written.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the embedding (rows of a table by index) and of the resolution of tokens.
 #pragma once
 

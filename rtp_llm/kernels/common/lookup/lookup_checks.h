@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of the embedding and of the resolution of tokens and describes them to
 // kernels, for every device. The ids are not looked at.
 #pragma once

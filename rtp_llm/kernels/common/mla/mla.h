@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of multi-head latent attention's cache write: the norm of the latent, rotation of its
 // key and of the query heads.
 #pragma once

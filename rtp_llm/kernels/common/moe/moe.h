@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the routing of tokens to experts and of the products of sorted rows. T tokens, k
 // experts of each, E experts.
 #pragma once

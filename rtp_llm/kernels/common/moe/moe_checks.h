@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of routing and of experts and describes them to kernels, for every device.
 // What index tensors hold is not looked at.
 #pragma once

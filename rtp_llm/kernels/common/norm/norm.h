@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the root-mean-square norms: norm(x) = x / sqrt(mean(x^2) + eps) * (weight + offset).
 // Sums and products are float32, whatever the element type. Strides are in elements.
 #pragma once

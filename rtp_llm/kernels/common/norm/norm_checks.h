@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What else than the norms checks tensors as they do.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of rotate_and_store: from the projections of a step's tokens to rotated queries and
 // keys, and to keys and values in the paged cache, with an optional norm of each query and key head
 // before.

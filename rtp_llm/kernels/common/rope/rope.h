@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the rotary embedding of packed Q, K, V rows with the write of K and V into the paged
 // cache.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of the sampling operators: drawing tokens from rows of logits, log-probabilities of the
 // most likely ones, and changes of logits before a draw.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of what follows the drafts that were not right. rtp_llm/ops/speculative says what is
 // computed. Indices are not checked: kernels skip what is not there.
 #pragma once

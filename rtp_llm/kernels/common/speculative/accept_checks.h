@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of what follows rejected drafts and describes them to kernels, for every
 // device. What index tensors hold is not looked at.
 #pragma once

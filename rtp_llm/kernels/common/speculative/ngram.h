@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of drafts by n-grams: histories of tokens, and what a step drafts and accepts.
 // rtp_llm/ops/speculative says what is computed. Indices are not checked: kernels skip what is not
 // there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/activation/activation_checks.h"
 #include "rtp_llm/kernels/common/activation/calls.h"
 #include "rtp_llm/kernels/cpu/activation/activation.h"

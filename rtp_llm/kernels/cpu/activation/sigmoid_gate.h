@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gates of attention and of shared experts, for rows [begin, end).
 #pragma once
 

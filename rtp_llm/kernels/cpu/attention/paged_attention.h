@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over a paged KV cache, read in place through block tables.
 //
 // One call serves any mix of prefills, chunks of prefills and decodes. The work is cut into items

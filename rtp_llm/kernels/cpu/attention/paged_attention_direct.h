@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiles with few rows (decode): bound by reading keys and values, so both are used in place. All
 // KV heads of a run of tokens are taken one after another, which reads whole blocks in order.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one call of the kernel of paged attention, for every operator that is made of it.
 #pragma once
 

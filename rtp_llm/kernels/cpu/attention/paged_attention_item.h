@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What paged_attention.cc hands to the kernels of one instruction set.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiles with many rows (prefill, long chunks, wide groups): keys and values of a tile are copied
 // into panels once, and both products run from registers.
 #pragma once

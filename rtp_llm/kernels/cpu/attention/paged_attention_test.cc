@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random batches in buffers of exactly the size that is asked for: with a guard behind the scratch,
 // and byte by byte under the address sanitizer. Values are compared in
 // rtp_llm/ops/attention/paged_attention_test.py.

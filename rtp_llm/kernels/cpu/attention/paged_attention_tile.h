@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What packed and direct tiles share: finding keys, the running softmax, writing results.
 #pragma once
 

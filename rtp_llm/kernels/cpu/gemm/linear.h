@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // out = x weight^T + bias, for weights as checkpoints hold them: [outputs, inputs].
 //
 // Each weight row is read from memory once per block of x rows, converted once per tile of them,

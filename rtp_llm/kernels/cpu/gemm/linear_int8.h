@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // out = x weight^T + bias for int8 weights with a float32 scale for every 64 columns of a row.
 //
 // Sums over a group of columns are scaled and added in order, in float32: a row of x gives the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step of a weight block, 4 bytes for each row of it, as 4 vectors of floats, for each
 // instruction set; and rows of x that stay floats. Included by linear_int8_rows.h.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dot products of 4 bytes per lane, for each instruction set. Included by linear_int8_rows.h.
 //
 // Weight bytes come as the numbers plus 128. Either an instruction takes them as they are, and the

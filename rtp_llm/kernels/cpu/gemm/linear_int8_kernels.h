@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of one instruction set: everything that linear_int8.cc calls.
 #pragma once
 

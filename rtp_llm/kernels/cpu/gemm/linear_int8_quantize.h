@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of x as w8a8_int8_linear() multiplies them. Included by linear_int8_rows.h.
 #pragma once
 

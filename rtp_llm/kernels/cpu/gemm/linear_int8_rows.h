@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of x as they meet a group of the weight: floats, or numbers of 8 bits. Included by
 // linear_int8_kernels.h.
 #pragma once

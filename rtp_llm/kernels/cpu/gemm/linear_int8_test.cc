@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cpu/gemm/linear_int8.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where linear.cc and linear_int8.cc keep rows of x while the weight passes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The register tile of linear(): rows of x by rows of the weight, sums in registers.
 #pragma once
 

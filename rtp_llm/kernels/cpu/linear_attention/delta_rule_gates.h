@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gates of a value head: how much it forgets before each token, and how much it learns from it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the gated delta rule finds what it is given, and small loops over it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // More new tokens than half a ring: in chunks of kChunk, with products of matrices, the state kept
 // in float32 between them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrices of a prompt's chunk that are made of its keys and gates.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Up to half a ring of new tokens: the state is read once, for the products with their keys and
 // queries; what the tokens of the ring and the new ones do to each other are products of their
 // keys.

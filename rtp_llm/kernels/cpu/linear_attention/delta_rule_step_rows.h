@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of some rows of a state with the keys and queries of a step.
 #pragma once
 

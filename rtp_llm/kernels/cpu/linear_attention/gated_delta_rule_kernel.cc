@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cpu/linear_attention/delta_rule_prompt.h"
 #include "rtp_llm/kernels/cpu/linear_attention/delta_rule_step.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear attention with states: the gated delta rule and the short convolution in front of it.
 //
 // gated_delta_rule is cut into items: some value heads of one key head of a sequence, or some rows

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cpu/linear_attention/linear_attention.h"
 
 #include "rtp_llm/kernels/common/linear_attention/linear_attention_checks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The new tokens of one sequence.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of a table and tokens by index. Plain copies: memcpy is already vectorised for the machine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cache write of multi-head latent attention: norm of the latent, rotation of key and queries.
 #pragma once
 

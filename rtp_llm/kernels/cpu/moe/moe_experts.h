@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of sorted rows with the weights of their experts, and the sum over a token's experts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <tuple>
 
 #include "rtp_llm/kernels/common/moe/calls.h"

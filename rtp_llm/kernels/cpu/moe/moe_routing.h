@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which experts a token goes to, and the order in which experts take their tokens.
 #pragma once
 

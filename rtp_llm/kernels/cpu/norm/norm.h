@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Root-mean-square norms of rows [begin, end); qk_rms_norm: of the heads of tokens [begin, end).
 #pragma once
 

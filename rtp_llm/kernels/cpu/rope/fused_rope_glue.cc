@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/rope/fused_rope_checks.h"
 #include "rtp_llm/kernels/cpu/rope/fused_rope.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing tokens from rows of logits, and log-probabilities of the most likely ones.
 //
 // A row is never sorted: its order (logit descending, index ascending) is looked at only where a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of logits before the draw: a few logits per row each, or a mask, so no vector code.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cpu/sampling/sampling_scan.h"
 #include "rtp_llm/kernels/cpu/vec_tile.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What filters leave of a row. They keep the beginning of its order (logit descending, index
 // ascending), which is sorted only where one of them ends; a draw goes by index.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes over a whole row of logits, one variant per instruction set.
 #pragma once
 

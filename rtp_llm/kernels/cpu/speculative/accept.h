@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What follows rejected drafts, for outputs and for sequences [begin, end).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts by n-grams, for outputs [begin, end).
 #pragma once
 

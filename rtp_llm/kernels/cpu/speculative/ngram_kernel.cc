@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cpu/speculative/ngram.h"
 #include "rtp_llm/kernels/cpu/vec.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decode attention of a whole layer in one kernel. NVIDIA only: tensor cores, movmatrix, e4m3fn.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/attention/decode_attention_launch.h"
 
 namespace rtp_llm::cuda {

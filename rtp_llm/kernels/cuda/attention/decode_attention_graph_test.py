@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decode attention in captured graphs: batches that are smaller, other lengths, freed blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The new token's heads before attention: norm, rotation, and the new key and value into the cache.
 #pragma once
 

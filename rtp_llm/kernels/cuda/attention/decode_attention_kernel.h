@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decode attention: a block of threads attends with the query heads of one KV head of a sequence to
 // a part of its keys; its warps take tiles of keys in turn. The parts of a sequence are merged by
 // the block that ends last.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host side of decode attention: how work is cut, and the choice of a kernel.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sixteen keys and their values in the registers of a warp, and an online softmax over such tiles.
 //
 // The keys are the rows of the tensor cores' tiles and the query heads that share them are the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decode backend of an NVIDIA GPU beside the backend that it takes the steps from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decode layer in a graph: rotation, cache write and attention over a pool full of poison."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An attention layer like Qwen3-Next's on a GPU beside the same one in float32 on the CPU."""
 
 from __future__ import annotations

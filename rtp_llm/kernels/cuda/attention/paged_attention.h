@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over a paged KV cache: plain kernels in float32 that serve the whole contract.
 //
 // A block of threads works on a tile of query rows (the query heads of one KV head, for a few

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One tile of query rows against a range of keys, by one block of threads: 16 lanes for each row.
 #pragma once
 

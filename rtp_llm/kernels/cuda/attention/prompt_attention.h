@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of prompts, chunks and mixed batches over a paged KV cache at the rate of Hopper's
 // tensor cores, in 16-bit floats.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The online softmax of prompt_attention.cu: what a warpgroup does with the tiles. Only for sm_90a.
 #pragma once
 

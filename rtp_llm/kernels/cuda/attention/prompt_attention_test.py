@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel for prompts on Hopper against the reference in float64: what only it has to get right.
 
 The tests of the operator, rtp_llm/ops/attention/paged_attention_test.py, run on the GPU too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a block of prompt_attention.cu works on: its rows, and how their keys come. Only for sm_90a.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One shot: a rank pushes its part to all others, and sums all. A thread sends and sums the same
 // packs, so that results may take the place of what was sent.
 #include "rtp_llm/kernels/cuda/collective/all_reduce.h"

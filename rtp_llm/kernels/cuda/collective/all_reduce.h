@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over ranks that write into each other's memory over NVLink or PCIe: for NVIDIA GPUs alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over ranks that share one GPU."""
 
 from __future__ import annotations

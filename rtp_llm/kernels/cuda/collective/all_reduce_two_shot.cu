@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two shots: each rank sums a slice of the message, of which others push their parts to it, and
 // pushes the sum to them, to places behind those of the parts. Of more than two ranks fewer bytes
 // travel so than where each sums all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sums of all_reduce.h in two shots, for three ranks or more.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The largest logit of a row, of those that are the largest of each rank's columns.
 #include "rtp_llm/kernels/cuda/collective/best_token.h"
 #include "rtp_llm/kernels/cuda/collective/rank_exchange.h"

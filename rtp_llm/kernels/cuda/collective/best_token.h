@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice among ranks' tokens over NVLink or PCIe: for NVIDIA GPUs alone.
 #pragma once
 

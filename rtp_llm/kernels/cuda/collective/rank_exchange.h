@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each rank's part of a message, written by it into the memory of all others: no barrier, for a
 // word that has come says so itself.
 //

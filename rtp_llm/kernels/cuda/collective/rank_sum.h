@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of what ranks push to each other, of packs and of rows with the norm behind them: what the
 // kernels of one shot and of two have in common.
 #pragma once

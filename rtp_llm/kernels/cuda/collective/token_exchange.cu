@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Units of sending have numbers that are the same on all ranks: unit u is token u / ranks, to the
 // rank that is u % ranks behind. A block receives nothing before it has sent its units up to those
 // that bring it: so of all that is not sent, no block waits for what is behind the first (see

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens to the ranks of their experts and back over NVLink or PCIe: for NVIDIA GPUs alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMMs of block-scaled FP8 on GPUs of compute capability 9.0.
 #pragma once
 

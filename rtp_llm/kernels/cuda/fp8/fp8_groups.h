@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rows of q belong to a group, and the tiles of all groups, as the device reads them.
 #pragma once
 

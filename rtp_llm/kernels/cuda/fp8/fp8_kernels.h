@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that fp8_gemm.cu chooses from, in files of their own: each is a set of shapes.
 #pragma once
 

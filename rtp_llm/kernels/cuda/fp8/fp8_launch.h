@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's side of fp8_stream.h and fp8_tile.h: maps and launches of one shape of kernel.
 #pragma once
 

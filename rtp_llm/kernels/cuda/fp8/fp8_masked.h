@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams of weights (fp8_stream.h) for groups of rows, masked or one behind the other: blocks stay
 // and take one tile after another, without a gap between their copies. Only for sm_90a.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/fp8/fp8_norm.h"
 
 #include "rtp_llm/kernels/cuda/fp8/fp8_row.h"

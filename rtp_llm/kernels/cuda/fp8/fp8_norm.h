@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms whose result is block-scaled FP8.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/fp8/calls.h"
 #include "rtp_llm/kernels/common/fp8/fp8_norm_checks.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_norm.h"

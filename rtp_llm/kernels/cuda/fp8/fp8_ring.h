@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring of k-blocks through which FP8 GEMMs get their operands and scales. Only for sm_90a.
 #pragma once
 

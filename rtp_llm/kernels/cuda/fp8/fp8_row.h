@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 128 channels of a row as block-scaled FP8, by neighbouring lanes.
 #pragma once
 

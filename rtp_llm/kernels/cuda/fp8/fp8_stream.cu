@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/fp8/fp8_kernels.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_launch.h"
 #include "rtp_llm/kernels/cuda/stream_plan.h"

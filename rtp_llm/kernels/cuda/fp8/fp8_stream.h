@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FP8 GEMMs of few rows ("tokens") as streams of the weight, which is the tall operand of the
 // matrix instruction (swap-AB). Only for sm_90a.
 //

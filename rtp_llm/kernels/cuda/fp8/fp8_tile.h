@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FP8 GEMMs of many rows: tiles of 128 or 256 rows of q by 64 to 256 of the weight. Only for
 // sm_90a.
 //

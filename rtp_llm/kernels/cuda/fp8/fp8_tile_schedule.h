@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tile a cluster of blocks computes next: of the whole product, or of all groups.
 #pragma once
 

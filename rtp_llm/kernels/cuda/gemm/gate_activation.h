@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The activation of a gate in the end of a product.
 #pragma once
 

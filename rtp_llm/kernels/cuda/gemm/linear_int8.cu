@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Integer products of 16 weight rows, 8 rows of x and 32 columns per matrix instruction; the sums
 // of a group are exact in 32 bits and are scaled and added as floats. Built for CUDA only.
 #include "rtp_llm/kernels/cuda/gemm/linear_int8.h"

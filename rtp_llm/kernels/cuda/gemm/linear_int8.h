@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // out = x weight^T + bias for packed int8 weights, as rtp_llm/kernels/common/gemm/linear_int8.h
 // says. For GPUs with integer matrix instructions of NVIDIA's (sm_80 and newer).
 #pragma once

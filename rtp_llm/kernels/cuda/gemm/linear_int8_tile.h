@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of packed int8 weights as matrix instructions take them, and where their sums go.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of few rows of x, as they are, by int8 weights that become 16-bit floats in registers,
 // exactly: 16 weight rows, 8 rows of x and 16 columns per matrix instruction. The sums of a group
 // are scaled and added as floats. Built for CUDA only.

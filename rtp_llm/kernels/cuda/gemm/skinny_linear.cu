@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 
 #include "rtp_llm/kernels/cuda/gemm/gate_activation.h"

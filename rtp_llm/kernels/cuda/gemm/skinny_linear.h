@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers of few rows with what surrounds them, on NVIDIA GPUs alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/gemm/calls.h"
 #include "rtp_llm/kernels/common/gemm/skinny_linear_checks.h"
 #include "rtp_llm/kernels/common/gemm/torch_linear.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a block that multiplies few rows ("tokens") with a weight: 16 rows of the weight at
 // a time, whose columns its warps share.
 //

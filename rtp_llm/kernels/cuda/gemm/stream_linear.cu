@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launch of streams, with the tiles and the clusters that are quickest for a weight.
 #include "rtp_llm/kernels/cuda/gemm/stream_linear.h"
 

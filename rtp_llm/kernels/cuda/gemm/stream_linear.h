@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers of few rows as streams of the weight, on Hopper alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of few rows ("tokens") with a weight as streams of the weight, which is the tall operand
 // of the matrix instruction (swap-AB). Only for sm_90a.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of rows, of tokens and of blocks of the KV cache.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread convolves some channels of a tile of tokens. The one that has a chunk's first tile also
 // keeps the chunk's last inputs: it alone reads and writes its channels of a state, so that a chunk
 // of any length may go back to the block that it came from.

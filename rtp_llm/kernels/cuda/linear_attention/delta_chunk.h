@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a block of threads of the gated delta rule works on: rows of S, new tokens, the ring.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the threads of a block of the gated delta rule put into shared memory for each other. Every
 // thread asks for all that it brings before it stores any of it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gated delta rule for a step of few tokens, on GPUs with bulk copies (sm_90 and newer).
 //
 // With B the state in memory, and the tokens of the ring and the new ones in one line,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the threads of a block bring into shared memory for a step of few tokens, and the numbers
 // for pairs of tokens that they make of it; delta_step.h says what for.
 #pragma once

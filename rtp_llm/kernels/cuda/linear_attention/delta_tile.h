@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block of threads' part of the gated delta rule: some rows of S of one value head.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gated delta rule, token by token: a group of 8 lanes has some rows of S in registers from the
 // one time that they are read, brings them up to date from the ring and multiplies them with key
 // and query of each new token. Blocks of threads share nothing: a tile of S has its own count of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kernel of delta_step.h takes a step: the figures of docs/performance_gpu.md chose the
 // plans.
 #include "rtp_llm/kernels/cuda/linear_attention/gated_delta_step.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gated delta rule where every sequence has few new tokens, on NVIDIA's sm_90.
 #pragma once
 

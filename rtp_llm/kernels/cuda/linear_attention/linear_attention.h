@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear attention: the short convolution, and the gated delta rule over states with rings.
 #pragma once
 

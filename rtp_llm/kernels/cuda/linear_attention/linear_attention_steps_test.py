@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear attention on the GPU: mixed batches, replays of graphs, indices that are not there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/mla/mla.h"
 
 #include "rtp_llm/kernels/cuda/launch.h"

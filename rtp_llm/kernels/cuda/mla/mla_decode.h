@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decode steps of multi-head latent attention on Hopper: one new token of each sequence.
 #pragma once
 

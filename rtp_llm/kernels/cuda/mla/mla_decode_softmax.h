@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two warpgroups of mla_decode.cu do with the tiles. Only for sm_90a.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a block of mla_decode.cu works on, and how its latents come. Only for sm_90a.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/mla/calls.h"
 #include "rtp_llm/kernels/common/mla/mla_checks.h"
 #include "rtp_llm/kernels/cuda/mla/mla.h"

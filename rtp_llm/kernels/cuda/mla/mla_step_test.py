@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a step over latents leaves the host free: nothing waits, no pageable memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routing of tokens to experts, products of rows sorted by expert, and their sums.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small decoder with mixtures of experts: grouped products give what plain ones do, in graphs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of rows sorted by expert, in plain float32 arithmetic: for number types and devices that
 // nothing faster takes. And the weighted sum of each token's rows.
 #include "rtp_llm/kernels/cuda/launch.h"

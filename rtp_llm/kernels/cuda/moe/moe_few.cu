@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A warp selects the experts of a token, and one block sorts the entries by expert. Of very few
 // tokens one block does both: there a launch more costs as much as the work of a block.
 #include "rtp_llm/kernels/cuda/moe/moe_few.h"

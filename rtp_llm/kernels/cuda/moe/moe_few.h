@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What experts of few tokens need besides their products, in as few kernels as can be: for NVIDIA
 // GPUs alone.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scores of a token's experts, N of each lane of a group, and the order among them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counting sort of entries by expert: chunks of neighbouring entries for each group of lanes, a row
 // of counters for each chunk, so that the order within an expert stays. Many entries are divided
 // among blocks, and a kernel before the sort counts what each block has of an expert.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selection of experts: a group of lanes for each token, with its scores in registers.
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/moe/moe.h"

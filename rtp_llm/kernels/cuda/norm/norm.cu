@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/norm/norm.h"
 
 #include "rtp_llm/kernels/cuda/gated.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other kernels' glue calls of the root-mean-square norms.
 #pragma once
 

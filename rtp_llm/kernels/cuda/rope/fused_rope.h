@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries and keys rotated (and normalised), keys and values into the cache, in one pass.
 #pragma once
 

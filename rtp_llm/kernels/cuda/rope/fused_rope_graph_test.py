@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fused RoPE operators in captured graphs, and that they wait for nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rotate_and_store for many tokens on GPUs with bulk copies (sm_90 and newer): a token's heads pass
 // through shared memory at once. One warp of a block moves them, the others rotate queries and
 // keys where they lie; values only pass. So loads of several tokens are always in flight, whatever

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rotate_and_store for many tokens, on GPUs that have bulk copies.
 #pragma once
 

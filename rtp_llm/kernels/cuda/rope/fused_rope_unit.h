@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a lane of rotate_and_store works on: parts of heads, how they are rotated, and how they are
 // written.
 #pragma once

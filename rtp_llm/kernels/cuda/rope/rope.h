@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary embedding of packed Q, K, V rows, and the write of K and V into the paged cache.
 #pragma once
 

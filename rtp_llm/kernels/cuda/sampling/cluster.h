@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread block cluster that works on one row, whose blocks see each other's shared memory. On
 // GPUs without clusters it is a single block.
 #pragma once

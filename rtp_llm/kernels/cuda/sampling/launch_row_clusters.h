@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shape and the launch of kernels whose rows are worked on by clusters.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the threads of a block share about the order of a row.
 #pragma once
 

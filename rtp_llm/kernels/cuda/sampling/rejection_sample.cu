@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/philox.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/order_workspace.h"

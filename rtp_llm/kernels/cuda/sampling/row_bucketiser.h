@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bucketising tokens into bins that rise in the row's order: which bin each is in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the filters of a row leave, by which it is sampled, and kernels that come after go.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing a token by its index among those that filters leave.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of a row: its best token, the range of its logits, and whether it is broken.
 #pragma once
 

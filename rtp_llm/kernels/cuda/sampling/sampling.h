@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing tokens from rows of logits, log-probabilities of the most likely ones, and changes of
 // logits before a draw. A cluster of blocks works on each row (cluster.h), or one block.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of logits before the draw: a few logits per row each, or a mask.
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Places in the order of a row of logits (logit descending, index ascending) where filters end,
 // found without sorting it: a histogram of the row tells in which bin a place lies; a bin's tokens
 // are sorted when they are few, and get a histogram of their own otherwise.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sampling step asks the host for nothing: no copy to it, no wait for the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/launch_row_clusters.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block's vocabulary slice of a row of logits, the order of tokens, and their weights.
 #pragma once
 

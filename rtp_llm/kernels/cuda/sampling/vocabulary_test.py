@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling at the sizes of real vocabularies, where keys share most of their digits."""
 
 from __future__ import annotations

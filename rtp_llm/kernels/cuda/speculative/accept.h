@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What follows rejected drafts. Outputs and sequences whose rows or tokens are outside are not
 // touched.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts by n-grams of histories on the device. Outputs without a history draft -1; rows outside
 // are not touched.
 #pragma once

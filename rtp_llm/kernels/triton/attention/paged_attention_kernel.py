@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paged attention in Triton: one kernel for prefill, chunks, decode and mixtures of them.
 
 A program attends for a tile of query rows of one KV head, over one part of the sequence's keys. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paged attention in Triton against the reference in float64, on caches where all else is NaN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gated delta rule over prompts in Triton: the chunked form, two kernels.
 
 With G the running sum of the gates g inside a chunk of CHUNK tokens, and A the strictly lower part

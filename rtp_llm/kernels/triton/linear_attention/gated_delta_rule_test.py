@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chunked delta rule in Triton against the reference."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launches multi-head latent attention in Triton."""
 
 from __future__ import annotations

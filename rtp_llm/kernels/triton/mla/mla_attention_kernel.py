@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention in Triton: over latents in the cache, and over expanded heads.
 
 `latent_kernel`: a program attends for a tile of (token, head) rows, over one part of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latent attention in Triton against the references in float64, on caches where all else is NaN."""
 
 from __future__ import annotations

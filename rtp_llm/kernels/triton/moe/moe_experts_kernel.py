@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of tokens with the weights of their experts, in Triton.
 
 Entries (token, expert) come sorted by expert (rtp_llm.ops.sort_by_expert). A program takes a tile

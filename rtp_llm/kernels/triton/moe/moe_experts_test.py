@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grouped products in Triton against the reference: every tile, every distribution, graphs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/activation/activation.h"
 
 #include "rtp_llm/kernels/xpu/launch.h"

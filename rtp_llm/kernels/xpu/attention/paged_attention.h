@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over a paged KV cache, read in place through block tables: prefill, chunks and decode.
 //
 // Nothing is read back to the host: the grid follows from the sizes of the tensors and from two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/attention/calls.h"
 #include "rtp_llm/kernels/common/attention/paged_attention_checks.h"
 #include "rtp_llm/kernels/xpu/attention/paged_attention.h"

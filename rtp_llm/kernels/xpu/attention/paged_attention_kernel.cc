@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Online softmax over chunks of keys. In a chunk an item has one key for the scores and one channel
 // for the values: q and weights come from local memory, keys and values are read once.
 #include "rtp_llm/kernels/xpu/attention/paged_attention.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators of the bridge itself, torch.ops.rtp_llm_xpu_bridge: what tests ask about the device,
 // and the copies that no operator of the engine uses.
 #include <sycl/sycl.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bridge's end of on_queue.h: kernels run on one SYCL device for all CPU tensors.
 #include <sycl/sycl.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // While the bridge is loaded, torch's CPU tensors are made in USM: what a test fills with torch is
 // what kernels read, and what kernels write is what the test compares.
 #include <c10/core/CPUAllocator.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strided and batched copies: every byte at its place, and no other one touched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies that would be many calls, as one submission: rows of a table, tokens by index, blocks of a
 // KV cache, rows with gaps between them, and lists of regions.
 #pragma once

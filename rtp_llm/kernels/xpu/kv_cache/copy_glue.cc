@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/kv_cache/calls.h"
 #include "rtp_llm/kernels/common/kv_cache/copy_blocks_checks.h"
 #include "rtp_llm/kernels/common/lookup/calls.h"

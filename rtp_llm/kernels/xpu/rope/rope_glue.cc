@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/rope/calls.h"
 #include "rtp_llm/kernels/common/rope/rope_checks.h"
 #include "rtp_llm/kernels/xpu/on_queue.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/rope/rope.h"
 #include "rtp_llm/kernels/xpu/device.h"
 

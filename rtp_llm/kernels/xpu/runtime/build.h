@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs from their text: compiled by libsycl's kernel compiler, kept on disk as what the device
 // runs.
 #pragma once

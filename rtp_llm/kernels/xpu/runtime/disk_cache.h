@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Results of a slow function, kept in files by the content that they were made from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the kernels of this library's sycl_library targets, and opens a queue to run them on.
 #pragma once
 

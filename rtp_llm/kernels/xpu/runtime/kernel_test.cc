@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On the first SYCL device of this machine, which there has to be.
 #include "rtp_llm/kernels/xpu/runtime/kernel.h"
 

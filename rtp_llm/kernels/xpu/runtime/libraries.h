@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which libsycl this process runs on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where SYCL finds no device, queues are refused, loudly. A process of its own: libsycl looks once.
 #include <gtest/gtest.h>
 

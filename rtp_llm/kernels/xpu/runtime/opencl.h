@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device binaries of OpenCL devices, which SYCL itself neither gives out nor takes.
 #pragma once
 

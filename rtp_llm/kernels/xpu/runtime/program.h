@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device code as text: what files made by sycl_library register where there is no icpx.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/runtime/scale_for_tests.h"
 
 #include <sycl/sycl.hpp>

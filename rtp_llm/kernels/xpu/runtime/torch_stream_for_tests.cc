@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiling this is the test: torch's own XPU headers beside ours, with the stand-in for the header
 // that the CPU's wheel of torch lacks. Nothing is linked, for the libraries are not there either.
 #include <c10/xpu/XPUStream.h>

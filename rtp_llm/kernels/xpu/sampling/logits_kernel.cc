@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of logits before the draw: a few logits of each row, or a mask.
 #include "rtp_llm/kernels/xpu/device.h"
 #include "rtp_llm/kernels/xpu/sampling/sampling.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing tokens from rows of float32 logits, log-probabilities, and changes of logits before.
 //
 // Weights are integers: 2^40 for the most likely token, so that their sums are exact and neither

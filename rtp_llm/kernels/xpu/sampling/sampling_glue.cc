@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/sampling/calls.h"
 #include "rtp_llm/kernels/common/sampling/sampling_checks.h"
 #include "rtp_llm/kernels/xpu/launch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group per row.
 #include "rtp_llm/kernels/common/philox.h"
 #include "rtp_llm/kernels/xpu/sampling/sampling_row.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row of logits as weights in order, without sorting it: what lies before a point of the order is
 // summed up over the whole row, and the point where a sum is reached is searched digit by digit.
 //

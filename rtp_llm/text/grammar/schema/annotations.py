@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a schema has evaluated of a value, which unevaluatedProperties and -Items leave alone.
 
 The formula is split until it is known which subschemas hold: of anyOf every combination, of `if`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a keyword asks of a value of one type: the atoms of a schema's formula."""
 
 from __future__ import annotations

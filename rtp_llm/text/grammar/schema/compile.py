@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A schema in llguidance's words, of which it enforces every one exactly."""
 
 from __future__ import annotations

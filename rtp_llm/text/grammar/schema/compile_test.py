@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What schemas come to, and why some are refused."""
 
 from __future__ import annotations

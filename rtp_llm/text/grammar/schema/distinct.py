@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """uniqueItems: arrays without equal items, where their values can be listed."""
 
 from __future__ import annotations

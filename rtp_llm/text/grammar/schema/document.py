@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A JSON schema with its references, as a table of subschemas."""
 
 from __future__ import annotations

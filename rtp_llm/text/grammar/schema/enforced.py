@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What llguidance does not take after all, found scalar by scalar, so that it has a place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a value satisfies a schema: for the values that `enum` and `const` list."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From nodes (subschemas that all hold for one value) to shapes."""
 
 from __future__ import annotations

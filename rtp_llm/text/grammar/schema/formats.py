@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formats of strings, as patterns in Rust's syntax for the whole text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a schema asks of the values of one type, in disjunctive normal form.
 
 A keyword says something of one JSON type and holds for the others, so that the formula of, say,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemas that are meant to hurt: each is refused or compiled, in bounded time and memory."""
 
 from __future__ import annotations

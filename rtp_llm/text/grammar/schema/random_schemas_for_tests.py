@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random JSON schemas over every supported keyword, and values that come near them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keywords of numbers and strings."""
 
 from __future__ import annotations

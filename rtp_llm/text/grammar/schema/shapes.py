@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of one type as llguidance can be told them: the outcome of a conjunction of atoms."""
 
 from __future__ import annotations

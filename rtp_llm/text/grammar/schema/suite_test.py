@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON-Schema-Test-Suite: every case passes, or its schema is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of keywords, checked; equality of JSON values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts of grammars beside those of `jsonschema`."""
 
 from __future__ import annotations

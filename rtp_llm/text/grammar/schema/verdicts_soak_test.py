@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No wrong verdict on 500 random schemas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No wrong verdict on random schemas; the whole run is verdicts_soak_test.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A call's arguments, read one by one as text and sent as a JSON object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functionary 3.1, and Llama 3.1's custom functions: a tag with the name around JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gemma 4: `call:NAME{key:value,...}` with its own quotes around strings, and no escapes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GigaChat 3: a call is a message of another role, or follows a token of its own."""
 
 from __future__ import annotations

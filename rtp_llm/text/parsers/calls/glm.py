@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GLM 4.5 and later, Hy3: a name, then keys and values in tags, on lines of their own or not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpt-oss: messages on channels, each with a header (the Harmony format)."""
 
 from __future__ import annotations

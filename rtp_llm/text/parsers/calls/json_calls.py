@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that are JSON objects with a name and arguments, between markers or bare."""
 
 from __future__ import annotations

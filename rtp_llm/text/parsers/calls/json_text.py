@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON as the model writes it: found to its end and passed on byte by byte."""
 
 from __future__ import annotations

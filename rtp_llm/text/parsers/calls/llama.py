@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Llama 3 and 4: JSON objects without marks around them, or behind a tag."""
 
 from __future__ import annotations

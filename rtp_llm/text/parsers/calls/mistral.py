@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistral: `[TOOL_CALLS]`, then an array of calls, or a name and the arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MiniMax-M3: a tag for each value, nested, and one token before every tag."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Llama 4 and OLMo 3: calls as Python writes them, with literals as arguments."""
 
 from __future__ import annotations

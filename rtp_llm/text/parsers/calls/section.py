@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls one after another, in a section with a marker at its end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSeek V3 and V3.1, Kimi K2: a section of calls with special tokens for every border."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON values of arguments that a model writes as plain text, by what their schema allows."""
 
 from __future__ import annotations

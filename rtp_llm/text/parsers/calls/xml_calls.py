@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls with a tag for each argument."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of Lark rules for arguments that are written one by one."""
 
 from __future__ import annotations

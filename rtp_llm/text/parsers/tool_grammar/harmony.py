@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars of answers on channels (gpt-oss), in which calls are messages to functions."""
 
 from __future__ import annotations

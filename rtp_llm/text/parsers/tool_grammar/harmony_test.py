@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls on channels are enforced, whatever else an answer says and however it is cut."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of Lark rules for arguments in a syntax that is not JSON at any depth."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How each form writes calls, for grammars."""
 
 from __future__ import annotations

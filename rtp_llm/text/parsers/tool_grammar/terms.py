@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars that make a model call tools in its own form, as their schemas say."""
 
 from __future__ import annotations
