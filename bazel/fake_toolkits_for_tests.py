@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# Each call is a line in `calls` beside bin/. What is compiled is an empty file.
+# Each call appends a line to `calls`, next to bin/. The compiled output is an empty file.
 _COMPILER = """\
 #!/bin/sh
 echo "$@" >> {root}/calls

@@ -3,7 +3,7 @@
 
 For each abuse, from a process of its own: how long another client waits for /health, for how long
 its stream stands still, and by how much the server's memory grows, and is larger afterwards. The
-engine behind the server has no model and gives a token of each sequence at a steady pace.
+server's engine has no model and emits a token for each sequence at a steady pace.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> None:
     os.environ[RATE_VARIABLE] = str(STEPS_PER_SECOND)
     folder = config_folder(SHAPE)
     write_tokenizer(folder, SHAPE)
-    report = Report("Another client beside one that behaves badly", COLUMNS)
+    report = Report("A well-behaved client while another misbehaves", COLUMNS)
     command = [sys.executable, "-m", "benchmark.processes.emitting_server"]
     for name in arguments.abuse or NAMES:
         with ServerProcess(folder, *_FLAGS, command=command) as server:

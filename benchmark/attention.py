@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paged attention and sampling on the CPU: share of the read bandwidth, and torch beside ours.
+"""Paged attention and sampling on the CPU: share of the read bandwidth, compared with torch.
 
 torch gets contiguous keys and values, already repeated for the heads of a group where prompts are
 compared, and takes turns with ours; ours reads blocks in random order through the table. GB/s

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding on the CPU while something else keeps one core busy: the default threads beside 1 and 2.
+"""Decoding on the CPU while another process keeps one core busy: default threads against 1 and 2.
 
-The demo model, 16 requests of 100 tokens, on an idle machine and beside a loop that is pinned to
+The demo model, 16 requests of 100 tokens, on an idle machine and with a busy loop pinned to
 the last core of this process. Engines take turns. Run it at a priority that other work of the
 machine does not share: nice -n -20 python3 -m benchmark.busy_core
 
@@ -27,7 +27,7 @@ from benchmark.server_process import ROOT
 
 DEMO = ROOT / "example" / "demo_model"
 REQUESTS, TOKENS = 16, 100
-GOAL = 1.3  # of the better of one and two threads, beside the loop
+GOAL = 1.3  # of the better of one and two threads, with the busy loop running
 DEFAULT = "default"
 COLUMNS = ("machine", "engine", "threads", "seconds", "spread", "x best of 1 and 2", "goal")
 _SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def read_flags() -> argparse.Namespace:
-    """The benchmark's own beside those of all."""
+    """Parse this benchmark's own flags and the flags that all benchmarks share."""
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--rounds", type=int)
     flags.add_argument(
@@ -82,7 +82,7 @@ def read_flags() -> argparse.Namespace:
         help="another checkout to compare, with the default threads and what Bazel built there",
     )
     flags.add_argument("--pause", type=float, default=0.0, help="seconds before each run")
-    flags.add_argument("--idle", action="store_true", help="leave out what runs beside a loop")
+    flags.add_argument("--idle", action="store_true", help="skip the runs with a busy loop")
     return flags.parse_args()
 
 

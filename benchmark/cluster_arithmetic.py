@@ -35,7 +35,7 @@ class Workload:
     bytes_an_event: float = 219.0
     """A chunk of a streamed chat, framed (benchmark/processes/fake_workers.py)."""
     tokens_an_event: float = 1.0
-    """n; more where a client or a process is behind."""
+    """n; more where a client or a process falls behind."""
 
     @property
     def events(self) -> float:

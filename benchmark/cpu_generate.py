@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding on the CPU: milliseconds a step beside transformers and llama.cpp, same weights.
+"""Decoding on the CPU: milliseconds a step, against transformers and llama.cpp, same weights.
 
 Random weights in the shape of Qwen3-0.6B and in small shapes (hidden 512, 8 layers; as Qwen3-Next
 and Qwen3.5-MoE with 32 experts, 95 million parameters), prompts of 64 tokens. Contenders take
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = flags.parse_args()
     torch.set_num_threads(arguments.threads)
     rounds = arguments.rounds or (3 if arguments.quick else 5)
-    report = Report("Decoding on the CPU, beside transformers.generate", COLUMNS)
+    report = Report("Decoding on the CPU, against transformers.generate", COLUMNS)
     report.notes.append(
         "same weights: transformers' time with this type of weights over ours. x float32: "
         "transformers' float32 time over ours. limit: the greater of the bytes of weights and KV "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts on the CPU: tokens a second of a long prompt beside transformers and llama.cpp.
+"""Prompts on the CPU: tokens a second of a long prompt, against transformers and llama.cpp.
 
 Random weights in the shape of Qwen3-0.6B (--quick: the small shape) and in small shapes of
 Qwen3-Next and Qwen3.5-MoE (hidden 512, 8 layers, 32 experts). Contenders take turns; shown

@@ -7,7 +7,7 @@ one process, interleaved: until the last step has ended, and until the last bloc
 ("stored"), which on a GPU is bound by plain copies to the host. `--part mixed`: short answers
 stream while long prompts keep coming, at one combined server and at a prefill and a decode server;
 all on this machine, so with few cores they share them. `--part transfer`: bytes per second of
-blocks over loopback, beside a plain socket. `--part timeline`: when each layer is computed and its
+blocks over loopback, against a plain socket. `--part timeline`: when each layer is computed and its
 blocks travel, with layers and transfers of 5 ms; for several `--writer-threads`, what each took in
 all.
 """
@@ -174,7 +174,7 @@ LONG_EVERY_SECONDS = 1.5
 
 
 def mixed(arguments: Any) -> Report:
-    """Streams of short answers beside long prompts, at one server and at two."""
+    """Measure streams of short answers while long prompts run, on one server and on two."""
     columns = (
         "servers",
         "first ms p50",
@@ -185,7 +185,7 @@ def mixed(arguments: Any) -> Report:
         "long ms",
     )
     report = Report(
-        f"{STREAMS} streams beside prompts of {arguments.tokens} tokens, shape {arguments.shape!r}",
+        f"{STREAMS} streams during prompts of {arguments.tokens} tokens, shape {arguments.shape!r}",
         columns,
     )
     folder = speaking_folder(arguments.shape)
@@ -255,7 +255,7 @@ LAYERS, BLOCKS, BLOCK_BYTES = 8, 512, 16384
 
 
 def transfer(arguments: Any) -> Report:
-    """Blocks through store and transport, with checksums, beside bytes through a plain socket."""
+    """Move blocks through store and transport, with checksums, against bytes through a socket."""
     runtime = load_runtime()
     rounds = arguments.rounds or 7
     source = torch.randint(0, 255, (LAYERS, BLOCKS, BLOCK_BYTES), dtype=torch.uint8)

@@ -94,7 +94,7 @@ class Load:
         self._counts: list[tuple[float, int]] = []  # when so many tokens were there
 
     async def run(self) -> None:
-        """One round; what comes in before and behind its time is not counted."""
+        """Run one round; tokens that arrive before or after it are not counted."""
         self._counts = []
         clients = self._arguments.clients if self._flood else 0
         self._over = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary embedding and cache write on a GPU: fused beside what it replaces, in captured graphs.
+"""Rotary embedding and cache write on a GPU: fused against separate kernels, in captured graphs.
 
 Decode: a new token of each request. Prefill: requests of 4,096 tokens, or one shorter one. "apart"
 is a rotary kernel and then two index writes; "norm" columns also normalise query and key heads;

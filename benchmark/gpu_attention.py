@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paged attention on a GPU: decode against the copy rate, prompts beside torch's SDPA backends.
+"""Paged attention on a GPU: decode against the copy rate, prompts against torch's SDPA backends.
 
 Shape of Qwen3-0.6B: 16 query heads (--heads) over 8 KV heads of 128, bfloat16, blocks of 16 in
 random order. A decode step must read every key and value once; a prompt's limit is what the best

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens to experts of other GPUs and back: kernels over peer memory beside the group's backend.
+"""Tokens to experts of other GPUs and back: peer-memory kernels against the group's backend.
 
 Microseconds of one layer among many in a captured graph, bfloat16, of the slowest rank; the choices
 of a shape's tokens are random. Both ways: dispatch and combine. NCCL: in low-latency mode, whose

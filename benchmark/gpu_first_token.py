@@ -81,7 +81,7 @@ def add_row(
 
 
 def make_prompts(prefix: int, vocabulary: int) -> Callable[[int], list[int]]:
-    """Prompts of some length behind the same `prefix` tokens; no two begin alike after it."""
+    """Make prompts that share their first `prefix` tokens and differ from the next one on."""
     shared = prompts(1, prefix)[0] if prefix else []
     runs = itertools.count(1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GEMMs of block-scaled FP8 on a GPU: swapped and not, beside cuBLASLt and DeepGEMM in one run.
+"""GEMMs of block-scaled FP8 on a GPU: swapped and not, against cuBLASLt and DeepGEMM in one run.
 
 Replays of graphs over weights that rotate, so that the L2 cache holds none of them. Each result is
 checked against float32 products of the dequantised operands before it is timed. The limit is the
@@ -130,7 +130,7 @@ def library_product(operands: Operands) -> Product | None:
 def deep_gemm_product(
     operands: Operands, form: Callable[[ModuleType], Callable[..., None]], *rest: object
 ) -> Product | None:
-    """A product of DeepGEMM, given `rest` behind the result, or None where it is not installed."""
+    """Return DeepGEMM's product, called with `rest` after the result; None if not installed."""
     try:
         library = importlib.import_module("deep_gemm")
     except ImportError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding on a GPU: milliseconds a step beside transformers, with graphs and without.
+"""Decoding on a GPU: milliseconds a step, against transformers, with graphs and without.
 
 Random weights in bfloat16, with `--setting quantization=fp8` in FP8 blocks; prompts of 128 tokens,
 128 new ones. Contenders take turns; the limit is what a step must read, and write of states, over

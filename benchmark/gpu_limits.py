@@ -22,7 +22,7 @@ class Rates:
     products: float
 
     def seconds(self, num_bytes: float, operations: float) -> float:
-        """The time of work that must do both, one hidden behind the other."""
+        """Return the time of work that must do both, fully overlapped: the slower of the two."""
         return max(num_bytes / self.copy, operations / self.products)
 
 

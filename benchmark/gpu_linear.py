@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers of few rows on a GPU: ours beside cuBLAS and the time to read the weight.
+"""Linear layers of few rows on a GPU: ours against cuBLAS and the time to read the weight.
 
 Replays of graphs over weights that rotate, so that the L2 cache holds none of them; contenders take
 turns, and each result is checked against a product in float32 first. Layers with a gate are one

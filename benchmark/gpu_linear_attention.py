@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gated delta rule and its convolution on a GPU, beside the limits of bytes and products.
+"""The gated delta rule and its convolution on a GPU, against the bandwidth and compute limits.
 
 Qwen3-Next's heads in bfloat16 with float32 states. A step of one or a few tokens must read the
 state and what the ring has of it, and writes the state in every few steps: the sequences stand at

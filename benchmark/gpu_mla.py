@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MLA decode attention on a GPU, beside both of its limits: bytes and products.
+"""MLA decode attention on a GPU, against both of its limits: bandwidth and compute.
 
 DeepSeek-V3's sizes: --heads query heads over latents of 512 and keys of 64, bfloat16, blocks of 64
 in random order. A step reads 1,152 bytes a key once; a head multiplies and adds 1,088 numbers with

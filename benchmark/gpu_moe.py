@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One mixture of experts on a GPU: microseconds by tokens, beside the time of what it must read.
+"""One mixture of experts on a GPU: microseconds by tokens, against the time to read its weights.
 
 Random weights and tokens; the layers and inputs of a measurement take turns, so that the cache
 holds nothing. The limit is that of the experts which the tokens really go to.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts by n-grams of histories on a GPU: microseconds, beside the time to read them once.
+"""N-gram drafts from token histories on a GPU: microseconds, against reading the histories once.
 
 Random tokens of a vocabulary of 150,000: nothing occurs twice, so that all of a history is read.
 So many batches take turns that nothing stays in the GPU's cache.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampling tokens on a GPU, beside torch's sort, and the time in which the logits can be read once.
+"""Sampling tokens on a GPU, against torch's sort and the time to read the logits once.
 
 Vocabulary of Qwen3: 151,936 float32 logits a row. So many batches take turns that nothing stays in
 the GPU's cache.
@@ -37,7 +37,7 @@ class Settings:
     min_p: float = 0.0
 
     def columns(self, rows: int, device: torch.device) -> tuple[Tensor, ...]:
-        """What ops.sample takes beside the logits."""
+        """Return the arguments of ops.sample other than the logits, each of shape [rows]."""
         return (
             torch.full((rows,), self.temperature, device=device),
             torch.full((rows,), self.top_k, dtype=torch.int32, device=device),

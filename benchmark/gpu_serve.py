@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving on a GPU: 256 streams of `rtp-llm serve` beside the same requests offline.
+"""Serving on a GPU: 256 streams of `rtp-llm serve` against the same requests offline.
 
 Two workloads: the random requests of gpu_throughput, and many short steps (prompts of 128, answers
 of 256 tokens). Offline is LLM.generate in this process; the streams are read by processes that

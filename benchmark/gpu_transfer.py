@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast NIXL reads cached blocks of another GPU, beside a plain copy between the two.
+"""How fast NIXL reads cached blocks of another GPU, against a plain copy between the two.
 
 A process with the second GPU offers its memory, this one with the first reads it. "one read": of so
 many pieces by the library alone, polled without a pause. "request": what a decode worker does, from

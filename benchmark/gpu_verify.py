@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verification of drafts on a GPU: milliseconds a step, beside a plain step that decodes.
+"""Verification of drafts on a GPU: milliseconds a step, against a plain decode step.
 
 Random weights in bfloat16, prompts of 128 tokens, 128 new ones. No draft is ever accepted, so that
 a step with drafts computes 1 + k tokens of each sequence and gives one. Drafts need the tokens of
@@ -155,7 +155,7 @@ def measure_matchers(
 
 
 def decode(engine: GpuEngine, asked: list[list[int]], width: int) -> tuple[int, float]:
-    """(steps, seconds) behind those that compute prompts."""
+    """Return (steps, seconds), not counting the steps that compute prompts."""
     engine.add(asked, greedy(STEPS))
     steps, seconds = 0, 0.0
     while engine.engine.has_work:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers on the CPU: time, bytes a second and the share of the read bandwidth, beside torch.
+"""Linear layers on the CPU: time, bytes a second and share of the read bandwidth, against torch.
 
 Weights are rotated so that nothing stays in a cache, and lie on huge pages for both contenders,
 which take turns. int8 is compared with torch's float32 on the same shape. GB/s counts each weight

@@ -3,7 +3,7 @@
 
 Prompts are compared with the chunked PyTorch of transformers, and count the arithmetic of a token
 by token rule (6 Dk Dv a value head). Decode steps count the bytes of the states, which each step
-reads once, beside the read bandwidth of this machine; "fold" is the step that writes them too, one
+reads once, against the read bandwidth of this machine; "fold" is the step that writes them too, one
 of every eight with one token a step.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading one rank's part of a model, beside loading all of it on one: seconds for each gigabyte.
+"""Loading one rank's shard of a model, against loading all of it on one: seconds per gigabyte.
 
 A tensor-parallel rank reads its own bytes alone: runs of whole rows where a layer's rows are
 divided, a piece of each row where its columns are. Files are in the page cache, so that it is the
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def shortened(shape: str, layers: int) -> str:
-    """The shape with so many layers, and a vocabulary that is small beside them."""
+    """Register `shape` with `layers` layers and a vocabulary small relative to them."""
     name = f"{shape}-{layers}-layers"
     small = {"num_hidden_layers": layers, "vocab_size": 16384, "tie_word_embeddings": True}
     SHAPES[name] = {**SHAPES[shape], **small}

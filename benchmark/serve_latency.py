@@ -2,9 +2,9 @@
 """Serving: time to first token under load, and what the server adds to each token.
 
 For each number of streams: all ask at once with a prompt of 64 tokens, and again one request asks
-while the others are in the middle of their answers ("under load"). Beside it the same prompts in
-the offline engine of a process of its own; the difference of the two wall times per step is the
-server's overhead. Client, server and engine share the machine's cores.
+while the others are in the middle of their answers ("under load"). For comparison, the same prompts
+run in an offline engine in a process of its own; the difference between the two wall times per step
+is the server's overhead. Client, server and engine share the machine's cores.
 """
 
 from __future__ import annotations

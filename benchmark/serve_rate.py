@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sending: tokens/s that the HTTP process can stream, behind an engine without a model.
+"""Sending: tokens/s that the HTTP process can stream from an engine without a model.
 
 Two figures: with the engine at its given pace, how much longer the streams take than the engine
 (their tokens come in fewer and longer events once the process falls behind), and the time of the
@@ -51,7 +51,7 @@ def main() -> None:
     arguments = flags.parse_args()
     folder = config_folder("qwen3-0.6b")
     write_tokenizer(folder, "qwen3-0.6b")
-    report = Report("Streams behind an engine without a model", COLUMNS)
+    report = Report("Streams from an engine without a model", COLUMNS)
     os.environ[RATE_VARIABLE] = str(arguments.steps_per_second)
     command = [sys.executable, "-m", "benchmark.processes.emitting_server"]
     with ServerProcess(folder, "--load-format", "dummy", command=command) as server:

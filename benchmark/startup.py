@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start-up: seconds from the command to a server that is ready, and to its first answer.
 
-Beside it the floor: how long Python takes to import torch, which the engine process cannot avoid;
+Next to it the floor: how long Python takes to import torch, which the engine process cannot avoid;
 and what the engine process spends its time on. The files, and the kernels that were compiled, are
 those of earlier runs.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast cached blocks move between two processes over loopback, beside plain sockets.
+"""How fast cached blocks move between two processes over loopback, against plain sockets.
 
 A prefill process stores all layers of a request; this one loads them, checks nothing and begins
 again. In turns with it, plain sockets move the same bytes to the same memory in one piece each:

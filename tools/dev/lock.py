@@ -33,7 +33,7 @@ _UV_OPTIONS = (
     "--python-version=3.11",
     "--python-platform=aarch64-manylinux_2_31",  # what llguidance's wheels need
 )
-_ALONE = ("clients", "sycl")  # installed beside no other lock, so with pins of their own
+_ALONE = ("clients", "sycl")  # never installed with another lock, so with pins of their own
 _TORCH_ELSEWHERE = ("rocm", "xpu")  # on PyTorch's own indexes only
 _WITHOUT_TORCH = "# Written without an index of this torch: it and what it brings are missing.\n"
 _REMEDY = "read the message above; the lock that was there is unchanged"

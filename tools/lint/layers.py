@@ -75,7 +75,7 @@ ENGINE_API = {
         "replicas.ranks_client",
     )
 }
-# Beside the device classes: tests of a device's kernels, and the names in this table.
+# Besides the device classes: tests of a device's kernels, and the names in this table.
 DEVICE_FOLDERS = ("rtp_llm/device/", "rtp_llm/kernels/", "rtp_llm/testing/", "tools/lint/")
 DEVICE_MODULES = ("torch.cuda", "torch.xpu", "torch.hip", "torch.accelerator")
 DEVICE_VARIABLES = (

@@ -41,7 +41,7 @@ def python(tree: Path, *arguments: str, **variables: str) -> str:
         (OPS_VARIABLE, "lib/librtp_llm_*.so"),
         (RUNTIME_VARIABLE, "_run*.so"),
     ):
-        for library in Path(rtp_llm.__file__).parent.glob(pattern):  # beside the links of runfiles
+        for library in Path(rtp_llm.__file__).parent.glob(pattern):  # next to the runfiles links
             environment.setdefault(variable, str(library))
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)

@@ -139,7 +139,7 @@ def test_the_router_takes_the_flags_and_answers_the_probes() -> None:
 
 
 def _on_loopback(flags: list[str]) -> list[str]:
-    """The same, where tests of several may run beside each other."""
+    """Return the flags with a free loopback address, so that several tests can run in parallel."""
     kept = [flag for flag in flags if not flag.startswith(("--host=", "--port="))]
     assert len(kept) == len(flags) - 2
     return [*kept, "--port=0"]

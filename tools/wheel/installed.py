@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel in an empty environment, for tests: installed by pip, beside the lock's packages."""
+"""The wheel in an empty environment, for tests: installed by pip, with the lock's packages."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ print(torch.ops.rtp_llm.schema_hash())
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library at the place that a wheel gives it, beside torch."""
+    """Place the library where a wheel installs it, next to torch."""
     packages = tmp_path_factory.mktemp("site-packages")
     (packages / "torch").symlink_to(Path(torch.__file__).parent)
     folder = packages / "rtp_llm" / "lib"

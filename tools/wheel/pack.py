@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The action behind //rtp_llm:wheel: files and facts in, one wheel out."""
+"""The build action of //rtp_llm:wheel: files and facts in, one wheel out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _platform(libraries: list[Path], options: argparse.Namespace) -> str:
 
 
 def _schema_hash(library: Path) -> str:
-    """Asks the CPU's library, which holds the schemas too: a GPU's loads only beside its torch."""
+    """Hash the schemas of the CPU library: a GPU library loads only with its own torch."""
     import torch
 
     torch.ops.load_library(str(library.resolve()))  # type: ignore[no-untyped-call]

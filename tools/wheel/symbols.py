@@ -15,7 +15,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 Version = tuple[int, ...]
 
-# What the libstdc++ beside each glibc has, as PEP 600's policies count it: a manylinux_2_X platform
+# The newest symbols of the libstdc++ shipped with each glibc, as in PEP 600: manylinux_2_X
 # promises the C++ symbols of the distributions that have glibc 2.X.
 _NEWEST_GLIBCXX: dict[int, Version] = {
     17: (3, 4, 19),

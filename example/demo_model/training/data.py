@@ -95,7 +95,7 @@ def batches(
 
 
 def beside(one: Iterator[Batch], other: Iterator[Batch]) -> Iterator[Batch]:
-    """Batches with the rows of both: a row without tools never follows one with them."""
+    """Yield batches with the rows of both: a row without tools never follows one with tools."""
     for (ids, labels), (more_ids, more_labels) in zip(one, other, strict=True):
         yield torch.cat([ids, more_ids]), torch.cat([labels, more_labels])
 

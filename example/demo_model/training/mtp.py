@@ -85,7 +85,7 @@ def target_states(target: Qwen3_5MoeForCausalLM, ids: Tensor) -> tuple[Tensor, T
 
 
 def save_hybrid(target: Qwen3_5MoeForCausalLM, layer: MtpLayer, output: pathlib.Path) -> None:
-    """config.json and model.safetensors, with the layer beside the model's own."""
+    """config.json and model.safetensors, including the layer next to the model's own."""
     output.mkdir(parents=True, exist_ok=True)
     config = target.config
     config.architectures, config.dtype = [type(target).__name__], "bfloat16"
