@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rtp-llm bench` measures: a server under load, and the engine by itself."""
+"""Benchmarks of `rtp-llm bench`: a server under load, and the engine by itself."""

@@ -9,11 +9,11 @@ import random
 
 
 def arrivals(count: int, rate: float, burstiness: float, seed: int) -> list[float]:
-    """Seconds from the start for each of ``count`` requests.
+    """Send times of ``count`` requests, in seconds from the start.
 
-    ``rate``: requests per second on average, over the whole run exactly; infinite: all at once.
-    ``burstiness``: shape of the gamma distribution of the gaps; 1: a Poisson process, less: more
-    bursts, infinite: even gaps.
+    ``rate``: requests per second, met exactly on average over the run; infinite: all at once.
+    ``burstiness``: shape of the gamma distribution of the gaps; 1: a Poisson process, below 1:
+    burstier, infinite: even gaps.
     """
     if math.isinf(rate):
         return [0.0] * count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends requests at their times and notes when their answers come."""
+"""Sends requests on schedule and records when their answers arrive."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DRAW_SECONDS = 0.1
 
 @dataclass
 class Outcome:
-    """One request. Times are seconds; ``start`` by time.perf_counter()."""
+    """The result of one request. Times are seconds; ``start`` is a time.perf_counter() value."""
 
     prompt_tokens: int
     start: float = 0.0
     ttft: float = 0.0
-    """From ``start`` to the first text, reasoning or call."""
+    """From ``start`` to the first text, reasoning or tool call."""
     itls: list[float] = field(default_factory=list)
     """From each such event to the next one."""
     latency: float = 0.0
@@ -35,20 +35,20 @@ class Outcome:
     text: str = ""
     error: str = ""
     is_counted: bool = False
-    """By the server; else its events were counted."""
+    """As reported by the server; otherwise the number of events."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent where."""
+    """Where requests are sent, and their common fields."""
 
     client: OpenAIClient
     path: str
     body: Mapping[str, Any]
-    """Fields of every request."""
+    """Additional fields of every request."""
 
     async def send(self, sample: Sample, outcome: Outcome) -> None:
-        """Ask, and note what comes in ``outcome``; errors too."""
+        """Send a request and record its answer, or its error, in ``outcome``."""
         outcome.start = time.perf_counter()
         try:
             await self._read(self._request(sample), outcome)
@@ -85,7 +85,7 @@ class Load:
                     outcome.output_tokens = delta.usage.completion_tokens
         if not finished and not last:
             raise ServerError(0, "the answer was empty")
-        if not last:  # tokens without a text
+        if not last:  # tokens without text
             outcome.ttft = outcome.latency
         if not outcome.is_counted:
             outcome.output_tokens = len(outcome.itls) + bool(last)
@@ -94,9 +94,9 @@ class Load:
 async def send_all(
     load: Load, samples: Sequence[Sample], times: Sequence[float], most: int | None, bar: Bar
 ) -> tuple[list[Outcome], float]:
-    """The outcomes in the order of ``samples``, and how long all took, in seconds.
+    """Send all samples; returns the outcomes in their order, and the duration in seconds.
 
-    ``times``: when each is sent, see arrivals; at most ``most`` are open at once.
+    ``times``: when each is sent, see arrivals; at most ``most`` requests are open at once.
     """
     began = time.perf_counter()
     places = asyncio.Semaphore(most) if most else contextlib.nullcontext()
@@ -116,7 +116,7 @@ async def send_all(
 
 
 class Bar:
-    """How far a run is, on a terminal."""
+    """A progress bar on a terminal."""
 
     def __init__(self, words: str, total: int, *, show: bool = True) -> None:
         self._words, self._total, self._show = words, total, show
@@ -126,7 +126,7 @@ class Bar:
         self._drawn = 0.0
 
     def take(self, outcome: Outcome) -> None:
-        """One more is done."""
+        """Count one more finished request."""
         self._done += 1
         self._failed += bool(outcome.error)
         self._tokens += outcome.output_tokens
@@ -139,6 +139,6 @@ class Bar:
             self._bar.draw(self._words, self._done, self._total, stats)
 
     def erase(self) -> None:
-        """Leave the line empty."""
+        """Erase the progress line."""
         if self._show:
             self._bar.erase()

@@ -13,7 +13,7 @@ import numpy as np
 
 from rtp_llm.bench.load import Outcome
 
-# Latencies by their names in results -> how they are shown: in lines, and as a heading.
+# Latencies: name in results -> how it is shown in lines and in a heading.
 LATENCIES = {
     "ttft": ("TTFT", "Time to First Token"),
     "tpot": ("TPOT", "Time per Output Token (excl. 1st token)"),
@@ -25,7 +25,7 @@ OBJECTIVES = ("ttft", "tpot", "e2el")
 
 
 def tpot(outcome: Outcome) -> float:
-    """Seconds for each token after the first one; 0 where there is only that."""
+    """Seconds per output token, excluding the first; 0 if there is only one."""
     if outcome.output_tokens < 2:
         return 0.0
     return (outcome.latency - outcome.ttft) / (outcome.output_tokens - 1)
@@ -38,10 +38,10 @@ def summarise(
     names: Sequence[str],
     percentiles: Sequence[float],
 ) -> dict[str, Any]:
-    """The result of a run of ``seconds``.
+    """Summarise a run of ``seconds``.
 
-    ``goals``: milliseconds that requests have to keep to for goodput, by names of OBJECTIVES;
-    ``names``: of LATENCIES.
+    ``goals``: limits in milliseconds for goodput, by names of OBJECTIVES; ``names``: the keys of
+    LATENCIES to include.
     """
     done = [each for each in outcomes if not each.error]
     prompt = sum(each.prompt_tokens for each in done)
@@ -63,7 +63,7 @@ def summarise(
 
 
 def details(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-    """What --save-detailed adds, in the order of the requests."""
+    """Per-request fields for --save-detailed, in the order of the requests."""
     return {
         "input_lens": [each.prompt_tokens for each in outcomes],
         "output_lens": [each.output_tokens for each in outcomes],
@@ -78,7 +78,7 @@ def details(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
 
 
 def percentile_word(percentile: float) -> str:
-    """99 and 99.9, as in p99_ttft_ms."""
+    """A percentile as in the name p99_ttft_ms: 99 or 99.9."""
     return f"{percentile:g}"
 
 
@@ -114,7 +114,7 @@ def _good(done: Sequence[Outcome], goals: Mapping[str, float]) -> int:
 
 
 def _peak_rate(done: Sequence[Outcome]) -> float:
-    """Tokens of the busiest second; those of an answer are spread evenly over its events."""
+    """Tokens in the busiest second; an answer's tokens are spread evenly over its events."""
     began = min((each.start for each in done), default=0.0)
     buckets: dict[int, float] = defaultdict(float)
     for each in done:

@@ -25,20 +25,20 @@ _PERCENTILES = (10, 25, 50, 75, 90, 99)
 
 
 class LengthError(ValueError):
-    """What was asked for does not fit into the model's context."""
+    """The requested lengths do not fit into the model's context."""
 
 
 def load(settings: Settings) -> LLM:
-    """The engine of all settings."""
+    """Start the engine with the given settings."""
     given = asdict(settings)
     return LLM(given.pop("model"), **given)
 
 
 def measure_latency(arguments: argparse.Namespace, settings: Settings) -> int:
-    """Time a batch of random prompts again and again; prints and saves as `vllm bench latency`.
+    """Time a batch of random prompts repeatedly; prints and saves like `vllm bench latency`.
 
     Raises:
-        LengthError: prompt and answer are longer than the context.
+        LengthError: prompt and answer together exceed the context.
     """
     with load(settings) as llm:
         _check(llm, arguments.input_len + arguments.output_len)
@@ -80,10 +80,10 @@ def _time_rounds(
 
 
 def measure_throughput(arguments: argparse.Namespace, settings: Settings) -> int:
-    """Give all requests to the engine at once; prints and saves as `vllm bench throughput`.
+    """Submit all requests to the engine at once; prints and saves like `vllm bench throughput`.
 
     Raises:
-        LengthError: a request is longer than the context.
+        LengthError: a request exceeds the context.
         DatasetError: the file of the data set cannot be used.
     """
     with load(settings) as llm:
@@ -115,7 +115,7 @@ def measure_throughput(arguments: argparse.Namespace, settings: Settings) -> int
 
 
 def _requests(arguments: argparse.Namespace, llm: LLM) -> tuple[list[Prompt], list[int]]:
-    """Prompts, and how many tokens each answer has."""
+    """The prompts, and the number of tokens of each answer."""
     count, seed = arguments.num_prompts, arguments.seed
     if arguments.dataset_name == "random":
         source = random.Random(seed)

@@ -32,7 +32,7 @@ _ROWS = (
 def serving_report(
     result: Mapping[str, Any], names: Sequence[str], percentiles: Sequence[float]
 ) -> str:
-    """Of a result of `summarise`, for people; rows without a value are left out."""
+    """Format a result of `summarise` as text; rows without a value are omitted."""
     lines = [" Serving Benchmark Result ".center(_WIDTH, "=")]
     lines += [_row(label, result[name]) for label, name in _ROWS if _is_shown(result.get(name))]
     for name in names:
@@ -55,18 +55,18 @@ def _row(label: str, value: float) -> str:
 
 
 def save(path: Path, result: Mapping[str, Any], *, append: bool = False) -> None:
-    """As JSON; ``append``: as a line of its own after what the file has. Raises OSError."""
+    """Save as JSON; ``append``: add a line to the file instead. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a" if append else "w", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")
 
 
 def file_name(label: str, rate: object, concurrency: int | None, model: str, date: str) -> str:
-    """As vLLM names results: openai-infqps-concurrency8-MODEL-20260101-120000.json."""
+    """A file name as vLLM's: openai-infqps-concurrency8-MODEL-20260101-120000.json."""
     most = f"-concurrency{concurrency}" if concurrency is not None else ""
     return f"{label}-{rate}qps{most}-{model.rsplit('/', maxsplit=1)[-1]}-{date}.json"
 
 
 def date_now() -> str:
-    """In results and file names."""
+    """The local time as it appears in results and file names."""
     return time.strftime("%Y%m%d-%H%M%S")

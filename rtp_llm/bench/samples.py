@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to measure with: random ones, conversations of ShareGPT, or prompts of a file."""
+"""Benchmark requests: random, from ShareGPT conversations, or from a file of prompts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 from rtp_llm.bench.texts import Texts
 
-# ShareGPT's conversations are taken within these bounds, as vLLM does.
+# Only ShareGPT conversations within these bounds are used, as in vLLM.
 _FEWEST_TOKENS, _MOST_PROMPT, _MOST_TOKENS = 4, 1024, 2048
 
 
 class DatasetError(ValueError):
-    """The file cannot be used; the message says why."""
+    """The data set cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One request. ``prompt_tokens``: as far as they are known before it is answered."""
+    """One request. ``prompt_tokens``: the count, if it is known before the answer."""
 
     prompt: str
     prompt_tokens: int
@@ -33,8 +33,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of random requests, in tokens. ``ratio``: they are spread by so much around the means;
-    ``prefix``: tokens that all prompts begin with, which come on top."""
+    """Lengths of random requests, in tokens. ``ratio``: relative spread around the means;
+    ``prefix``: additional tokens that all prompts begin with."""
 
     prompt: int
     output: int
@@ -42,7 +42,7 @@ class Lengths:
     prefix: int = 0
 
     def draw(self, source: random.Random) -> tuple[int, int]:
-        """Tokens of the prompt without its prefix, and of the answer."""
+        """Draw the numbers of tokens of a prompt, without its prefix, and of its answer."""
         spread = [
             source.randint(math.floor(mean * (1 - self.ratio)), math.ceil(mean * (1 + self.ratio)))
             for mean in (self.prompt, self.output)
@@ -51,7 +51,7 @@ class Lengths:
 
 
 def random_samples(count: int, lengths: Lengths, texts: Texts, seed: int) -> list[Sample]:
-    """Prompts of random text; the same ones for the same seed."""
+    """Prompts of random text, reproducible for a given seed."""
     source = random.Random(seed)
     prefix = texts.make(source, lengths.prefix) if lengths.prefix else ""
     samples = []
@@ -65,8 +65,8 @@ def random_samples(count: int, lengths: Lengths, texts: Texts, seed: int) -> lis
 def sharegpt_samples(
     path: str, count: int, output: int | None, texts: Texts, seed: int
 ) -> list[Sample]:
-    """The first questions of conversations in random order; answers are as long as those of the
-    file, or ``output`` tokens.
+    """The first questions of conversations, in random order; answers are as long as in the file,
+    or ``output`` tokens.
 
     Raises:
         DatasetError: the file cannot be read, or has no conversation of a usual length.
@@ -79,10 +79,10 @@ def sharegpt_samples(
 def custom_samples(
     path: str, count: int, output: int, texts: Texts, seed: int, *, shuffle: bool = True
 ) -> list[Sample]:
-    """Lines of JSON with a `prompt` and maybe `output_tokens`, which holds if ``output`` is -1.
+    """Read JSON lines with a `prompt` and optional `output_tokens`, used if ``output`` is -1.
 
     Raises:
-        DatasetError: the file cannot be read, or a line lacks what it needs.
+        DatasetError: the file cannot be read, or a line lacks a required field.
     """
     lines = [line for line in _read(path).splitlines() if line.strip()]
     samples = []
@@ -118,7 +118,7 @@ def _usual(found: Sequence[tuple[str, str]], output: int | None, texts: Texts) -
 
 
 def _enough(path: str, samples: Iterator[Sample], count: int) -> list[Sample]:
-    """``count`` of them; again from the beginning where there are fewer."""
+    """The first ``count`` samples, repeated from the beginning if there are fewer."""
     first = list(itertools.islice(samples, count))
     if not first:
         raise DatasetError(f"{path}: it has nothing that could be sent")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rtp-llm bench serve`: any server with OpenAI's API under load."""
+"""`rtp-llm bench serve`: a load test of any server with OpenAI's API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RETRY_SECONDS = 0.5
 
 
 def measure(arguments: argparse.Namespace, api_key: str | None) -> int:
-    """Run it and print the result; the exit code: 1 when no request succeeded.
+    """Run the benchmark and print its result; returns the exit code, 1 if no request succeeded.
 
     Raises:
         DatasetError: the file of the data set, or the tokenizer, cannot be used.
@@ -104,7 +104,7 @@ def _path(arguments: argparse.Namespace, model: str, result: dict[str, Any]) -> 
 
 
 async def _model(api: OpenAIClient, arguments: argparse.Namespace) -> str:
-    """The name to ask for; waits for the server where that is wanted."""
+    """The model to request; waits for the server if asked to."""
     until = time.monotonic() + arguments.ready_check_timeout_sec
     given = arguments.served_model_name or arguments.model
     while True:
@@ -141,9 +141,9 @@ async def _samples(arguments: argparse.Namespace, load: Load) -> list[Sample]:
 
 
 async def _texts(arguments: argparse.Namespace, load: Load, tokens: int) -> Texts:
-    """By the tokenizer that is given; else as the server counts a word and several.
+    """Texts by the given tokenizer; otherwise calibrated by the server's token counts of words.
 
-    ``tokens``: of a prompt; those that are counted are not longer.
+    ``tokens``: the length of a prompt, which the calibration prompts do not exceed.
     """
     if (texts := _tokenizer_texts(arguments.tokenizer)) is not None:
         return texts
@@ -185,7 +185,7 @@ def _report_problems(outcomes: Sequence[Outcome]) -> None:
 
 
 def _allow_connections() -> None:
-    """Each open request has one."""
+    """Raise the limit of open files: each open request has a connection."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

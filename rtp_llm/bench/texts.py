@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of so many tokens: by a tokenizer, or from common words as a server counts them."""
+"""Texts of a given number of tokens: by a tokenizer, or from common words of known size."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ WORDS = _COMMON.split()
 
 
 class Texts(Protocol):
-    """What samples are made with."""
+    """Makes texts for samples and counts their tokens."""
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """The number of tokens of a text."""
         ...
 
     def make(self, source: random.Random, tokens: int, prefix: str = "") -> str:
-        """A random text of so many tokens that begins with ``prefix``."""
+        """A random text of the given number of tokens that begins with ``prefix``."""
         ...
 
 
 @dataclass(frozen=True)
 class TokenizerTexts:
-    """By the tokenizer of a model folder: exact, but for texts that no choice of tokens gives."""
+    """Uses the tokenizer of a model folder: exact, except where no choice of tokens fits."""
 
     tokenizer: Tokenizer
 
@@ -62,8 +62,8 @@ class TokenizerTexts:
 
 @dataclass(frozen=True)
 class WordTexts:
-    """From common words, each of ``per_word`` tokens on average, with ``overhead`` tokens of the
-    chat template around them. Other texts have a token for four characters."""
+    """Uses common words of ``per_word`` tokens on average, plus ``overhead`` tokens of the chat
+    template. Other texts count one token per four characters."""
 
     per_word: float = 1.0
     overhead: float = 0.0

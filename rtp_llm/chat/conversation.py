@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A conversation: its messages and how they are sampled, and the commands that change them."""
+"""A conversation: its messages and sampling parameters, and the commands that change them."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ Ctrl-C stops an answer; a line that ends in a backslash goes on in the next.
 
 
 class CommandProblem(ValueError):
-    """A command cannot do what it was asked for."""
+    """A command failed; the message says why."""
 
 
 @dataclass
 class Conversation:
-    """What is sent with each question."""
+    """The messages and sampling parameters that are sent with each question."""
 
     system: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
     turns: list[Message] = field(default_factory=list)
     unanswered: Message | None = None
-    """A question that got no answer: only /retry asks it again."""
+    """A question without an answer; only /retry asks it again."""
 
     def messages(self) -> list[Message]:
-        """Of a request."""
+        """The messages of a request: the system prompt, if any, and the turns so far."""
         first = [{"role": "system", "content": self.system}] if self.system else []
         return [*first, *self.turns]
 
     def ask(self, text: str) -> None:
-        """Add a question."""
+        """Add a question to the conversation."""
         self.unanswered = None
         self.turns.append({"role": "user", "content": text})
 
     def take(self, text: str) -> None:
-        """Add the answer; one without text takes its question with it."""
+        """Add the answer; if it has no text, drop its question as well."""
         if text:
             self.turns.append({"role": "assistant", "content": text})
         else:
             self.unanswered = self.turns.pop()
 
     def clear(self) -> None:
-        """Forget all but the system prompt."""
+        """Forget everything except the system prompt."""
         self.turns.clear()
         self.unanswered = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a command: what to print, and what to do next."""
+    """The outcome of a command: what to print, and what to do next."""
 
     says: str = ""
     asks: bool = False
-    """The conversation ends in a question that waits for its answer."""
+    """Whether the conversation now ends with an unanswered question."""
     ends: bool = False
 
 
 def run_command(line: str, conversation: Conversation) -> Outcome:
-    """Do what a line such as `/set temperature 0` says; raises CommandProblem."""
+    """Run a command line such as `/set temperature 0`; raises CommandProblem."""
     name, _, rest = line.partition(" ")
     command = _COMMANDS.get(name)
     if command is None:

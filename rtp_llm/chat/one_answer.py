@@ -14,10 +14,10 @@ from rtp_llm.client.openai import ServerError
 
 
 def complete(target: Target, path: str, body: Mapping[str, Any]) -> int:
-    """Print the answer to a request; the exit code. Reasoning goes to standard error.
+    """Print the answer to a request; returns the exit code. Reasoning goes to standard error.
 
     Raises:
-        BrokenPipeError: nobody reads standard output any more.
+        BrokenPipeError: standard output was closed.
     """
     printer, answer = AnswerPrinter(sys.stdout, sys.stderr), Answer()
     asked = {**body, "model": target.model}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers as they arrive: text plain, reasoning dim on a terminal and left out elsewhere."""
+"""Prints answers as they arrive; reasoning is dim on a terminal and omitted elsewhere."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, TextIO
 from rtp_llm.client.openai import Delta, OpenAIClient, Usage
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
-# With them a text could rule the terminal.
+# Control characters with which a text could manipulate the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass
 class Answer:
-    """What has come of one."""
+    """The part of an answer that has arrived."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -35,7 +35,7 @@ class AnswerPrinter:
         self._in_line = False
 
     def show(self, delta: Delta) -> None:
-        """Write what it adds."""
+        """Write the text or reasoning that a delta adds."""
         if delta.reasoning and self._aside is not None:
             if not self._thinks:
                 self._aside.write(_DIM)
@@ -44,7 +44,7 @@ class AnswerPrinter:
             self._aside.flush()
         if delta.text:
             self._end_reasoning()
-            # Templates leave line breaks between reasoning and answer.
+            # Chat templates put line breaks between reasoning and answer.
             shown = delta.text if self._began else delta.text.lstrip("\n")
             if self._out.isatty():
                 shown = _CONTROL.sub("", shown)
@@ -74,7 +74,7 @@ async def print_answer(
     printer: AnswerPrinter,
     answer: Answer,
 ) -> None:
-    """Stream the answer to a request; ``answer`` has what came, also when something is raised.
+    """Stream the answer to a request into ``answer``, which keeps what arrived even on an error.
 
     Raises:
         ServerError, OSError: as OpenAIClient.stream.

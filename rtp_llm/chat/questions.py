@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions from the terminal, with line editing and a history; or from lines of a pipe."""
+"""Reads questions from the terminal, with line editing and history, or from lines of a pipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HISTORY_LINES = 1000
 
 
 class Questions:
-    """`next` gives the text of one question, or a command."""
+    """Reads input; `next` returns the text of one question, or a command."""
 
     def __init__(self) -> None:
         self.on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -23,7 +23,7 @@ class Questions:
         self._save = _edit_lines() if self.on_terminal else None
 
     def next(self) -> str:
-        """Without the white space around it; raises EOFError at the end, KeyboardInterrupt."""
+        """The next input, stripped; raises EOFError at the end, KeyboardInterrupt on Ctrl-C."""
         line = self._read(_PROMPT)
         if line.lstrip().startswith(_QUOTES):
             return self._quoted(line.lstrip().removeprefix(_QUOTES))
@@ -32,12 +32,12 @@ class Questions:
         return line.strip()
 
     def close(self) -> None:
-        """Keep the history."""
+        """Save the history."""
         if self._save is not None:
             self._save()
 
     def _quoted(self, line: str) -> str:
-        """Up to the next quotes, or the end of the input."""
+        """Read lines up to the closing quotes, or the end of the input."""
         lines = []
         while not line.rstrip().endswith(_QUOTES):
             lines.append(line)
@@ -62,7 +62,7 @@ def _read_line(_prompt: str) -> str:
 
 
 def _edit_lines() -> Callable[[], None] | None:
-    """Let `input` edit lines; how to keep their history. None: this Python has no readline."""
+    """Enable line editing for `input`; returns how to save the history, None without readline."""
     try:
         import readline
     except ImportError:
@@ -73,7 +73,7 @@ def _edit_lines() -> Callable[[], None] | None:
     readline.set_history_length(_HISTORY_LINES)
 
     def save() -> None:
-        with contextlib.suppress(OSError):  # a conversation does not need it
+        with contextlib.suppress(OSError):  # optional
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch(mode=0o600)
             readline.write_history_file(file)

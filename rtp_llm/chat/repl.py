@@ -16,7 +16,7 @@ from rtp_llm.client.openai import CHAT, ServerError
 
 
 def converse(target: Target, conversation: Conversation) -> int:
-    """The exit code: 1 when a question of a pipe could not be answered, else 0."""
+    """Run the conversation; returns the exit code: 1 if a piped question failed, else 0."""
     questions = Questions()
     failed = False
     if questions.on_terminal:
@@ -36,7 +36,7 @@ def converse(target: Target, conversation: Conversation) -> int:
 
 
 def _next(questions: Questions) -> str | None:
-    """Empty after Ctrl-C, None at the end."""
+    """The next input; empty after Ctrl-C, None at the end."""
     try:
         return questions.next()
     except KeyboardInterrupt:
@@ -49,7 +49,7 @@ def _next(questions: Questions) -> str | None:
 
 
 def _handle(line: str, target: Target, conversation: Conversation) -> bool | None:
-    """Whether a line could be done; None: the conversation ends."""
+    """Handle a line; returns whether it succeeded, None to end the conversation."""
     if line.startswith("/"):
         try:
             outcome = run_command(line, conversation)
@@ -66,9 +66,9 @@ def _handle(line: str, target: Target, conversation: Conversation) -> bool | Non
 
 
 def answer_question(target: Target, conversation: Conversation) -> bool:
-    """Print the answer to the last question, and keep it. Ctrl-C keeps what has come.
+    """Print and keep the answer to the last question. Ctrl-C keeps the part that arrived.
 
-    False: there was an error, which is printed; the question is forgotten if nothing had come.
+    Returns False after an error, which is printed; the question is dropped if nothing arrived.
     """
     answer, problem = Answer(), ""
     body: dict[str, Any] = {"model": target.model, "messages": conversation.messages()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server for one conversation: a child that nobody else can use, and that ends with it."""
+"""A private server for one conversation: a child process that ends with it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _READY = "is ready: "
 _QUIET = ["--access-log", "off", "--log-format", "text", "--page", "off"]
 _PRIVATE = ["--host", "127.0.0.1", "--port", "0"]
 _STOP_SECONDS = 10.0
-# Settings of these groups are not taken from the environment: address and keys are ours.
+# Settings of these groups, such as address and keys, are not taken from the environment.
 _GROUPS = ("server", "disaggregation")
-# But for those about the model.
+# Except those about the model.
 INHERITED = ("log_level", "tool_call_parser", "reasoning_parser", "start_timeout", "step_timeout")
 
 
 class StartFailed(Exception):
-    """The server ended before it was ready; it has printed why. ``code``: its exit code."""
+    """The server exited before it was ready and printed the reason. ``code``: its exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the model was not loaded (exit code {code})")
@@ -34,9 +34,9 @@ class StartFailed(Exception):
 
 @contextlib.contextmanager
 def server_child(folder: str, flags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """`rtp-llm serve FOLDER FLAGS` inside the block: its address and its API key.
+    """Run `rtp-llm serve FOLDER FLAGS` during the block; yields its address and API key.
 
-    What it logs goes to standard error, where a terminal shows how far loading is.
+    Its log goes to standard error, where a terminal shows the loading progress.
 
     Raises:
         StartFailed: it could not start.
@@ -55,7 +55,7 @@ def server_child(folder: str, flags: Sequence[str]) -> Iterator[tuple[str, str]]
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for this process
+        start_new_session=True,  # Ctrl-C should only reach this process
     ) as process:
         try:
             assert process.stdout is not None
@@ -87,7 +87,7 @@ def _log_level(flags: Sequence[str]) -> Sequence[str]:
 
 @contextlib.contextmanager
 def _says(words: str) -> Iterator[None]:
-    """On a terminal, until the end of the block; the child's bar takes its place."""
+    """Show a message on a terminal during the block, until the child's progress bar replaces it."""
     shown = sys.stderr.isatty()
     if shown:
         print(words, end="", file=sys.stderr, flush=True)

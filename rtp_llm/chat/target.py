@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom to talk to: the server of a URL, a child that serves a folder, or the local server."""
+"""The server to talk to: one at a URL, a child that serves a folder, or the local server."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _HOST = re.compile(r"[\w.-]+:\d+(/\S*)?")
 
 
 class NoTarget(Exception):
-    """Nobody answers there; the message says what to do."""
+    """No server answers there; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """An API, its key and the model to ask for."""
+    """An API, its key and the model to request."""
 
     base: str
     api_key: str | None
     model: str
 
     def client(self) -> OpenAIClient:
-        """For the event loop that runs."""
+        """A client for the running event loop."""
         return OpenAIClient(self.base, self.api_key)
 
 
 def is_url(text: str) -> bool:
-    """`https://host/v1`; `host:8088` too, unless a folder has that name."""
+    """Whether this is a URL: `https://host/v1`, or `host:8088` unless a folder has that name."""
     return bool(_URL.fullmatch(text) or (_HOST.fullmatch(text) and not Path(text).exists()))
 
 
 def given_key(flag: str | None) -> str | None:
-    """The API key of ``--api-key`` or of the environment."""
+    """The API key from ``--api-key`` or from the environment."""
     found = (flag, os.environ.get("RTP_LLM_API_KEY"), os.environ.get("OPENAI_API_KEY"))
     return next((key for key in found if key), None)
 
@@ -51,9 +51,9 @@ def given_key(flag: str | None) -> str | None:
 def open_target(
     where: str | None, model: str | None, api_key: str | None, flags: Sequence[str]
 ) -> Iterator[Target]:
-    """The target that ``where`` names, None: the local server; it answers inside the block.
+    """Yield the target that ``where`` names, None: the local server; it is up during the block.
 
-    ``model``: None takes the first one that is served. ``flags``: of `rtp-llm serve`, for a folder.
+    ``model``: None selects the first one served. ``flags``: of `rtp-llm serve`, for a folder.
 
     Raises:
         NoTarget: with what to do.
@@ -69,7 +69,7 @@ def open_target(
 
 
 def local_url() -> str:
-    """Where `rtp-llm serve` listens unless it is told otherwise."""
+    """The address at which `rtp-llm serve` listens by default."""
     port = os.environ.get("RTP_LLM_PORT") or Settings.port
     return f"http://127.0.0.1:{port}"
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-sent events, from the bytes of a stream."""
+"""Parses server-sent events from the bytes of a stream."""
 
 from __future__ import annotations
 
 
 class EventReader:
-    """Collects the lines of events."""
+    """An incremental parser of server-sent events."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/1.1 requests whose answers are read as they arrive, over connections that are used again."""
+"""An HTTP/1.1 client with streamed responses and persistent connections."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class ConnectError(OSError):
-    """No connection could be made: the server has seen nothing of the request."""
+    """No connection could be made: the server has not seen the request."""
 
 
 class HttpClient:
-    """Requests to one origin, as many at a time as are made. Belongs to one event loop."""
+    """Sends requests to one origin, without a limit on concurrency. Belongs to one event loop."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, *, verify: bool = True
     ) -> None:
-        """``url``: scheme, host and port, and the path before those of requests. ``headers``: of
-        all requests. ``verify``: check the server's certificate.
+        """``url``: scheme, host, port, and a prefix for the paths of requests. ``headers``: sent
+        with every request. ``verify``: check the server's certificate.
 
         Raises:
             ValueError: the scheme is neither http nor https, or there is no host.
@@ -49,12 +49,12 @@ class HttpClient:
     async def request(
         self, method: str, path: str, body: bytes = b""
     ) -> AsyncIterator[HttpResponse]:
-        """The answer, once its head is there. Leaving the block before its end closes the
-        connection, which ends the work of the server.
+        """Yield the response once its headers have arrived. Leaving the block before the end of
+        the response closes the connection, so that the server stops its work.
 
         Raises:
             ConnectError: nothing was sent.
-            OSError: the connection ended, or what came is not HTTP.
+            OSError: the connection ended, or the response is not HTTP.
         """
         connection, message = await self._begin(self._message(method, path, body))
         try:
@@ -72,7 +72,7 @@ class HttpClient:
         self._idle.clear()
 
     async def _begin(self, message: bytes) -> tuple[_Connection, HttpResponse]:
-        while self._idle:  # a server may have closed it a moment ago
+        while self._idle:  # the server may just have closed it
             connection = self._idle.pop()
             try:
                 return connection, await connection.send(message)
@@ -107,14 +107,14 @@ class HttpResponse:
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        """By names in lower case."""
+        """Header values by lower-case name."""
         self.is_complete = self.keeps_alive = False
         self._chunks: deque[bytes] = deque()
         self._error: OSError | None = None
         self._changed = asyncio.Event()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises OSError when the connection ends before it does."""
+        """Yield the body as it arrives; raises OSError if the connection ends before the body."""
         while True:
             while self._chunks:
                 yield self._chunks.popleft()
@@ -123,11 +123,11 @@ class HttpResponse:
             await self._next()
 
     async def read(self) -> bytes:
-        """The whole body; raises as ``chunks``."""
+        """The whole body; raises the same errors as ``chunks``."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     async def head(self) -> None:
-        """Wait for the status and headers; raises as ``chunks``."""
+        """Wait for status and headers; raises the same errors as ``chunks``."""
         while not self.status:
             await self._next()
 
@@ -140,29 +140,29 @@ class HttpResponse:
     # -- what the connection reports -----------------------------------------------------------
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
-        """The head is there."""
+        """Status and headers have arrived."""
         self.status, self.headers = status, headers
         self._changed.set()
 
     def feed(self, chunk: bytes) -> None:
-        """A part of the body."""
+        """A part of the body has arrived."""
         self._chunks.append(chunk)
         self._changed.set()
 
     def end(self, *, keeps_alive: bool) -> None:
-        """All of it is there."""
+        """The response is complete."""
         self.is_complete, self.keeps_alive = True, keeps_alive
         self._changed.set()
 
     def fail(self, error: OSError) -> None:
-        """Nothing more comes."""
+        """The response failed; nothing more will arrive."""
         if not self.is_complete:
             self._error = error
             self._changed.set()
 
 
 class _Connection(asyncio.Protocol):
-    """One response at a time."""
+    """The protocol of one connection, which carries one response at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -171,7 +171,11 @@ class _Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
 
     async def send(self, message: bytes) -> HttpResponse:
-        """The response, when its head is there; ConnectionResetError: closed without any."""
+        """Send a request and wait for the head of its response.
+
+        Raises:
+            ConnectionResetError: the connection was closed without a response.
+        """
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection was closed")
         response = self._response = HttpResponse()
@@ -184,14 +188,14 @@ class _Connection(asyncio.Protocol):
         return response
 
     def close(self) -> None:
-        """At once, so that the server stops what it does for it."""
+        """Close the connection at once, so that the server stops working on the request."""
         if self._transport is not None:
             self._transport.abort()
 
     # -- asyncio -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of its kind
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -233,7 +237,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _is_delimited(headers: Mapping[str, str]) -> bool:
-    """The end of the body shows without the end of the connection."""
+    """Whether the end of the body is known without the connection being closed."""
     return "content-length" in headers or "transfer-encoding" in headers
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenAI's chat completions, completions and list of models, at any server that speaks them."""
+"""A client of OpenAI's chat completions, completions and models, for any compatible server."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ class ServerError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{message} (HTTP {status})" if status else message)
         self.status = status
-        """Of the response; 0: in the middle of a stream."""
+        """HTTP status of the response; 0: the error came in the middle of a stream."""
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens, as the server counts them."""
+    """Token counts as reported by the server."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What an event adds to an answer; most have one field of these."""
+    """The addition of one event to an answer; usually only one field is set."""
 
     text: str = ""
     reasoning: str = ""
     tool_calls: bool = False
-    """It has a part of one."""
+    """It has a part of a tool call."""
     finish_reason: str | None = None
     usage: Usage | None = None
 
     @property
     def is_output(self) -> bool:
-        """Something that the model said."""
+        """Whether it carries output of the model."""
         return bool(self.text or self.reasoning or self.tool_calls)
 
 
@@ -73,13 +73,13 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 def api_base(url: str) -> str:
-    """Where the API's paths begin: a server's address, with or without the `/v1` of its API."""
+    """The base URL of the API, from a server's address with or without `/v1`."""
     url = url.rstrip("/")
     return url if _VERSION.search(url) else f"{url}/v1"
 
 
 class OpenAIClient:
-    """Requests to one server. Belongs to one event loop."""
+    """Sends requests to one server. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class OpenAIClient:
         *,
         verify: bool = True,
     ) -> None:
-        """``base``: what comes before `/chat/completions`; others as in HttpClient."""
+        """``base``: the URL before `/chat/completions`; for the others see HttpClient."""
         own = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = HttpClient(base, {**own, **(headers or {})}, verify=verify)
 
@@ -98,7 +98,7 @@ class OpenAIClient:
         self._http.close()
 
     async def models(self, path: str = "/models") -> list[str]:
-        """The names of the models that are served; raises ServerError, OSError."""
+        """The names of the served models; raises ServerError, OSError."""
         async with self._http.request("GET", path) as response:
             body = await response.read()
         if response.status != 200:
@@ -109,13 +109,13 @@ class OpenAIClient:
             raise ServerError(response.status, f"no list of models: {_shorten(body)}") from error
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Delta, None]:
-        """The deltas of a request with ``"stream": true``; of another one its answer as one delta.
+        """Yield the deltas of a request; without ``"stream": true`` its whole answer is one delta.
 
-        Closing the iterator before its end makes the server stop.
+        Closing the iterator early makes the server stop.
 
         Raises:
             ServerError: the request was refused, or its answer ended with an error.
-            OSError: there is no connection, or it ended before the answer did.
+            OSError: the connection failed, or ended before the answer was complete.
         """
         async with self._http.request("POST", path, msgspec.json.encode(body)) as response:
             kind = response.headers.get("content-type", "")

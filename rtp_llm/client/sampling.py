@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampling parameters of a request, as flags and by name; the server checks their ranges."""
+"""Sampling parameters as command-line flags and by name; the server checks their ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _switch(text: str) -> bool:
     return values[text.lower()]
 
 
-# Name in the request -> type, and what it does.
+# Name in the request -> type and description.
 PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_tokens": (int, "Longest answer in tokens."),
     "temperature": (float, "0 takes the most likely token."),
@@ -32,11 +32,11 @@ PARAMETERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 class UnknownParameter(ValueError):
-    """There is no parameter of that name, or the value is not of its type."""
+    """There is no parameter of that name, or the value does not have its type."""
 
 
 def parse_parameter(name: str, text: str) -> Any:
-    """The value that ``text`` gives a parameter; raises UnknownParameter."""
+    """Parse ``text`` as the value of a parameter; raises UnknownParameter."""
     if name not in PARAMETERS:
         raise UnknownParameter(f"{name}: no such parameter; there are {', '.join(PARAMETERS)}")
     parse, _ = PARAMETERS[name]
@@ -48,7 +48,7 @@ def parse_parameter(name: str, text: str) -> Any:
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Flags of the parameters, or of those named."""
+    """Add flags for all parameters, or for those named."""
     group = parser.add_argument_group("sampling", "Where none is given the server's default holds.")
     for name in names or PARAMETERS:
         parse, about = PARAMETERS[name]
@@ -63,6 +63,6 @@ def add_sampling_flags(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def sampling_of(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those that were given, or of ``names``, as fields of a request."""
+    """The parameters that were given, all or those of ``names``, as fields of a request."""
     found = ((name, getattr(arguments, name)) for name in names or PARAMETERS)
     return {name: value for name, value in found if value is not None}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas on the machines of a Ray cluster, behind a router in the process that places them."""
+"""Replicas on the machines of a Ray cluster, served through a router in the driver process."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes on the cluster's machines are told: settings, as environment variables."""
+"""Settings of the processes on the cluster's machines, passed as environment variables."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ _OF_DRIVER = frozenset(
         "answer_timeout",
     )
 )
-# Where a replica is, and whom it knows.
+# Where a replica runs, and which peers it knows.
 _OF_PLACE = ("prefill_address", "kv_transfer_address", "prefill_workers", "worker_key_file")
-# These say what one process on one machine has.
+# These describe one process on one machine.
 _OF_WORKER = frozenset(("LOCAL_RANK", "RANK", "WORLD_SIZE", "HOSTNAME", "PWD", "TMPDIR"))
 _DEVICES = ("_VISIBLE_DEVICES", "_AFFINITY_MASK")  # which Ray sets for each of its actors
 
 
 def replica_settings(settings: Settings) -> dict[str, Settings]:
-    """The driver's settings as replicas of each role have them, by the role.
+    """The driver's settings as adapted for the replicas of each role, keyed by role.
 
-    A role has none that only the other one reads. Raises SettingsError for what they cannot have.
+    Settings that only the other role reads are omitted.
+
+    Raises:
+        SettingsError: a setting cannot be used by replicas.
     """
     if not settings.prefill_replicas:
         roles = {"both": settings}
@@ -67,20 +70,20 @@ def replica_settings(settings: Settings) -> dict[str, Settings]:
 def _of_role(settings: Settings, role: str) -> Settings:
     unread = [name for name, readers in READERS.items() if readers and role not in readers]
     defaults = {name: getattr(type(settings), name) for name in unread}
-    # Of the file that it will have there is nothing to check yet.
+    # Its file does not exist yet, so there is nothing to check.
     own = {"prefill_workers": f"@{os.devnull}"} if role == "decode" else {}
     return replace(settings, role=role, **{**defaults, **own})
 
 
 def _of_child(settings: Settings) -> Settings:
-    """Without what is the driver's own."""
+    """The settings without those that concern only the driver."""
     own = {name: getattr(type(settings), name) for name in _OF_DRIVER - {"model"}}
     return replace(settings, **own)
 
 
 def child_environment(settings: Settings, environ: Mapping[str, str], **own: Any) -> dict[str, str]:
-    """The driver's environment but for what is one process's own, and its settings; ``own``: those
-    of this child."""
+    """The driver's environment without its per-process variables and settings; ``own``: the
+    settings of this child."""
     copied = {
         name: value
         for name, value in environ.items()
@@ -88,7 +91,7 @@ def child_environment(settings: Settings, environ: Mapping[str, str], **own: Any
     }
     for name in options():
         value = own.get(name, getattr(settings, name))
-        copied.pop(environment_name(name), None)  # another process's, or read already
+        copied.pop(environment_name(name), None)  # belongs to another process, or was read already
         if name in _OF_DRIVER and name not in own:
             continue
         if value != getattr(type(settings), name, None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on a machine of the cluster: one node of one replica, as a process of its own."""
+"""Runs one node of one replica on a machine of the cluster, as a separate process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST_BYTES = 65536
 
 
 class Place(NamedTuple):
-    """Where a part's process may listen. ``port``: of its HTTP server; ``meeting_port``: of
-    what other parts and other workers ask of it."""
+    """Where a part's process may listen. ``port``: its HTTP server; ``meeting_port``: where
+    other parts and other workers reach it."""
 
     host: str
     port: int
@@ -31,20 +31,20 @@ class Place(NamedTuple):
 
 
 class Part:
-    """An actor. `wait`, `health` and others are called beside each other."""
+    """A Ray actor. Its methods, such as `wait` and `health`, may run concurrently."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        # Which its owner alone may enter.
+        # A directory that only its owner may enter.
         self._folder = tempfile.TemporaryDirectory(prefix="rtp_llm_part_")
         self._telling, self._told = threading.Lock(), -1
         self._held: list[socket.socket] = []
 
     def place(self) -> Place:
-        """An address of this machine that the others reach, with ports for `start`.
+        """An address of this machine that the other machines can reach, with ports for `start`.
 
-        They stay bound here, so the system gives them to no other program; the process gets them
-        all the same, since servers set SO_REUSEADDR.
+        The ports stay bound here, so the system does not give them to another program; the
+        server process can still bind them, since servers set SO_REUSEADDR.
         """
         import ray
 
@@ -76,12 +76,12 @@ class Part:
             bound_command("serve", model),
             env={**os.environ, **environ, **own},
             stdin=subprocess.DEVNULL,
-            # Ray shows the driver's user what is printed: "is ready" there is the router's.
+            # Ray forwards output to the driver's user, who should see "is ready" from the router.
             stdout=subprocess.DEVNULL,
         )
 
     def tell(self, number: int, prefill_workers: Sequence[str]) -> None:
-        """Whom a decode worker may ask from now on; the list of the largest ``number`` counts."""
+        """Set the prefill workers that a decode worker may use; the largest ``number`` wins."""
         with self._telling:
             if number < self._told:
                 return
@@ -90,7 +90,7 @@ class Part:
             new.replace(self._file("prefill_workers"))
 
     def stop(self) -> None:
-        """End the process, and leave nothing behind."""
+        """End the process, and release its ports and temporary files."""
         if self._process is not None:
             self._process.kill()
         for held in self._held:
@@ -101,7 +101,7 @@ class Part:
         return Path(self._folder.name) / name
 
     def health(self) -> Health:
-        """What the process says of it at its port of HTTP."""
+        """The process's health, as reported by its HTTP server."""
         asked = http.client.HTTPConnection(
             self._place.host, self._place.port, timeout=_HEALTH_SECONDS
         )
@@ -109,18 +109,18 @@ class Part:
             asked.request("GET", "/health")
             answer = asked.getresponse()
             body = answer.read(_MOST_BYTES)
-        except (OSError, http.client.HTTPException):  # it does not listen yet
+        except (OSError, http.client.HTTPException):  # not listening yet
             return Health(None, "starting")
         finally:
             asked.close()
         return Health(answer.status, health_words(answer.status, body))
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for the process to end and return its exit code."""
         assert self._process is not None
         return self._process.wait()
 
 
 def new_key() -> str:
-    """What nodes of one replica, or workers of several roles, prove to each other to have."""
+    """A shared secret by which nodes of one replica, or workers of several roles, authenticate."""
     return secrets.token_hex(32)

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("rtp_llm.cluster")
 _AGAIN_SECONDS = 1.0
-_LOOK_SECONDS = 0.2  # between two looks whether it is to stop
-_HEALTH_SECONDS = 0.5  # between two questions for its health
-_STOP_SECONDS = 2.0  # for a machine that may be gone
+_LOOK_SECONDS = 0.2  # between checks for a stop request
+_HEALTH_SECONDS = 0.5  # between health checks
+_STOP_SECONDS = 2.0  # timeout for a machine that may be gone
 
 
 class _StoppedError(Exception):
-    """It is to stop, whatever it is at."""
+    """Stop was requested; abandons whatever is in progress."""
 
 
 class Replica(threading.Thread):
-    """Reserves a bundle for each stage: its ranks are on one machine, stages need not be."""
+    """Reserves one bundle per pipeline stage: each stage is on one machine, stages may be apart."""
 
     phase = "not placed yet"
-    """What it is at, for people; empty while it serves."""
+    """Human-readable status; empty while it serves."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Replica(threading.Thread):
         key: str,
         moved: Callable[[str, int], None],
     ) -> None:
-        """``settings`` have its role; ``key`` of workers that have several, or "".
+        """``settings`` include its role; ``key``: the secret shared by the roles, or "".
 
-        ``moved`` is called in this thread with the address at which it serves from now on: of a
-        prefill worker the one that decode workers ask.
+        ``moved`` is called in this thread with the new serving address: for a prefill worker,
+        the address that decode workers connect to.
         """
         super().__init__(name=name, daemon=True)
         self._settings, self._on_gpus, self._key, self._moved = settings, on_gpus, key, moved
@@ -65,7 +65,11 @@ class Replica(threading.Thread):
                 reason = self._live()
             except _StoppedError:
                 return
-            except (RayError, ConnectionError, ValueError) as error:  # the last two of a client
+            except (
+                RayError,
+                ConnectionError,
+                ValueError,
+            ) as error:  # the last two: Ray client
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             self.phase = f"lost, to be placed again: {reason}"
             if self._stopped.wait(_AGAIN_SECONDS):
@@ -73,11 +77,11 @@ class Replica(threading.Thread):
             _logger.warning("%s is lost: %s; it is placed again", self.name, reason)
 
     def stop(self) -> None:
-        """Its processes end, and it is not placed again."""
+        """End its processes and do not place it again."""
         self._stopped.set()
 
     def tell(self, prefill_workers: Sequence[str]) -> None:
-        """Whom a decode worker may ask from now on, wherever it is; any thread."""
+        """Set the prefill workers that a decode worker may use, wherever it runs; thread-safe."""
         with self._telling:
             self._prefill_workers = prefill_workers
             self._lists += 1
@@ -85,14 +89,14 @@ class Replica(threading.Thread):
                 self._told.tell.remote(self._lists, prefill_workers)
 
     def _live(self) -> str:
-        """From its placement to its end; why it ended."""
+        """Run one placement until it ends, and return why it ended."""
         import ray
         from ray.util.placement_group import placement_group, remove_placement_group
 
         bundle = self._bundle()
         if (stages := self._settings.pipeline_parallel_size) > 1:
             group = placement_group([bundle] * stages, strategy="PACK")
-        else:  # on the driver's machine while it has room: answers need not cross the network
+        else:  # prefer the driver's machine: answers need not cross the network
             here = ray.get_runtime_context().get_node_id()
             group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=here)
         parts: list[Any] = []
@@ -115,7 +119,7 @@ class Replica(threading.Thread):
             remove_placement_group(group)
 
     def _bundle(self) -> dict[str, int]:
-        """What a stage takes of a machine."""
+        """The resources that one stage reserves on a machine."""
         ranks = self._settings.tensor_parallel_size
         return {"CPU": ranks, **({"GPU": ranks} if self._on_gpus else {})}
 
@@ -127,7 +131,7 @@ class Replica(threading.Thread):
             self._look()
 
     def _await_health(self, part: Any, ends: list[Any]) -> None:
-        """Until it takes requests, which is told, or its processes end."""
+        """Wait until it accepts requests, and announce that, or until its processes end."""
         import ray
 
         place = self._place
@@ -148,7 +152,7 @@ class Replica(threading.Thread):
             raise _StoppedError
 
     def _first(self, awaited: list[Any]) -> Any:
-        """The one that comes first."""
+        """The first of the references to become ready."""
         import ray
 
         while not (found := ray.wait(awaited, num_returns=1, timeout=_LOOK_SECONDS)[0]):
@@ -156,13 +160,13 @@ class Replica(threading.Thread):
         return found[0]
 
     def _get(self, awaited: Any) -> Any:
-        """What it becomes."""
+        """The value of a reference once it is ready."""
         import ray
 
         return ray.get(self._first([awaited]))
 
     def _actors(self, group: Any, bundle: dict[str, int]) -> list[Any]:
-        """One for each stage, on its machine."""
+        """Create one actor per stage, on the machine of its bundle."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -190,7 +194,7 @@ class Replica(threading.Thread):
             key = new_key()
             own |= {"nnodes": len(parts), "master_addr": place.host}
             own["master_port"] = place.meeting_port
-            own["restart_engine"] = 0  # a part that is lost ends the others, and all are placed
+            own["restart_engine"] = 0  # losing one part ends the others; then all are placed again
         for n, part in enumerate(parts):
             rank = {"node_rank": n} if n else {}
             environ = child_environment(self._settings, os.environ, **own, **rank)

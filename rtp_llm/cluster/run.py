@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rtp-llm serve --cluster`: place replicas on Ray, and be the router before them."""
+"""`rtp-llm serve --cluster`: place replicas on Ray and route requests to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def check_cluster(settings: Settings) -> None:
-    """Raise SettingsError for what a driver cannot do."""
+    """Raise SettingsError for settings that a driver does not support."""
     packages = ["ray", *(["grpc"] if settings.cluster.startswith("ray://") else [])]
     if not all(map(importlib.util.find_spec, packages)):
         raise SettingsError("cluster: needs Ray: pip install 'ray[client]>=2.40,<3'")
@@ -47,9 +47,11 @@ def check_cluster(settings: Settings) -> None:
 
 
 def serve_on_ray(settings: Settings) -> int:
-    """Serve until a signal; the exit code.
+    """Serve until a signal; returns the exit code.
 
-    Raises SettingsError before anything was started, StartError where there is no cluster.
+    Raises:
+        SettingsError: before anything was started.
+        StartError: no cluster can be reached.
     """
     check_cluster(settings)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -66,7 +68,7 @@ def serve_on_ray(settings: Settings) -> int:
         on_gpus = settings.device_type != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
         return asyncio.run(_serve(settings, on_gpus, listener))
     finally:
-        ray.shutdown()  # the actors of this driver end with it
+        ray.shutdown()  # disconnecting ends this driver's actors
         close(listener)
         queue.stop()
 
@@ -76,7 +78,7 @@ def _move(loop: asyncio.AbstractEventLoop, worker: Worker, host: str, port: int)
 
 
 class _PrefillWorkers:
-    """Where they are, which decode workers are told."""
+    """Tracks the addresses of prefill workers and sends them to the decode workers."""
 
     def __init__(self, count: int) -> None:
         self._addresses = [""] * count
@@ -84,7 +86,7 @@ class _PrefillWorkers:
         self.asking: list[Replica] = []
 
     def move(self, number: int, host: str, port: int) -> None:
-        """Called in the thread of the replica of this number."""
+        """Record a replica's new address; called in the thread of replica ``number``."""
         with self._lock:
             self._addresses[number] = join_address(host, port)
             for each in self.asking:
@@ -99,7 +101,7 @@ async def _serve(settings: Settings, on_gpus: bool, listener: socket.socket) -> 
     key = new_key() if settings.prefill_replicas else ""
     prefill, place = _PrefillWorkers(settings.prefill_replicas), roles.get("decode", settings)
     for number, worker in zip(numbers, workers.all, strict=True):
-        worker.move("127.0.0.1", 0)  # nobody listens there
+        worker.move("127.0.0.1", 0)  # nothing listens there
         moved = functools.partial(_move, loop, worker)
         prefill.asking.append(Replica(f"replica {number}", place, on_gpus, key, moved))
     replicas = list(prefill.asking)
@@ -118,5 +120,5 @@ async def _serve(settings: Settings, on_gpus: bool, listener: socket.socket) -> 
 
 
 def _awaited(replicas: Sequence[Replica]) -> list[str]:
-    """What those that do not serve are at."""
+    """The status of each replica that is not serving yet."""
     return [f"{each.name} ({phase})" for each in replicas if (phase := each.phase)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rtp-llm bench`: what `vllm bench` measures, by the same flags."""
+"""`rtp-llm bench`: the benchmarks of `vllm bench`, with the same flags."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ usage: rtp-llm bench serve|latency|throughput [flags]
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure and print."""
+    """Run a benchmark and print its result."""
     name = words[0] if words else ""
     if name in ("--help", "-h"):
         print(_USAGE, end="")
@@ -211,11 +211,11 @@ def _offline(name: str, arguments: argparse.Namespace) -> int:
     measure = measure_throughput
     if name == "latency":
         measure = measure_latency
-        if arguments.reuse_cache is None:  # which would have the same batch from then on
+        if arguments.reuse_cache is None:  # or later runs would find the batch cached
             settings = replace(settings, reuse_cache=False)
     try:
         return measure(arguments, settings)
-    except (EngineStartError, ValueError, OSError) as error:  # of files and settings, too
+    except (EngineStartError, ValueError, OSError) as error:  # errors of files and settings, too
         raise CommandError(str(error)) from error
 
 

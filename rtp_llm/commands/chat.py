@@ -11,7 +11,7 @@ from rtp_llm.commands.target import target_parser, with_target
 
 
 def parser() -> argparse.ArgumentParser:
-    """A folder or URL, and sampling."""
+    """Arguments: a folder or URL, and sampling flags."""
     return target_parser(
         "rtp-llm chat",
         "Talk to a model. With FOLDER it is loaded for this conversation; with URL any server with "
@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Converse until the end of the input."""
+    """Run a conversation until the end of the input."""
     arguments = parser().parse_args(words)
     from rtp_llm.chat.conversation import Conversation
     from rtp_llm.chat.repl import converse

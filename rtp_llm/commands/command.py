@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share: errors and parsers."""
+"""Errors and parsers shared by the commands."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from rtp_llm.config.options import SettingsError
 
 
 class CommandError(RuntimeError):
-    """The command cannot do what it was asked for; the message says why, and the exit code is 1."""
+    """The command failed; the message says why, and the exit code is 1."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags of one command. Errors are one line."""
+    """The argument parser of one command. Errors are one line."""
 
     def __init__(self, prog: str, about: str, **others: object) -> None:
         super().__init__(prog=prog, description=about, allow_abbrev=False, **others)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2."""
+        """Print the error and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 def load_model_settings(words: Sequence[str], parser: argparse.ArgumentParser) -> LoadedSettings:
-    """The settings that ``words`` and the environment give; SettingsError without a model."""
+    """Settings from ``words`` and the environment; raises SettingsError without a model."""
     loaded = load_settings(words, parser=parser)
     if not loaded.settings.model:
         raise SettingsError("MODEL: give the folder of a model")

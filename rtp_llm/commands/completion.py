@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rtp-llm completion`: what a shell needs to complete commands, flags and their values."""
+"""`rtp-llm completion`: shell completion of commands, flags and their values."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ _SHELLS = {"bash": (_BASH, "words"), "zsh": (_ZSH, "found")}
 
 @dataclass(frozen=True)
 class _Words:
-    """Of a command: flags and fixed words; of some flags the values."""
+    """The words of a command: its flags and fixed words, and the values of some flags."""
 
     plain: list[str]
     values: dict[str, tuple[str, ...]]
 
 
 def parser() -> argparse.ArgumentParser:
-    """One shell."""
+    """Arguments: the name of a shell."""
     made = Parser(
         "rtp-llm completion",
         "Print the completion of commands, flags and their values for a shell.",
@@ -81,16 +81,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the script."""
+    """Print the completion script."""
     print(script(parser().parse_args(words).shell), end="")
     return 0
 
 
 def script(shell: str) -> str:
-    """For bash or zsh."""
+    """The completion script for bash or zsh."""
     text, variable = _SHELLS[shell]
     table = {name: _words_of(name) for name in COMMANDS}
-    values: dict[str, list[str]] = {}  # those that have the same together: a shorter script
+    values: dict[str, list[str]] = {}  # grouped by equal choices, for a shorter script
     for name, words in table.items():
         for flag, choices in words.values.items():
             values.setdefault(" ".join(choices), []).append(f'"{name} {flag}"')

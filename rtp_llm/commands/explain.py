@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rtp-llm explain`: how a model would run here, and what a start would refuse."""
+"""`rtp-llm explain`: how a model would run on this machine, or why it could not be served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of `rtp-llm serve`."""
+    """Accepts the flags of `rtp-llm serve`."""
     return build_parser(
         "rtp-llm explain",
         "Say how a model would run on this machine, without loading its weights: device, number "
@@ -27,13 +27,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print it; CommandError where a start would fail."""
+    """Print the explanation; raises CommandError where starting would fail."""
     settings = load_model_settings(words, parser()).settings
     from rtp_llm.engine.messages import EngineStartError
 
     try:
         _explain(settings)
-    except (EngineStartError, ValueError) as error:  # of files and settings, too
+    except (EngineStartError, ValueError) as error:  # errors of files and settings, too
         raise CommandError(str(error)) from error
     return 0
 
@@ -77,7 +77,7 @@ def _explain_engine(settings: Settings) -> None:
 
 
 def _explain_forms(settings: Settings) -> str:
-    """How answers are read."""
+    """How tool calls and reasoning are parsed, in words."""
     from rtp_llm.server.prepare.answer_forms import check_forms, choose_forms
     from rtp_llm.text.tokenizer import Tokenizer
 
@@ -86,7 +86,7 @@ def _explain_forms(settings: Settings) -> str:
 
 
 def _explain_model(settings: Settings, device: Device) -> str:
-    """What every tensor-parallel rank has of the model, and what computes it."""
+    """Each tensor-parallel rank's share of the model and its backends, in words."""
     from rtp_llm.loader import explain
 
     return explain(

@@ -10,7 +10,7 @@ from rtp_llm.commands.command import Parser
 
 
 def parser() -> argparse.ArgumentParser:
-    """One name."""
+    """Arguments: the name of the key."""
     made = Parser(
         "rtp-llm key",
         "Make an API key. Prints it for its user, and the entry for the file of --api-key-file, "
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print a new key and its entry."""
+    """Print a new key and its entry for the key file."""
     from rtp_llm.server.keys.key_file import new_key
 
     key, entry = new_key(parser().parse_args(words).name)

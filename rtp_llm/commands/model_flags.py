@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags of `rtp-llm serve` that commands take which load a model for themselves."""
+"""Flags of `rtp-llm serve` for commands that load a model themselves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rtp_llm.config.command_line import build_parser
 from rtp_llm.config.settings import options
 
 _GROUPS = ("model", "device", "cache", "scheduling", "speculation", "ranks")
-# They are flags of a request here, or about other machines and several servers.
+# Here these are flags of a request, or concern other machines or several servers.
 _OWN = ("model", "seed", "served_model_name")
 _CLUSTER = ("nnodes", "node_rank", "master_addr", "master_port", "cluster", "prefill_replicas")
 
 
 def model_parser(prog: str, about: str, *, serves: bool) -> argparse.ArgumentParser:
-    """A parser to add flags to; it has those of settings that a model is loaded with.
+    """A parser with the flags of settings that affect loading a model; more can be added.
 
     ``serves``: the model is loaded by a server.
     """

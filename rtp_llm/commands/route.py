@@ -12,12 +12,12 @@ from rtp_llm.config.roles import OF_ROUTER
 
 
 def parser() -> argparse.ArgumentParser:
-    """Its flags are the settings that a router reads."""
+    """Flags: the settings that a router reads."""
     return build_parser("rtp-llm route", "One address before several servers.", OF_ROUTER)
 
 
 def main(words: Sequence[str]) -> int:
-    """Route until a signal."""
+    """Route requests until a signal."""
     loaded = load_settings(words, parser=parser())
     from rtp_llm.router.run import route
     from rtp_llm.server.http.start_error import StartError

@@ -15,7 +15,7 @@ from rtp_llm.config.options import SettingsError
 
 
 def parser() -> argparse.ArgumentParser:
-    """A folder or URL, the prompt, and sampling."""
+    """Arguments: a folder or URL, the prompt, and sampling flags."""
     made = target_parser(
         "rtp-llm run",
         "Answer one prompt and end. The answer goes to standard output as it is made, all else to "
@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _prompt(words: Sequence[str]) -> str:
-    """The words, and standard input: all of it without words, else what is piped in."""
+    """The words followed by piped standard input; without words, all of standard input."""
     given = " ".join(words)
     if not given:
         return sys.stdin.read()
@@ -59,7 +59,7 @@ def _prompt(words: Sequence[str]) -> str:
 
 
 def _is_piped() -> bool:
-    """Standard input is a pipe or a file: neither a terminal nor /dev/null."""
+    """Whether standard input is a pipe or a file: neither a terminal nor /dev/null."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):

@@ -11,12 +11,12 @@ from rtp_llm.config.command_line import build_parser
 
 
 def parser() -> argparse.ArgumentParser:
-    """All settings are its flags."""
+    """Flags: all settings."""
     return build_parser("rtp-llm serve")
 
 
 def main(words: Sequence[str]) -> int:
-    """Serve until a signal."""
+    """Serve a model until a signal."""
     loaded = load_model_settings(words, parser())
     from rtp_llm.server.http.start_error import StartError
     from rtp_llm.server.run import serve

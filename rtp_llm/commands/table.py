@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands: each is a module of this folder; how it is called, and what it does."""
+"""The commands, each a module of this folder: usage and description."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rtp-llm chat` and `rtp-llm run` have in common: whom they talk to."""
+"""Arguments shared by `rtp-llm chat` and `rtp-llm run`: the server to talk to."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rtp_llm.config.command_line import read_settings, setting_flags
 if TYPE_CHECKING:
     from rtp_llm.chat.target import Target
 
-# As of a program that SIGPIPE ends.
+# The exit code of a program ended by SIGPIPE.
 _NOBODY_READS = 141
 
 
 def target_parser(prog: str, about: str, where: str | None) -> argparse.ArgumentParser:
-    """FOLDER or URL (``where``: "?" if it may be left out), a system prompt and sampling."""
+    """Adds FOLDER or URL (``where``: "?" if it is optional), a system prompt and sampling flags."""
     made = model_parser(prog, about, serves=True)
     text = "Model folder, or the address of a server (http://HOST:PORT)."
     made.add_argument("where", metavar="FOLDER|URL", nargs=where, help=text)
@@ -35,8 +35,8 @@ def target_parser(prog: str, about: str, where: str | None) -> argparse.Argument
 
 
 def with_target(arguments: argparse.Namespace, work: Callable[[Target], int]) -> int:
-    """The exit code of ``work`` with the target of ``arguments``; raises CommandError."""
-    read_settings(arguments)  # raises for one that is not right
+    """Run ``work`` with the target of ``arguments``; returns its exit code, raises CommandError."""
+    read_settings(arguments)  # raises if it is invalid
     from rtp_llm.chat.server_child import StartFailed
     from rtp_llm.chat.target import NoTarget, open_target
 

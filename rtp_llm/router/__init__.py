@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rtp-llm route`: one address before several servers; each request goes where it costs least."""
+"""`rtp-llm route`: one address for several servers; sends each request where it costs least."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request as the router needs to know it: which model, and what its prompt begins with."""
+"""The parts of a request that routing needs: its model, and the beginning of its prompt."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from rtp_llm.router.workers import PIECE_BYTES
 from rtp_llm.server.anthropic.protocol import BILLING
 
-# What of a prompt is compared with earlier ones; the rest counts by its length.
+# The prefix of a prompt that is compared with earlier ones; of the rest only the length counts.
 COMPARED_BYTES = 2**18
-# What takes long to be read, see below.
+# Fields that take long to read, see below.
 LONG_BYTES = 2**23
 _NOTHING = msgspec.Raw(b"")
 
 
 class _Body(msgspec.Struct):
-    """Only where these fields are is looked for: the rest is skipped, not decoded."""
+    """Only these fields are located; everything else is skipped, not decoded."""
 
     model: msgspec.Raw = _NOTHING
     instructions: msgspec.Raw = _NOTHING  # of Responses
@@ -33,8 +33,8 @@ _NAME = msgspec.json.Decoder(str)
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """``model``: its name, None where none is given. ``prompt``: the beginning of its JSON;
-    ``length``: bytes of all of it. ``readable``: the body is a JSON object."""
+    """``model``: the requested name, or None. ``prompt``: the first bytes of the prompt's JSON;
+    ``length``: its full size in bytes. ``readable``: whether the body is a JSON object."""
 
     model: str | None = None
     prompt: bytes = b""
@@ -43,9 +43,9 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def read_wanted(body: bytes) -> Wanted:
-    """What a body asks for; nothing where it is no JSON object, as the server will say.
+    """Read model and prompt from a body; empty if not a JSON object, which the server reports.
 
-    Takes 5 ms for each MiB at most.
+    Takes at most 5 ms per MiB.
     """
     try:
         fields = _BODY.decode(body)
@@ -58,7 +58,7 @@ def read_wanted(body: bytes) -> Wanted:
 
 
 def _without_billing(system: bytes) -> bytes:
-    """Without the block that no server reads, and that would make every prompt a new one."""
+    """Drop the billing block, which no server reads and which would make every prompt look new."""
     at = system[: 2 * PIECE_BYTES].find(BILLING.encode())
     return system if at < 0 else system[system.find(b"}", at) + 1 :]
 

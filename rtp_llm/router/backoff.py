@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a worker that keeps failing is asked again: a circuit breaker."""
+"""A circuit breaker: decides when a failing worker is tried again."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Literal
 
 State = Literal["closed", "open", "half_open"]
 
-# So many failures in a row, and it is left out.
+# Consecutive failures after which a worker is left out.
 MOST_FAILURES = 3
-# For how long, the first time and at most; each time doubles it.
+# For how long: initially, and at most. The time doubles with each trial that fails.
 FIRST_SECONDS = 1.0
 MOST_SECONDS = 60.0
 
 
 class Backoff:
-    """Closed: requests go to the worker. Open: none does. Half open: one does, to see."""
+    """Closed: requests go to the worker. Open: none do. Half open: one does, as a trial."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.failures = 0
-        """In a row, up to the last answer that was complete."""
+        """Consecutive failures since the last complete answer."""
         self._clock = clock
         self._seconds = FIRST_SECONDS
         self._until: float | None = None
@@ -29,14 +29,14 @@ class Backoff:
 
     @property
     def state(self) -> State:
-        """What it is now."""
+        """The current state of the breaker."""
         if self._until is None:
             return "closed"
         return "open" if self.seconds_left > 0 else "half_open"
 
     @property
     def seconds_left(self) -> float:
-        """Until it may be tried; 0 unless it is open."""
+        """Seconds until a trial is allowed; 0 unless it is open."""
         return 0.0 if self._until is None else max(0.0, self._until - self._clock())
 
     @property
@@ -45,23 +45,23 @@ class Backoff:
         return self.state == "closed" or (self.state == "half_open" and not self._trying)
 
     def begin(self) -> bool:
-        """A request goes there. Returns whether it is the trial, for ``end``."""
+        """Note that a request is sent; returns whether it is the trial, to be passed to ``end``."""
         trial = self.state == "half_open"
         self._trying = self._trying or trial
         return trial
 
     def answered(self) -> None:
-        """The worker said something: others may follow, but the next failure counts as before."""
+        """The worker began to answer: other requests may follow, but the failure count is kept."""
         if self.state == "half_open":
             self._until, self.failures = None, MOST_FAILURES - 1
 
     def succeeded(self) -> None:
-        """An answer was complete."""
+        """Note a complete answer; resets the failure count."""
         if self._until is None:
             self.failures, self._seconds = 0, FIRST_SECONDS
 
     def failed(self) -> None:
-        """No answer came, or half of one. What fails while it is left out tells nothing new."""
+        """Note a missing or partial answer. Failures while the worker is left out do not count."""
         if self.state == "open":
             return
         self.failures += 1
@@ -71,6 +71,6 @@ class Backoff:
         self._seconds = min(2 * self._seconds, MOST_SECONDS)
 
     def end(self, trial: bool) -> None:
-        """The request that ``begin`` was called for is over."""
+        """Note the end of the request that ``begin`` was called for."""
         if trial:
             self._trying = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request on its way: to one worker, and to another one only where that is safe."""
+"""Forward a request to one worker, and to another one only if a retry is safe."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
 from rtp_llm.server.keys.key_ring import given_key
 
 _logger = logging.getLogger("rtp_llm.router")
-_REFUSALS = (429, 503)  # its queue is full, it is starting or going: another one may take it
-_MOST_PARTS = 16  # of a refusal, which is kept until another worker was asked
-# Refusals of a server that had the request in its engine, which may have ended of it.
+_REFUSALS = (429, 503)  # queue full, starting or stopping: another worker may accept the request
+_MOST_PARTS = 16  # ASGI events kept of a refusal while another worker is tried
+# Error codes of a server whose engine had the request, which may have crashed the engine.
 _AFTER_ADMISSION = ("engine_dead", "aborted", "shutdown")
 
 
 @dataclass
 class _NotAnsweredError(Exception):
-    """A worker gave no whole answer.
+    """A worker did not give a complete answer.
 
-    ``error``: for the client, if nobody else answers. ``refusal``: what the worker said itself.
-    ``touched``: it had the request in its hands. ``gone``: it has ended, and nothing of an answer
-    came before.
+    ``error``: for the client, if no other worker answers. ``refusal``: the worker's own response.
+    ``touched``: the worker may have processed the request. ``gone``: the worker ended before it
+    sent any part of an answer.
     """
 
     reason: str
@@ -51,23 +51,23 @@ class _NotAnsweredError(Exception):
 
 
 class Forwarder:
-    """Sends each request to the worker that has the least to do for it.
+    """Sends each request to the worker that has to do the least work for it.
 
-    A worker that could not be connected to, or refuses the request before it is admitted (429,
-    503), has done nothing with it: any other one may take it. A request that a worker had in its
-    hands moves at most once, and only when nothing of an answer came and the worker is gone. One
-    that made a worker mute, or that a worker let lie, is not sent again.
+    A request is free to go to another worker if the connection failed or the worker refused it
+    before admission (429, 503). Once a worker may have processed it, the request is retried at
+    most once, and only if the worker is gone and no part of an answer arrived. A request on which
+    a worker became unresponsive, or which it never answered, is not sent again.
     """
 
     def __init__(self, workers: Workers, patience: float, metrics: RouterMetrics) -> None:
         self._workers, self._patience, self._metrics = workers, patience, metrics
 
     async def forward(self, asked: Asked, wanted: Wanted, model: str | None, reply: Reply) -> str:
-        """Answer a request; returns the address of the worker that did, or "" for none.
+        """Answer a request; returns the address of the worker that answered, or "" if none did.
 
         Raises:
-            ApiError: what was asked is no request.
-            OSError: half an answer went out that no error can follow.
+            ApiError: the request is not valid HTTP.
+            OSError: a partial answer was sent, in a form that no error can follow.
         """
         pieces = pieces_of(wanted.prompt, given_key(dict(asked.headers)))
         tried: list[Worker] = []
@@ -89,7 +89,7 @@ class Forwarder:
     async def _give_up(
         self, tried: list[Worker], failures: list[_NotAnsweredError], reply: Reply
     ) -> str:
-        """The client hears what was last known of its request."""
+        """Send the client the last known error of its request."""
         telling = [n for n, each in enumerate(failures) if each.touched or each.refusal]
         if not telling:
             message = "No server behind this router takes requests now."
@@ -103,7 +103,7 @@ class Forwarder:
         return tried[telling[-1]].url
 
     async def _ask(self, worker: Worker, asked: Asked, reply: Reply) -> None:
-        """Pass its answer on. Raises _NotAnsweredError if it gives none, or refuses."""
+        """Relay the worker's answer. Raises _NotAnsweredError if it refuses or does not answer."""
         clock = _Clock(self._metrics, worker)
         refusal: list[dict[str, Any]] = []
         async with contextlib.aclosing(call_upstream(worker, asked, self._patience)) as events:
@@ -137,12 +137,12 @@ class Forwarder:
         worker.backoff.failed()
         if seconds := worker.backoff.seconds_left:
             _logger.warning("%s is left out for %.0f s", worker.url, seconds)
-        if failure.reason != "overdue":  # until it says that it is well
+        if failure.reason != "overdue":  # until its health check succeeds
             worker.healthy = False
 
 
 class _Clock:
-    """How long a worker takes, and what its answers say of it."""
+    """Times a worker's answer, and updates its circuit breaker."""
 
     def __init__(self, metrics: RouterMetrics, worker: Worker) -> None:
         self._metrics, self._worker = metrics, worker
@@ -150,22 +150,22 @@ class _Clock:
         self.has_answer = False
 
     def answered(self) -> None:
-        """The first part of its answer."""
+        """Note the first part of the answer."""
         self.has_answer = True
         self._worker.backoff.answered()
         seconds = time.perf_counter() - self._began
         self._metrics.first_byte.labels(self._worker.url).observe(seconds)
 
     def ended(self) -> None:
-        """All of it is there."""
+        """Note the end of the answer."""
         self._worker.backoff.succeeded()
         seconds = time.perf_counter() - self._began
         self._metrics.seconds.labels(self._worker.url).observe(seconds)
 
 
 def _may_move(failures: list[_NotAnsweredError]) -> bool:
-    """Whether another worker may get the request: none of them answers it, or at most one had it
-    and has ended."""
+    """Whether another worker may get the request: no worker has processed it, or only one that
+    has since ended."""
     touched = [each for each in failures if each.touched]
     return len(touched) <= 1 and all(each.gone for each in touched)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workers say of their health, asked again and again."""
+"""Periodic health checks of the workers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _MEGABYTE = 1e6
 
 
 class Health(NamedTuple):
-    """``status``: 200 where it takes requests, another one where it does not, None without an
-    answer; ``words``: the same for people."""
+    """``status``: 200 if the worker accepts requests, another status if not, None without an
+    answer; ``words``: the same in words."""
 
     status: int | None
     words: str
@@ -40,7 +40,7 @@ class _Loading(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """Of a server's /health. Workers of other makes answer something else."""
+    """The body of a server's /health. Other kinds of workers answer something else."""
 
     status: str
     reason: str = ""
@@ -48,7 +48,7 @@ class _Body(msgspec.Struct):
 
 
 async def watch(worker: Worker) -> None:
-    """Ask for its health again and again."""
+    """Check a worker's health periodically."""
     while True:
         health = await probe(worker)
         worker.unanswered = 0 if health.status else worker.unanswered + 1
@@ -60,10 +60,10 @@ async def watch(worker: Worker) -> None:
 
 
 async def probe(worker: Worker) -> Health:
-    """Ask once.
+    """Check a worker's health once.
 
-    It has its two seconds however many questions it left unanswered: else one that is slow now
-    would never be back.
+    The timeout is two seconds however many checks went unanswered; otherwise a slow worker
+    would never come back.
     """
     asked, patience = Asked("GET", b"/health", [], b""), _PROBE_TIMEOUT_SECONDS
     status, body = 0, b""
@@ -86,7 +86,7 @@ async def probe(worker: Worker) -> Health:
 
 
 def health_words(status: int, body: bytes) -> str:
-    """An answer of /health for people, on one line."""
+    """A /health response in words, on one line."""
     if status == 200:
         return "ready"
     try:
@@ -110,5 +110,5 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, ssl.SSLError):
         return f"no TLS: {cause.reason or cause}"
     if isinstance(cause, OSError) and cause.errno and not isinstance(cause, socket.gaierror):
-        return os.strerror(cause.errno)  # without asyncio's words about its call
+        return os.strerror(cause.errno)  # without asyncio's own description of the call
     return str(cause) or type(cause).__name__

@@ -39,7 +39,7 @@ _WORKER_GAUGES: tuple[tuple[str, str, Callable[[Worker], float]], ...] = (
 
 
 class RouterMetrics:
-    """In a registry of their own. ``worker`` labels are addresses; "" is the router itself."""
+    """Metrics in a separate registry. ``worker`` labels are addresses; "" is the router itself."""
 
     def __init__(self, workers: Workers, opened: OpenRequests) -> None:
         self._registry = registry = CollectorRegistry()

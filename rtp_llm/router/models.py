@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which models the workers have, and who gets a request for one of them."""
+"""Which models the workers serve, and which workers may get a request for a model."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _List(msgspec.Struct):
 
 
 async def ask_for_models(worker: Worker, key: str | None) -> None:
-    """Read its /v1/models; what cannot be read leaves it as it was. ``key``: the workers' API
-    key."""
+    """Read a worker's /v1/models; if that fails, its models stay unchanged. ``key``: the workers'
+    API key."""
     headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
     asked = Asked("GET", b"/v1/models", headers, b"")
     body, status = b"", 0
@@ -48,8 +48,8 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
 
 
 def warn_of_several(workers: Workers, told: frozenset[str]) -> frozenset[str]:
-    """Say it when the workers have models of different names; returns the names, for the next
-    call, which says nothing while they are the same."""
+    """Warn if the workers serve models of different names. Returns the names, to be passed to the
+    next call, which only warns again if they changed."""
     names, sets = frozenset(workers.models), workers.sets_of_names
     if sets and not frozenset.intersection(*sets) and names != told:
         lists = [f"{each.url} has {', '.join(each.models)}" for each in workers.all if each.models]
@@ -59,16 +59,17 @@ def warn_of_several(workers: Workers, told: frozenset[str]) -> frozenset[str]:
 
 
 def model_of(wanted: Wanted, workers: Workers) -> str | None:
-    """The name that a worker must have for this request; None: any worker will do.
+    """The model name that a worker must serve to get this request; None: any worker will do.
 
-    Raises ApiError where several models are there and this is none of them.
+    Raises:
+        ApiError: there are several models, and the request names none of them.
     """
     names, sets = workers.models, workers.sets_of_names
     if len(sets) < 2 or not wanted.readable:
         return None
     if wanted.model is None:
         if frozenset.intersection(*sets):
-            return None  # one model, for which some have more names
+            return None  # one model that some workers serve under more names
         served = ", ".join(repr(name) for name in sorted(names))
         text = f"There are several models behind this router; name one of {served}."
         raise bad_request(text, "model", "missing_required_parameter")
@@ -78,7 +79,7 @@ def model_of(wanted: Wanted, workers: Workers) -> str | None:
 
 
 def unknown_name(name: str, workers: Workers) -> ApiError:
-    """404."""
+    """The 404 error for a model that no worker serves."""
     served = ", ".join(repr(each) for each in sorted(workers.models))
     text = f"The model {name!r} does not exist; the servers behind this router have {served}."
     return ApiError(404, text, param="model", code="model_not_found")

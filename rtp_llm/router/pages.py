@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the router answers itself: its state, its workers, their models, its metrics."""
+"""Pages that the router answers itself: its state, its workers, their models, its metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODELS = "/v1/models"
 
 @dataclass(frozen=True)
 class Page:
-    """A whole response; ``kind`` is its content type."""
+    """A complete response; ``kind`` is its content type."""
 
     status: int
     body: bytes
@@ -31,14 +31,18 @@ class Page:
 
 
 class Pages:
-    """Found by path; all of them are read only and ask no worker."""
+    """The pages by path; all are read-only and answered without contacting a worker."""
 
     def __init__(self, workers: Workers, metrics: RouterMetrics) -> None:
         self._workers, self._metrics = workers, metrics
         self.draining = False
 
     def find(self, scope: Scope) -> Page | None:
-        """None: it is a worker's to answer. Raises ApiError 404 for a model that nobody has."""
+        """The page of a path, or None if a worker has to answer it.
+
+        Raises:
+            ApiError: 404 for a model that no worker serves.
+        """
         path = scope["path"].rstrip("/") or "/"
         if scope["method"] not in ("GET", "HEAD"):
             return None
@@ -63,7 +67,7 @@ class Pages:
 
     def _models(self, path: str) -> Page | None:
         cards = self._workers.models
-        if not cards:  # not known yet, or only to who has the workers' key
+        if not cards:  # not known yet, or readable only with the workers' key
             return None
         if path == _MODELS:
             return _json(200, model_list([*cards.values()]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ASGI application of the router: what it answers itself, and what it passes on."""
+"""The router's ASGI application: answers its own pages and forwards everything else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, on
 
 
 class Proxy:
-    """Sends each request to a worker; knows the answers that are open."""
+    """Sends each request to a worker and tracks the open answers."""
 
     def __init__(self, workers: Workers, settings: Settings) -> None:
         self._workers, self._open = workers, OpenRequests(settings)
@@ -48,7 +48,7 @@ class Proxy:
         self.answered = 0
 
     def start_draining(self) -> None:
-        """Admit no further request."""
+        """Stop admitting requests."""
         self._pages.draining = True
 
     async def wait_until_idle(self, seconds: float) -> bool:
@@ -59,7 +59,7 @@ class Proxy:
         return not self.answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one ASGI request."""
         reply, worker = Reply(send, scope["path"]), ""
         try:
             headers = dict(scope["headers"])
@@ -84,7 +84,7 @@ class Proxy:
             self.metrics.requests.labels(worker, str(reply.status or _CLIENT_CLOSED)).inc()
 
     def buffer_body(self, scope: Scope) -> Body | None:
-        """See BufferBody. What would be refused without its body is called at once."""
+        """See BufferBody. Requests that are refused regardless of their body are called at once."""
         headers = dict(scope["headers"])
         if scope["method"] != "POST" or self._pages.draining:
             return None
@@ -100,7 +100,7 @@ class Proxy:
         self.metrics.requests.labels("", str(_CLIENT_CLOSED)).inc()
 
     async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> str:
-        """Returns the address of the worker that answered, "" for none."""
+        """Forward a request; returns the address of the worker that answered, or "" if none did."""
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         headers = [each for each in scope["headers"] if each[0] != b"content-encoding"]
         asked = Asked(scope["method"], scope["raw_path"] + query, headers, body)
@@ -111,7 +111,7 @@ class Proxy:
         self.answers.add(passing)
         leaving = asyncio.create_task(wait_for_disconnect(receive))
         try:
-            # A client that goes away takes its request with it: closing the connection aborts it.
+            # If the client disconnects, closing the worker's connection aborts the request there.
             await asyncio.wait({forwarding, leaving}, return_when=asyncio.FIRST_COMPLETED)
             leaving.cancel()
             forwarding.cancel()
@@ -126,7 +126,7 @@ class Proxy:
             self.answered += 1
 
     def _read(self, body: bytes) -> Wanted:
-        """A long body is read only where its model matters."""
+        """Read model and prompt of a body; a long body is read only if its model matters."""
         if not body:
             return Wanted(readable=False)
         if len(body) > LONG_BYTES and len(self._workers.sets_of_names) < 2:
@@ -134,7 +134,7 @@ class Proxy:
         return read_wanted(body)
 
     def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """With --api-key clients must send it, as to a server."""
+        """With --api-key, clients must send the key, as they would to a server."""
         if self._key is None or path in _OPEN_PATHS:
             return
         given = given_key(headers)
@@ -151,12 +151,12 @@ async def _unread() -> Message:
 
 
 def _digest(key: bytes) -> bytes:
-    """Of equal length for all keys, so that comparing tells nothing about the length either."""
+    """A digest of fixed length, so that the comparison does not reveal the key's length."""
     return hashlib.sha256(key).digest()
 
 
 class _Passing:
-    """A request at a worker, that a shutdown may cut."""
+    """A forwarded request that a shutdown may cut."""
 
     def __init__(self, forwarding: asyncio.Task[str]) -> None:
         self._forwarding = forwarding

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client gets: whole events, whole answers, and an error it can read when one breaks."""
+"""Relays complete events and complete answers, and a well-formed error if an answer breaks."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from rtp_llm.server.error_body import error_event
 from rtp_llm.server.errors import ApiError
 from rtp_llm.server.http.asgi import send_body, send_error
 
-# An answer that is no stream is passed on when all of it is there, so that an error can take its
-# place until then; a longer one goes out as it comes.
+# An answer that is not a stream is held until it is complete, so that an error can replace it;
+# one longer than this is relayed as it arrives.
 HELD_BYTES = 2**20
-# An event of a stream that is longer goes out in pieces.
+# A longer event of a stream is relayed in pieces.
 EVENT_BYTES = 2**18
 _ENDS = (b"\n\n", b"\r\n\r\n")
 
 
 class Reply:
-    """Passes the ASGI events of a worker's answer on."""
+    """Relays the ASGI events of a worker's answer to the client."""
 
     def __init__(self, send: Send, path: str) -> None:
-        """`path`: of the request, whose protocol errors have to keep to."""
+        """`path`: the request's path; it determines the format of errors."""
         self.status: int | None = None
-        """Of what went out."""
+        """Status that was sent."""
         self._send, self._path = send, path
         self._stream = self._whole = False
         self._held: list[dict[str, Any]] = []
         self._held_bytes = 0
-        self._tail = b""  # of an event that is not complete
-        self._amid = False  # an event, of which a part went out
+        self._tail = b""  # part of an incomplete event
+        self._amid = False  # part of the current event was sent
 
     @property
     def begun(self) -> bool:
-        """Something went out: no other answer can take its place."""
+        """Whether anything was sent, so that no other answer can take its place."""
         return self.status is not None
 
     async def take(self, event: dict[str, Any]) -> None:
-        """An event of the worker's answer."""
+        """Handle one ASGI event of the worker's answer."""
         if self._stream and not self._tail and event["body"].endswith(_ENDS):
             self._amid = False
-            await self._send(event)  # as nearly all of them
+            await self._send(event)  # the common case
             return
         if event["type"] == "http.response.start":
             named = dict(event["headers"])
@@ -55,7 +55,7 @@ class Reply:
             await self._hold(event)
 
     async def fail(self, error: ApiError) -> bool:
-        """Tell the client; False where it was told half of something else that cannot be ended."""
+        """Send an error; False if a partial answer was sent that no error can follow."""
         if not self.begun:
             self._held.clear()
             self.status = error.status
@@ -101,13 +101,13 @@ class Reply:
 
 
 def _is_whole(named: dict[bytes, bytes]) -> bool:
-    """Nobody can make use of half of it."""
+    """Whether an answer is useless unless it is complete."""
     kind = named.get(b"content-type", b"")
     return b"content-length" in named or kind.startswith(b"application/json")
 
 
 def _is_stream(named: dict[bytes, bytes]) -> bool:
-    """Server-sent events to which another one can be added."""
+    """Whether the answer is a stream of server-sent events, to which an event can be added."""
     plain = b"content-length" not in named and b"content-encoding" not in named
     return plain and named.get(b"content-type", b"").startswith(b"text/event-stream")
 

@@ -31,7 +31,7 @@ AWAITED_SECONDS = 10.0
 
 
 def route(settings: Settings) -> int:
-    """Forward requests until a signal, let open ones end; return the exit code.
+    """Forward requests until a signal, drain the open ones, and return the exit code.
 
     0 after a clean stop, 128 + n after a second signal. Raises SettingsError or StartError before
     anything was started.
@@ -48,7 +48,11 @@ def route(settings: Settings) -> int:
 
 
 def workers_of(settings: Settings) -> Workers:
-    """Raises SettingsError or StartError for addresses and certificates that cannot be used."""
+    """The workers that the settings name.
+
+    Raises:
+        SettingsError, StartError: an address or a certificate cannot be used.
+    """
     tls = None
     if settings.worker_ca_certs is not None:
         tls = ssl.create_default_context()
@@ -62,10 +66,10 @@ async def serve_router(
     listener: socket.socket,
     awaited: Callable[[], Sequence[str]] | None = None,
 ) -> int:
-    """Until a signal; the exit code, which is 130 where Ctrl-C came before a worker was healthy.
+    """Serve until a signal; returns the exit code: 130 if Ctrl-C came before a worker was healthy.
 
-    It listens at once, and is ready with the first healthy worker. ``awaited`` tells what the
-    others are at, by default by their health.
+    It listens at once and is ready with the first healthy worker. ``awaited`` describes the
+    workers that are not ready, by default from their health.
     """
     proxy, signals = Proxy(workers, settings), StopSignals(_logger)
     server = server_of(proxy, settings)
@@ -82,7 +86,7 @@ async def serve_router(
     await signals.stop.wait()
     was_ready = ready.done() or workers.any_healthy
     proxy.start_draining()
-    # The workers are watched on: one that stops ends its answers now, too.
+    # Keep watching the workers: the answers of one that stops now have to end, too.
     await drain(proxy, settings.shutdown_timeout, signals, _logger)
     server.should_exit = True
     await serving
@@ -93,14 +97,14 @@ async def serve_router(
 
 
 async def _announce_ready(workers: Workers, url: str, log_format: str) -> None:
-    """As soon as a worker is healthy."""
+    """Announce that the router is ready, as soon as a worker is healthy."""
     while not workers.any_healthy:
         await asyncio.sleep(POLL_SECONDS)
     announce(log_format, f"RTP-LLM router is ready: {url}", url=url)
 
 
 async def _tell_awaited(awaited: Callable[[], Sequence[str]], ready: asyncio.Future[None]) -> None:
-    """Every ten seconds; when the router is ready only what has changed."""
+    """Log the awaited workers every ten seconds; once the router is ready, only changes."""
     told: Sequence[str] = ()
     while True:
         await asyncio.sleep(AWAITED_SECONDS)
@@ -111,15 +115,15 @@ async def _tell_awaited(awaited: Callable[[], Sequence[str]], ready: asyncio.Fut
 
 
 def server_of(proxy: Proxy, settings: Settings) -> HttpServer:
-    """What the proxy is served by; its connections are in the proxy's metrics."""
+    """The HTTP server of the proxy; its connections appear in the proxy's metrics."""
     server = HttpServer(with_cors(proxy, settings), settings)
     proxy.metrics.watch_connections(server.connections)
     return server
 
 
 async def learn_models(workers: Workers, key: str | None) -> None:
-    """Ask for the models of each that is well: at once where they are not known or it comes back,
-    maybe with another one, else now and then."""
+    """Query the models of each healthy worker: at once if they are unknown or the worker came
+    back, possibly with another model, otherwise from time to time."""
     asked_at: dict[str, float] = {}
     told: frozenset[str] = frozenset()
     clock = asyncio.get_running_loop().time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request at one worker: sent whole, its answer read in pieces, nobody waited for in vain."""
+"""One request to one worker: sends all of it and streams the answer, with timeouts throughout."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS = 2.0
 _READ_BYTES = _PIECE_BYTES = 65536
-# A worker that owes an answer and gives none to so many questions for its health has stopped. Each
-# of them waits for two seconds; any byte from it begins the count anew.
+# A worker with an open request that misses this many health checks in a row has stopped. Each
+# check waits for two seconds; any byte from the worker resets the count.
 MOST_UNANSWERED = 4
 _LOOK_SECONDS = 0.25  # at that count
 _GONE_SECONDS = 0.1
-# They are about one connection, and each side has its own.
+# Hop-by-hop headers: each side's connection has its own.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"host", b"expect")
 
 
 class UnreachableError(OSError):
-    """No connection could be made: the worker has seen nothing of the request."""
+    """No connection could be made: the worker has not seen the request."""
 
 
 class SilentError(OSError):
-    """The worker holds the connection and answers nothing any more."""
+    """The worker keeps the connection open but no longer responds to anything."""
 
 
 class OverdueError(OSError):
-    """The worker lives and says nothing of this request."""
+    """The worker is alive but does not answer this request."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came."""
+    """A request as received from the client."""
 
     method: str
     target: bytes
@@ -52,22 +52,21 @@ class Asked:
 async def call_upstream(
     worker: Worker, asked: Asked, patience: float, most_unanswered: float = MOST_UNANSWERED
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """The ASGI events of a worker's answer, as they come.
+    """Yield the ASGI events of a worker's answer as they arrive.
 
     Raises:
         UnreachableError: nothing was sent.
         OverdueError: nothing came for ``patience`` seconds.
-        SilentError: it has left so many questions for its health unanswered that it must have
-            stopped.
-        OSError, h11.RemoteProtocolError: the connection ended, or what came is nonsense.
-        h11.LocalProtocolError: what was asked is no request.
+        SilentError: it missed so many health checks that it must have stopped.
+        OSError, h11.RemoteProtocolError: the connection ended, or the response is malformed.
+        h11.LocalProtocolError: the request is not valid HTTP.
     """
     connection = h11.Connection(h11.CLIENT)
     request = connection.send(_head(worker, asked)) or b""
     reader, writer = await _connect(worker)
     lasts = _Patience(worker, patience, most_unanswered)
     writer.write(request)
-    # Beside the reading: a worker may refuse a body before it has all of it.
+    # Concurrently with reading: a worker may refuse a body before it has received all of it.
     sending = asyncio.create_task(_send(connection, asked.body, writer))
     try:
         event: object = None
@@ -83,12 +82,12 @@ async def call_upstream(
                 yield shown
     finally:
         sending.cancel()
-        writer.transport.abort()  # what it has not taken by now is for nobody
+        writer.transport.abort()  # whatever was not sent by now is no longer needed
 
 
 async def _send(connection: h11.Connection, body: bytes, writer: asyncio.StreamWriter) -> None:
-    """In pieces, as they are taken: what waits is not held twice."""
-    with contextlib.suppress(OSError):  # whoever reads the answer hears of it
+    """Send the body in pieces as the worker takes them, so that no second copy is buffered."""
+    with contextlib.suppress(OSError):  # the reader of the answer sees the error
         for start in range(0, len(body), _PIECE_BYTES):
             piece = body[start : start + _PIECE_BYTES]
             writer.write(connection.send(h11.Data(data=piece)) or b"")
@@ -120,9 +119,9 @@ async def _connect(worker: Worker) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def is_gone(worker: Worker) -> bool:
-    """Nobody listens at its address: its process, or its machine, has ended.
+    """Whether nothing listens at the worker's address: its process or its machine has ended.
 
-    Asked twice, as a process that ends closes its connections one after another.
+    Checked twice, as a process that ends closes its sockets one after another.
     """
     for seconds in (_GONE_SECONDS, 0.0):
         try:
@@ -136,14 +135,14 @@ async def is_gone(worker: Worker) -> bool:
 
 @dataclass(frozen=True)
 class _Patience:
-    """How long a worker is waited for: while it answers others and ``seconds`` last."""
+    """Waits for a worker for up to ``seconds``, as long as it answers health checks."""
 
     worker: Worker
     seconds: float
     most_unanswered: float
 
     async def wait(self, make: Callable[[], Awaitable[T]]) -> T:
-        """What ``make`` gives; it is made again after each look at the worker."""
+        """Await what ``make`` returns; calls ``make`` again after each check of the worker."""
         clock = asyncio.get_running_loop().time
         until = clock() + self.seconds
         while True:
@@ -152,7 +151,7 @@ class _Patience:
                 async with scope:
                     return await make()
             except TimeoutError as error:
-                if not scope.expired():  # the system's own
+                if not scope.expired():  # the system's own timeout timeout
                     raise
                 if self.worker.unanswered >= self.most_unanswered:
                     raise SilentError("it has stopped responding") from error
@@ -161,7 +160,7 @@ class _Patience:
 
 
 def _event(event: object) -> dict[str, Any] | None:
-    """As ASGI has it; None for what the client need not see."""
+    """Convert an event to ASGI; None for events that the client need not see."""
     if isinstance(event, h11.Response):
         headers = [(name, value) for name, value in event.headers if name not in _HOP_HEADERS]
         return {"type": "http.response.start", "status": event.status_code, "headers": headers}

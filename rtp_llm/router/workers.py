@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers behind a router, and which one a prompt goes to."""
+"""The servers behind a router, and the choice of one for each prompt."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from rtp_llm.config.options import SettingsError
 from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.router.backoff import Backoff
 
-# A prompt is compared with earlier ones in pieces of so many bytes, a few blocks of tokens.
+# Prompts are compared in pieces of this many bytes, which are a few blocks of tokens.
 PIECE_BYTES = 256
-# A prompt's answer is work too: as much as so many bytes of prompt.
+# The cost of generating an answer, expressed in bytes of prompt.
 ANSWER_BYTES = 512
 _REMEMBERED_PIECES = 65_536
 
 
 @dataclass(eq=False)
 class Worker:
-    """One server. ``health``: what it last said of it, for people; ``unanswered``: how often in a
-    row it gave no answer at all when it was asked for that; ``open_bytes``: what its open requests
-    from here are worth; ``models``: its cards of /v1/models by name, None while they are not
-    known."""
+    """One server. ``health``: its last reported health, in words; ``unanswered``: health
+    checks unanswered in a row; ``open_bytes``: the cost of the requests that this router has open
+    there; ``models``: its cards of /v1/models by name, None while they are unknown."""
 
     url: str
     host: str
@@ -44,7 +43,11 @@ class Worker:
 
     @classmethod
     def parse(cls, url: str, tls: ssl.SSLContext | None = None) -> Worker:
-        """Of http://HOST:PORT, or https:// by ``tls``. Raises SettingsError naming it."""
+        """A worker from http://HOST:PORT, or https:// using ``tls``.
+
+        Raises:
+            SettingsError: the address, which it names, is not valid.
+        """
         try:
             parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
             port = parts.port
@@ -63,21 +66,21 @@ class Worker:
         return cls(f"{parts.scheme}://{parts.netloc}", parts.hostname, port, tls)
 
     def move(self, host: str, port: int) -> None:
-        """It is somewhere else from now on, and knows nothing there."""
+        """Change the worker's address; its prefix cache there is empty."""
         self.host, self.port, self.healthy = host, port, False
         self.known.clear()
 
     @property
     def may_be_asked(self) -> bool:
-        """It takes requests, and has not failed too often lately."""
+        """Whether it accepts requests and has not failed too often lately."""
         return self.healthy and self.backoff.admits
 
     def serves(self, model: str | None) -> bool:
-        """Whether it may have this model; None: any will do."""
+        """Whether it may serve this model; None: any model will do."""
         return model is None or self.models is None or model in self.models
 
     def remember(self, pieces: Sequence[bytes]) -> None:
-        """It has these pieces in its prefix cache for a while."""
+        """Assume that these pieces are in its prefix cache for a while."""
         for piece in pieces:
             self.known[piece] = None
             self.known.move_to_end(piece)
@@ -85,7 +88,7 @@ class Worker:
             self.known.popitem(last=False)
 
     def new_bytes(self, pieces: Sequence[bytes]) -> int:
-        """What of a prompt it has to compute, by what it was sent before."""
+        """Bytes of a prompt that it has to compute, estimated from prompts sent to it before."""
         known = 0
         for piece in pieces:
             if piece not in self.known:
@@ -95,12 +98,13 @@ class Worker:
 
 
 class Workers:
-    """All of them. Belongs to one event loop."""
+    """All workers of a router. Belongs to one event loop."""
 
     def __init__(self, urls: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
-        """``tls``: of those at https://, None for the system's authorities.
+        """``tls``: context for https:// workers, None for the system's certificate authorities.
 
-        Raises SettingsError for what is no address, or is listed twice.
+        Raises:
+            SettingsError: an address is malformed or listed twice.
         """
         self.all = [Worker.parse(url, tls) for url in urls]
         for number, worker in enumerate(self.all):
@@ -109,26 +113,26 @@ class Workers:
 
     @property
     def models(self) -> dict[str, Any]:
-        """The cards of all models that some worker has, healthy or not, by name."""
+        """The cards of all models of all workers, healthy or not, by name."""
         return {name: card for each in self.all for name, card in (each.models or {}).items()}
 
     @property
     def sets_of_names(self) -> set[frozenset[str]]:
-        """What each worker calls its model; workers of one set are alike, others may be."""
+        """The distinct sets of names under which workers serve their models."""
         return {frozenset(each.models) for each in self.all if each.models}
 
     @property
     def all_models_known(self) -> bool:
-        """Every worker has said what it has."""
+        """Whether the models of every worker are known."""
         return all(worker.models is not None for worker in self.all)
 
     @property
     def any_healthy(self) -> bool:
-        """Some request can be answered."""
+        """Whether at least one worker is healthy."""
         return any(worker.healthy for worker in self.all)
 
     def awaited(self) -> list[str]:
-        """What those that take no requests say."""
+        """The status of each worker that does not accept requests."""
         return [f"{worker.url} ({worker.health})" for worker in self.all if not worker.healthy]
 
     def choose(
@@ -137,9 +141,10 @@ class Workers:
         without: Sequence[Worker] = (),
         model: str | None = None,
     ) -> Worker | None:
-        """The one with the least to do until this prompt is computed; None: none can be asked.
+        """The worker with the least work until this prompt is computed; None if none is usable.
 
-        Of equals the one with the fewest open requests, then the one that knows least.
+        Ties go to the worker with the fewest open requests, then to the one with the fewest
+        remembered pieces.
         """
         able = [
             worker
@@ -149,7 +154,7 @@ class Workers:
 
         def cost(worker: Worker) -> tuple[bool, int, int, int]:
             return (
-                model is not None and worker.models is None,  # it may have another one
+                model is not None and worker.models is None,  # it may serve another model
                 worker.open_bytes + worker.new_bytes(pieces),
                 worker.open_requests,
                 len(worker.known),
@@ -159,10 +164,10 @@ class Workers:
 
 
 class Visit:
-    """A request at a worker, as a context: its cost counts as long as it is open."""
+    """A context manager for a request at a worker, whose cost counts while it is open."""
 
     def __init__(self, worker: Worker, pieces: Sequence[bytes], more_bytes: int = 0) -> None:
-        """``more_bytes``: of the prompt, that are in no piece."""
+        """``more_bytes``: bytes of the prompt that belong to no piece."""
         self._worker, self._pieces = worker, pieces
         self._cost = ANSWER_BYTES + worker.new_bytes(pieces) + more_bytes
         self._trial = False
@@ -181,9 +186,9 @@ class Visit:
 
 
 def pieces_of(text: bytes, key: bytes = b"") -> list[bytes]:
-    """Names of a prompt's pieces: each stands for itself and all that is before it.
+    """Hashes of a prompt's pieces; each covers its piece and everything before it.
 
-    `key`: the client's, as servers with a key file divide their prefix caches by key.
+    `key`: the client's API key, as servers with a key file partition their prefix caches by key.
     """
     names: list[bytes] = []
     parent = hashlib.blake2b(key, digest_size=8).digest() if key else b""
