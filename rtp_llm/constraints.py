@@ -22,9 +22,9 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
 class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     """Reasoning that comes before the answer proper.
 
-    It begins with the prompt's end, or, where there are ``begin_ids``, if the output begins with
-    them; it ends behind the first ``end_ids``. ``budget``: after so many tokens of it the end is
-    forced; None: no limit.
+    It starts at the end of the prompt or, if there are ``begin_ids``, only when the output starts
+    with them. It ends after the first ``end_ids``. ``budget`` is the number of tokens after which
+    the end is forced; None: no limit.
     """
 
     end_ids: tuple[int, ...]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the native libraries are: the operator library and the C++ runtime.
 
-A wheel carries them beside the package. In a source tree `./dev build` writes their paths into
+A wheel carries them next to the package. In a source tree `./dev build` writes their paths into
 `.rtp_llm_build.json`, an entry per device, and the one for the installed torch is taken; an
-environment variable overrides both. Symbolic links are not resolved:
-under Bazel the package consists of them, and the libraries lie beside the links.
+environment variable overrides both. Symbolic links are not resolved: under Bazel the package
+consists of them, and the libraries are next to the links.
 """
 
 from __future__ import annotations

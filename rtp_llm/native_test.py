@@ -69,7 +69,7 @@ def test_the_build_for_the_installed_torch_is_taken(
 
     assert chosen("cpu", "cuda", "cpu") == libraries["cpu"]
     assert chosen("cuda", "cpu", "cuda") == libraries["cuda"]
-    assert chosen("cuda", "xpu", "cpu") == libraries["cpu"], "it loads beside every torch"
+    assert chosen("cuda", "xpu", "cpu") == libraries["cpu"], "it loads with every torch"
     with pytest.raises(native.NativeLibraryError, match=r"has builds for cuda, xpu, but torch "):
         chosen("cpu", "cuda", "xpu")
 

@@ -118,8 +118,8 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     ``logprob_token_ids`` reports these instead. ``stop`` strings (one or several) are matched on
     text, above the engine; ``stop_token_ids`` in the engine. A lower ``priority`` goes first.
 
-    Only ``allowed_token_ids`` are generated, when given; ``bad_words`` (texts) never are. These
-    reach the engine as ``bad_words_token_ids``: the last of them is banned behind the others.
+    Only ``allowed_token_ids`` are generated, if given; ``bad_words`` (strings) never are. These
+    reach the engine as ``bad_words_token_ids``: the last token is banned after the others.
     ``truncate_prompt_tokens`` keeps the prompt's last so many tokens, -1: as many as fit.
     ``speculate`` False: nothing is drafted for this request where the engine speculates.
     ``structured_outputs``: what the output obeys, see StructuredOutputsParams; in a chat from the

@@ -52,11 +52,11 @@ class Patience:
 
 
 class DecodeEngine(EngineWithTransfers):
-    """Around an engine: requests whose prompt another worker may compute take that way.
+    """An engine whose prompts may be computed by another worker.
 
-    The scheduler gives such a sequence its blocks; only then the prefill worker is asked, and the
-    load begins beside its work. Blocks are held until the load has stopped for certain, whatever
-    becomes of the request meanwhile.
+    The scheduler first allocates the sequence's blocks; only then is the prefill worker asked, and
+    blocks are loaded while it computes. They are held until the load has certainly stopped,
+    whatever happens to the request in the meantime.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ def documented_commands() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[dict[str, int]]:
-    """A free one for each of the page's: other tests run beside this one."""
+    """A free port for each port of the page, since other tests run at the same time."""
     with ExitStack() as stack:
         yield {port: stack.enter_context(kept_port()) for port in PORTS}
 

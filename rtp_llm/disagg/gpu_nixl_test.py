@@ -28,8 +28,8 @@ pytestmark = [
     pytest.mark.skipif(COUNT < 2, reason=f"{COUNT} usable GPUs"),
     pytest.mark.skipif(not is_installed("nixl"), reason="nixl is not installed"),
 ]
-# How the process beside this one, which has the first GPU, gets the second: this one, of which it
-# sees both, or alone.
+# How the other process gets the second GPU (this one has the first): it sees both GPUs, or only
+# that one.
 OTHER = pytest.mark.parametrize(
     "environ", [{"LOCAL_RANK": "1"}, {CudaDevice.mask_variables[0]: "1"}], ids=["seen", "hidden"]
 )
@@ -63,7 +63,7 @@ def test_bytes_are_equal(environ: dict[str, str], step: int) -> None:
         assert load.code == "none", load.message
         blocks = (here.view(-1, 32 << 10), expected.view(-1, 32 << 10))
         assert torch.equal(blocks[0][::step], blocks[1][::step])
-        if step > 1:  # and nothing beside them
+        if step > 1:  # and nothing else
             assert not blocks[0][1::step].any()
     there.close()
 

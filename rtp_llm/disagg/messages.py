@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decode worker and a prefill worker say to each other, beside the blocks themselves."""
+"""Messages between a decode worker and a prefill worker; blocks take another way."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ class Stored(msgspec.Struct, tag="stored", frozen=True, kw_only=True):
 
 
 class Prefilled(msgspec.Struct, tag="prefilled", frozen=True, kw_only=True):
-    """The prompt is computed; its last blocks are in the store or still on their way there.
+    """The prompt is computed; its last blocks are in the store or on their way there.
 
-    ``cached_tokens`` of it came from the prefix cache; ``logprobs`` are the first token's, where
-    they were asked for. ``draft_state``: what the drafts behind that token go on from, in the
-    format of both workers' drafter; empty where that is nothing.
+    ``cached_tokens`` of it came from the prefix cache. ``logprobs`` are those of the first token,
+    if requested. ``draft_state`` is the state from which drafts after that token continue, in the
+    format of the drafter that both workers use; empty if it needs none.
     """
 
     name: int

@@ -32,7 +32,7 @@ SIZES: dict[str, Any] = {
 }
 # One layer sees everything, two a window: two groups of blocks.
 HYBRID = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
-# Planes of the cache that each kind has, and what it needs beside its name.
+# How many planes the cache of each kind has, and the settings it needs in addition to its name.
 KINDS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "llama": (2, {"num_key_value_heads": 4}, {}),  # as many heads for keys as for queries
     "deepseek_v2": (1, {}, {}),  # MLA, and a mixture

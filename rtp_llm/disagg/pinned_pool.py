@@ -35,10 +35,10 @@ class PinnedPool:
         self._guard = threading.RLock()
 
     def problem(self, held: Iterable[int], tokens: int) -> str | None:
-        """Why a prompt of so many tokens does not fit beside the ``held`` ones; None if it does.
+        """Why a prompt of so many tokens does not fit next to the ``held`` ones; None if it does.
 
-        Its pieces are what a step computes of it. How many that will be nobody knows yet, but
-        together they take less than twice their blocks.
+        It is stored in pieces, one for each step that computes part of it. Their number is not
+        known yet, but together they take less than twice their blocks.
         """
         needed = 2 * self._layout.bytes_of(tokens)
         taken = 2 * sum(map(self._layout.bytes_of, held))

@@ -282,8 +282,8 @@ class PrefillEngine(EngineWithTransfers):
 
 
 def first_token_only(params: SamplingParams) -> SamplingParams:
-    """The same settings for an answer of one token: it depends on no length, and nothing is drafted
-    behind it here."""
+    """The same settings for an output of one token, which depends on no length limit; nothing is
+    drafted after it here."""
     fewest = min(1, params.min_tokens)
     return msgspec.structs.replace(params, max_tokens=1, min_tokens=fewest, speculate=False)
 

@@ -12,7 +12,7 @@ from rtp_llm.disagg.receiver import PromptLoad, RankLoad, RankReceiver
 if TYPE_CHECKING:
     from rtp_llm.worker.shared.ranks_worker import RanksWorker
 
-# A rank looks after its loads between steps, and while there are some so often besides.
+# A rank polls its loads between steps, and at this interval while there are any.
 _LOOK_SECONDS = 0.002
 
 
@@ -114,7 +114,8 @@ class RanksLoad:
 
 
 class OtherRankReceiver:
-    """What rank 1 or up does beside steps: loads what rank 0 says, and tells of their ends."""
+    """The work of ranks other than 0 between steps: do the loads that rank 0 orders, and report
+    when they end."""
 
     def __init__(self, receiver: RankReceiver) -> None:
         self._receiver = receiver

@@ -67,7 +67,7 @@ class RanksSender(PromptSender):
 
 
 class OtherRankSender:
-    """What rank 1 or up does beside steps: offers blocks of the prompts that rank 0 names."""
+    """The work of ranks other than 0 between steps: offer blocks of the prompts rank 0 names."""
 
     def __init__(self, sender: PromptSender) -> None:
         self._sender = sender

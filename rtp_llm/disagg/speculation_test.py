@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts behind prompts that another worker computed: those of one engine, step by step."""
+"""Drafts after prompts computed by another worker match a single engine's, step by step."""
 
 from __future__ import annotations
 

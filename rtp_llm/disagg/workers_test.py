@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two workers give what one engine gives, token by token, and leave nothing behind."""
+"""Two workers give the same tokens as one engine, and leak nothing."""
 
 from __future__ import annotations
 

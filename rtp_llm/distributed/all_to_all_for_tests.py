@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch and combine among ranks on any device, beside what one rank computes."""
+"""Dispatch and combine among ranks on any device, compared with what one rank computes."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _balance(world):
     rank = _Rank(world, options)
     first = [layer.placement for layer in rank.layers]
     errors = [rank.step() for _ in range(40)]
-    # Experts move beside the steps, when they get a core; all ranks swap in the same step.
+    # Experts move in the background, when they get a core; all ranks swap in the same step.
     while any(old == layer.placement for old, layer in zip(first, rank.layers, strict=True)):
         errors.append(rank.step())
     order = [(e - HOTTEST) % EXPERTS for e in range(EXPERTS)]

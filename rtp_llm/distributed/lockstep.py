@@ -12,13 +12,13 @@ from rtp_llm.distributed.group import Group
 
 @dataclass(frozen=True)
 class Agreement:
-    """What holds for all ranks.
+    """What all ranks have agreed on for a step.
 
-    `tokens`: the most that any of them computes in this step; 0: none of them has work.
-    `settled`: all have read the same messages and none has work that waits for its last step, so
-    that without tokens they may wait for the next message.
-    `stop`: one of them was told to end. `ready`: all have done what they do beside the steps.
-    `sequences`, `longest`: the most sequences, and tokens of one, that any of them computes.
+    `tokens`: the most that any rank computes in this step; 0 if none has work.
+    `settled`: all ranks have read the same messages and none has work that waits for its last step,
+    so that without tokens they may wait for the next message.
+    `stop`: one rank was asked to stop. `ready`: all ranks have finished their background work.
+    `sequences`, `longest`: the most sequences that any rank computes, and the most tokens of one.
     """
 
     tokens: int

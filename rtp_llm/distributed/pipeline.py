@@ -34,7 +34,7 @@ class Transfer:
 
 
 class Hop(Group):
-    """Two ranks, of stages behind each other, one of which sends to the other."""
+    """Two ranks of consecutive stages, one of which sends to the other."""
 
     def __str__(self) -> str:
         return "one of two stages"
@@ -60,9 +60,9 @@ class Hop(Group):
 class Pipeline:
     """Stage `stage` of `stages`, as a ring: the last one sends to the first.
 
-    `before` and `behind` are groups of two, this rank and the one with the same part of the stage
-    before or behind. Each direction has a group of its own: a message that is not yet received
-    holds up no other.
+    `before` and `behind` are groups of two: this rank and the rank with the same part of the
+    previous or the next stage. Each direction has a group of its own, so that a message that is
+    not yet received holds up no other.
     """
 
     stage: int = 0
@@ -80,7 +80,7 @@ class Pipeline:
         return self.stage == self.stages - 1
 
     def send(self, states: Tensor) -> None:
-        """Give the stage behind `states` [T, hidden], which must not change any more; waits only
+        """Send `states` [T, hidden] to the next stage; they must not change any more. Waits only
         for what was sent `stages` messages ago."""
         assert self.behind is not None
         if len(self._sends) == self.stages:
@@ -88,7 +88,7 @@ class Pipeline:
         self._sends.append(self.behind.begin_send(states.contiguous()))
 
     def receive(self, states: Tensor) -> Transfer:
-        """Fill `states` with the next that the stage before sends."""
+        """Fill `states` with the next message of the previous stage."""
         assert self.before is not None
         return self.before.begin_receive(states)
 
@@ -118,8 +118,8 @@ def connect_stages(world: World, stages: int, tensor: int) -> tuple[Pipeline, Gr
             hop = world.subgroup([source * tensor + t, target * tensor + t], Hop)
             if hop is None or t != part:
                 continue
-            # The first message makes the connection, for which both wait: so in one order, and not
-            # in a step.
+            # The first message makes the connection, for which both ranks wait: so all ranks do
+            # this in the same order, and not in a step.
             if source == stage:
                 behind = hop
                 hop.begin_send(number).wait()

@@ -2,7 +2,7 @@
 """Drafts in bfloat16: tokens are those of the model wherever rounding does not decide.
 
 Teacher forcing: the model computes every answer again as one prompt, so that one close call does
-not hide what comes behind it.
+not hide what comes after it.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def _scheduler(settings: Settings, built: BuiltWorker, *, shared: bool) -> Sched
         shared_batch=shared,
         stages=worker.in_flight,
     )
-    # Names of drafts in its batches begin behind those of rows, which SampledTokens were made for.
+    # In its batches the names of drafts follow the names of rows; SampledTokens was sized for that.
     assert config.max_rows == limits.max_rows
     scheduler: Scheduler = runtime.Scheduler(config)
     return scheduler

@@ -133,9 +133,9 @@ def _token_logprobs(
 
 
 def merge_deltas(first: SequenceDelta, second: SequenceDelta) -> SequenceDelta:
-    """One delta that says what two consecutive ones of the same sequence say.
+    """Merge two consecutive deltas of the same sequence into one.
 
-    It takes over the lists of ``first``: streams that lag behind merge at every step.
+    It takes over the lists of ``first``, because streams that lag merge at every step.
     """
     first.token_ids.extend(second.token_ids)
     if second.logprobs is not None and first.logprobs is not None:

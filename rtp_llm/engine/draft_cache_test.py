@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys and values of draft heads and draft models are those that true hidden states give.
 
-Drafting writes others, made from the draft's own states; the step behind must replace them all.
+Drafting writes others, made from the draft's own states; the next step must replace them all.
 A draft model needs tokens alone: the last draft that was right is there a step later.
 """
 
@@ -37,7 +37,7 @@ SIZES: dict[str, Any] = {"seq_size_per_block": 4, "max_batch_tokens_size": 16}
 
 
 class DraftCache:
-    """Holds what the draft layers of an engine have behind each step against a fresh prefill."""
+    """Compares the cache of an engine's draft layers after each step with a fresh prefill."""
 
     def __init__(self, engine: TinyEngine, prompts: dict[int, list[int]]) -> None:
         self.checked = 0
@@ -86,7 +86,7 @@ class DraftCache:
         batch: ForwardBatch = whole_batch(self._model, tokens[:count])
         hidden = self._model(batch)
         assert self._model.drafts is not None
-        # Heads read the token behind the one that a hidden state belongs to.
+        # Heads read the token after the one that a hidden state belongs to.
         begin = 1 if self._model.drafts.width else 0
         ids = torch.tensor(tokens[begin : begin + count], dtype=torch.int32)
         self._model.draft(replace(batch, token_ids=ids), self._model.draft_states(hidden))

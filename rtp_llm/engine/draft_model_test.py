@@ -83,7 +83,7 @@ def test_a_step_takes_as_many_forwards_as_drafts(
 def test_who_finds_a_last_draft_in_the_prefix_cache_computes_it(
     itself: Path, overlap: bool
 ) -> None:
-    """Nobody has: the sequence ended behind it, at the end of a block."""
+    """Nobody has computed it yet: the sequence ended with it, at the end of a block."""
     engine = drafting(itself, itself, seq_size_per_block=4, enable_overlap=overlap)
     for memory in engine.built.worker.runner.cache.memory:
         memory.view(torch.uint8).fill_(0x7F)  # so large that nobody overlooks what is not written
@@ -179,7 +179,7 @@ def test_explain_and_the_plan_count_the_draft_model(tmp_path: Path) -> None:
     save_model(target, "llama", vocab_size=WORDS)
     device, own = resolve_device("cpu"), model_settings()
     text = explain(target, device=device, settings=own, draft_model=str(draft))
-    # Keys and values of one head of 32 in float32, beside three layers of two of 64.
+    # Keys and values of one head of 32 in float32, plus three layers with two heads of 64.
     assert "KV cache: 3328 bytes per token, 256 of them for the draft model" in text
     assert "\ndraft model: Qwen3ForCausalLM, 1 layers, context 256 (at most 256)\n" in text
     assert text.count("attention") > explain(target, device=device, settings=own).count("attention")

@@ -89,7 +89,7 @@ class DraftStepsByHand(StepsByHand):
         eager, replayed = self._found
         lengths = np.array(case.lengths)
         slots = _slots(len(lengths))[: self._slots]
-        rows = np.setdiff1d(np.arange(lengths.sum()), np.cumsum(lengths) - 1)  # behind which are
+        rows = np.setdiff1d(np.arange(lengths.sum()), np.cumsum(lengths) - 1)  # with drafts
         same = [
             *(eager.drafts == replayed.drafts)[rows].tolist(),
             *(eager.first == replayed.first)[slots].tolist(),
@@ -140,7 +140,7 @@ class DraftStepsByHand(StepsByHand):
         return step, hidden
 
     def compute_prefixes(self, case: Case) -> None:
-        """What the sequences of a case, all behind a prefix, go on from."""
+        """Compute what the sequences of a case, all of which have a prefix, continue from."""
         count = len(case.prefixes)
         with torch.inference_mode():
             self.run(self.plan(case.prefixes, [0] * count, range(count)))

@@ -75,8 +75,8 @@ class Model:
 
 
 def save_drafting_model(folder: Path, named: str) -> Model:
-    """A random model of the kind that is `named` behind the method that drafts for it, and before
-    the kind of its draft model."""
+    """Save a random model; `named` is the drafting method, the kind of the model, and the kind of
+    its draft model if it has one."""
     method, kind, *draft = named.split()
     path, head = folder / "model", folder / "head"
     settings = {"speculative": method, "num_speculative_tokens": 3}

@@ -243,7 +243,7 @@ def test_logits_processors_see_a_history_for_every_draft(folder: Path, overlap: 
 
     run_both(folder, play, ragged, enable_overlap=overlap)
     plain, drafted = recorders
-    assert drafted.seen.keys() == plain.seen.keys(), "no row behind the last token"
+    assert drafted.seen.keys() == plain.seen.keys(), "no row after the last token"
     for step, (history,) in plain.seen.items():
         assert history in drafted.seen[step]
 

@@ -335,7 +335,7 @@ def test_logprobs_of_ids_that_were_named(model):
 
 
 def test_a_bias_ends_with_its_request(model):
-    """The next one in its place has none, also beside others that have some."""
+    """The next request in its place has no bias, even next to requests that have one."""
     engine, reference = model
     prompt = random_prompt(6)
     engine.tokens(prompt, max_tokens=2, logit_bias={77: 100.0})

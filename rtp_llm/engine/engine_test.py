@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the engine over tiny models, beside transformers where that knows the answer."""
+"""Tests of the engine over tiny models, compared with transformers where it has the answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of prompts, chunks behind prefixes and verified drafts write and give what eager steps do,
-on a GPU; skipped without one. On the CPU: replayed_steps_test.py.
+"""Graphs of prompts, chunks after prefixes and verified drafts write and return the same as eager
+steps, on a GPU; skipped without one. On the CPU: replayed_steps_test.py.
 """
 
 from __future__ import annotations

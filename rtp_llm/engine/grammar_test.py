@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of a random model obey their grammars, whatever else runs beside them."""
+"""Answers of a random model obey their grammars, whatever else runs alongside them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class GraphChoice:
         return (
             f"graphs: {self.count}, of decode steps of up to {decoding} sequences, and of "
             f"prompts and drafts of up to {others} tokens; about "
-            f"{self.count * GRAPH_BYTES // MIB} MiB beside the results of a step"
+            f"{self.count * GRAPH_BYTES // MIB} MiB on top of the results of a step"
         )
 
 

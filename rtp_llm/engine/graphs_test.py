@@ -123,7 +123,8 @@ def test_explain_says_what_they_take(tmp_path, monkeypatch):
     for text, sizes in zip(told, (plain, drafts), strict=True):
         assert text == (
             f"graphs: {len(sizes)}, of decode steps of up to 20 sequences, and of prompts and "
-            f"drafts of up to 512 tokens; about {4 * len(sizes)} MiB beside the results of a step"
+            f"drafts of up to 512 tokens; about {4 * len(sizes)} MiB on top of the results of a "
+            "step"
         )
 
 
@@ -131,7 +132,7 @@ def test_explain_says_what_they_take(tmp_path, monkeypatch):
 def test_graphs_that_extend_are_counted_where_they_are_captured(
     method, more, tmp_path, monkeypatch
 ):
-    """Heads have one behind the sampling, beside that of each step without prompts."""
+    """Heads have a graph after sampling, in addition to the graph of each step without prompts."""
     counts = capture_on_cpu(monkeypatch)
     target, folder = tmp_path / "model", tmp_path / "drafts"
     settings = {"speculative": method, "num_speculative_tokens": 3}

@@ -93,7 +93,8 @@ def test_required_calls_of_random_weights(
 
 
 def check_call(text: str, names: tuple[str, ...]) -> bool:
-    """The answer is a right call of one of the tools, behind an analysis or none: which."""
+    """Check that the answer is a valid call of one of the tools, and return whether an analysis
+    precedes it."""
     parser = make_parser(ParserSpec("openai", "openai_gptoss", tools=(ADD, NOW)))
     *before, begin, arguments = joined([*parser.feed(text), *parser.finish()])
     assert isinstance(begin, ToolCallBegin) and isinstance(arguments, ToolArguments), text

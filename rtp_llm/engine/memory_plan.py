@@ -89,7 +89,7 @@ def plan_memory(
     with other ranks, on a plan for this one's cache.
 
     Raises:
-        CacheSizeError: steps, or one sequence, do not fit beside the weights.
+        CacheSizeError: steps, or one sequence, do not fit along with the weights.
     """
     config = model.config
     shape = limits.cache_shape(model.cache_groups())
@@ -137,8 +137,8 @@ def step_limits(
 def beside_steps(
     settings: Settings, config: ModelConfig, device: Device, limits: StepLimits
 ) -> int:
-    """Bytes that are taken beside weights, cache and steps: what drafts need, and hidden states on
-    their way to another stage of a pipeline, or from one, of as many steps as there are stages."""
+    """Bytes taken in addition to weights, cache and steps: what drafts need, and the hidden states
+    in transit between stages of a pipeline, for as many steps as there are stages."""
     drafts = drafter_bytes(settings, device, limits, config.draft_vocab_size)
     stages = settings.pipeline_parallel_size
     if stages == 1:
@@ -160,8 +160,8 @@ def _measured(
         peaks = measure_steps(model, device, limits)
     except torch.OutOfMemoryError as error:
         raise CacheSizeError(
-            f"no room for steps: {before.free // MIB} of {before.total // MIB} MiB are free beside "
-            f"{weight_bytes(model) // MIB} MiB of weights, and a step of "
+            f"no room for steps: {before.free // MIB} of {before.total // MIB} MiB are free after "
+            f"loading {weight_bytes(model) // MIB} MiB of weights, and a step of "
             f"max_batch_tokens_size={limits.max_batch_tokens} tokens for "
             f"max_running_requests={limits.max_running} sequences takes more: lower these, "
             "end other programs on the device, or choose a larger one"
@@ -189,8 +189,8 @@ def _measured(
 
 def _log(memory: MeasuredMemory, limits: StepLimits) -> None:
     _logger.info(
-        "%d of %d MiB free beside the weights; a step of %d tokens took %d MiB, one of %d "
-        "sequences that decode %d MiB",
+        "%d of %d MiB free after loading the weights; a step of %d tokens took %d MiB, "
+        "a step of %d decoding sequences %d MiB",
         memory.free // MIB,
         memory.total // MIB,
         limits.max_batch_tokens,

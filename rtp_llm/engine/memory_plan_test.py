@@ -95,7 +95,7 @@ def test_the_measured_steps_are_the_largest(model):
 
 
 def test_the_longest_contexts_are_counted_where_steps_expand_latents(tmp_path):
-    """Prompts behind long prefixes gather more latents than a trial of fresh prompts does."""
+    """Prompts after long prefixes gather more latents than a trial with fresh prompts does."""
     save_model(tmp_path, "deepseek_v3", seed=3)
     model = load_model(tmp_path, device=CpuDevice(), settings=ModelSettings(dtype="float32"))
     peaks = measure_steps(model, OwnMemory(peaks=(5 * MIB, 2 * MIB)), LIMITS)
@@ -156,7 +156,8 @@ def test_steps_that_do_not_fit_are_refused_with_the_numbers(model):
     with pytest.raises(CacheSizeError) as error:
         plan(model, Small(total=8 * GIB, free=GIB))
     weights = weight_bytes(model) // MIB
-    assert f"1024 of 8192 MiB are free beside {weights} MiB of weights" in str(error.value)
+    expected = f"1024 of 8192 MiB are free after loading {weights} MiB of weights"
+    assert expected in str(error.value)
     assert "max_batch_tokens_size=100" in str(error.value)
     assert "max_running_requests=6" in str(error.value)
 

@@ -55,9 +55,9 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
 
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
     ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
-    of the prompt's hidden states comes with the step that ends the prompt, beside its tokens.
-    ``grammar``: what answers obey; with ``thinking`` from its end on. Whose turn it is among
-    waiting requests of one priority is fair between ``tenant``s, by their weights.
+    of the prompt's hidden states comes with the step that ends the prompt, along with its tokens.
+    ``grammar`` constrains the answer, with ``thinking`` only after that has ended. Waiting requests
+    of one priority are scheduled fairly among ``tenant``s, by their weights.
     """
 
     request_id: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines whose n-grams the device matches, with the host's matcher beside it."""
+"""Engines whose n-grams the device matches, compared with the host's matcher."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def play(
         outcomes = [tiny.outcomes[request, 0] for request in asked]
         found.tokens.append([outcome.tokens for outcome in outcomes])
         found.scores.append([scores_of(outcome) for outcome in outcomes])
-        # Experts move beside the steps, when they get a core; all ranks swap in the same step.
+        # Experts move in the background, when they get a core; all ranks swap in the same step.
         waits = plays.until_moved and not ranks._balancer.swaps
         if waits and number == len(rounds) < _MOST_ROUNDS:
             rounds.append(prompts)

@@ -53,9 +53,9 @@ class RemotePrompts:
     def finish_recv(
         self, sequence: int, slot: int, token: int, *, cached_tokens: int, draft_state: bytes = b""
     ) -> int:
-        """All blocks of a prompt are written; ``token`` is the first of the output, behind which
-        drafts go on from ``draft_state``.
+        """Continue a sequence once all blocks of its prompt are written.
 
+        ``token`` is the first one of the output; drafts after it start from ``draft_state``.
         Returns why the sequence ended with that token, 0 if it goes on.
         """
         finish = self._scheduler.finish_recv(sequence, token, cached_tokens=cached_tokens)

@@ -93,8 +93,8 @@ def test_one_set_of_graphs_serves_all_steps_in_turn(
         steps.check_drafts(case, graphs, near=1e-4)
 
 
-# Eagerly, slots of heads come on top, before the layers and behind them; for draft models the
-# tokens before those of the step.
+# Eager steps upload more: for heads their slots, before the layers and after them; for draft
+# models the tokens before those of the step.
 UPLOADS = {
     "qwen3_5_moe": ["upload_all", "upload", "upload_all"],
     "llama": ["upload_all", "upload_all"],

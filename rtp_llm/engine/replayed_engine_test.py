@@ -30,7 +30,7 @@ Outcomes = dict[tuple[int, int], Outcome]
 
 
 def play(engine: TinyEngine, words: int = WORDS) -> Outcomes:
-    """Prompts alone and among sequences that decode, twice, the second time behind prefixes."""
+    """Prompts alone and among decoding sequences, twice, the second time after cached prefixes."""
     while engine.engine.has_idle_work:  # all sizes are captured before the first request
         engine.engine.work_idle()
     for number in range(12):

@@ -64,9 +64,10 @@ class _Again:
 def capture_on_cpu(
     monkeypatch: pytest.MonkeyPatch, extended: Counter[GraphSize] | None = None
 ) -> Counter[GraphSize]:
-    """Let engines on the CPU capture their steps, as they would on a GPU; what is replayed.
+    """Let engines on the CPU capture their steps as they would on a GPU; returns how often each
+    graph is replayed.
 
-    ``extended``: and how often graphs behind the sampling are.
+    ``extended`` counts the graphs that are replayed after sampling.
     """
     counts: Counter[GraphSize] = Counter()
     further = Counter() if extended is None else extended

@@ -73,7 +73,7 @@ class ScriptedDrafter(DeviceDrafter):
         return
 
     def _drafts(self, sequence: int, begin: int, count: int) -> NDArray[np.int32]:
-        following = np.zeros(count, np.int32)  # behind its end it has no right ones
+        following = np.zeros(count, np.int32)  # there are no right ones after its end
         said = self._script[sequence][begin : begin + count]
         following[: len(said)] = said
         wrong = np.where(following > 0, following - 1, 1).astype(np.int32)

@@ -86,7 +86,10 @@ class States:
         return hidden
 
     def _is_right(self, sequence: int, count: int, block: int) -> bool:
-        """Fails if it is not; False: it is behind the prompt, or empty."""
+        """Whether the state is that of the prompt's first ``count`` tokens; fails if it is another.
+
+        False: the state ends after the prompt, or is empty.
+        """
         prompt = self._prompts[sequence >> INDEX_BITS]
         if not 0 < count <= len(prompt):
             return False

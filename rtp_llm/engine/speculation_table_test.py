@@ -28,7 +28,7 @@ from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative import methods
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 
-# Behind a choice of two, three tokens are forced. With --speculative grammar all requests have it.
+# After a choice of two, three tokens are forced. With --speculative grammar all requests have it.
 FORCED = LLMatcher.grammar_from_regex("(0123|4567)+")
 PAGE = Path(__file__).parents[2] / "docs" / "speculation.md"
 

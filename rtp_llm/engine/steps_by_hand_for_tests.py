@@ -32,7 +32,7 @@ def replay_with(graphs: Any) -> Replay:
 
 @dataclass(frozen=True)
 class Case:
-    """Sequences with `lengths` new tokens behind `prefixes`, in a graph that was captured for
+    """Sequences with `lengths` new tokens after `prefixes`, in a graph that was captured for
     `size`.
     """
 
@@ -146,7 +146,7 @@ class StepsByHand:
     def _table(
         self, group: int, places: Sequence[int], ends: NDArray[np.int32], starts: NDArray[np.int32]
     ) -> NDArray[np.int32]:
-        """[B, M] with -1 behind a sequence's blocks, and before its window."""
+        """The block table [B, M] with -1 after a sequence's blocks, and before its window."""
         size, window = self._cache.block_size, self._cache.groups[group].spec.window
         most = len(self._blocks[group]) // 8
         table = np.full((len(places), -(-int(ends.max()) // size) + 3), -1, np.int32)

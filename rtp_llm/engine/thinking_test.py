@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thinking comes before an answer: free, within its budget; the grammar begins behind it."""
+"""Thinking comes before an answer: free, within its budget; the grammar starts after it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_model_that_ends_by_itself_is_not_forced(folder: Path) -> None:
 
 
 def test_a_budget_without_a_grammar(folder: Path) -> None:
-    """Rows are free until it is used up, and behind the end."""
+    """Rows are free until the budget is used up, and after the end."""
     engine = TinyEngine(folder)
     wish = {"ignore_eos": True, "max_tokens": 30}
     free = engine.tokens(random_prompt(9, 1, 300), **wish)

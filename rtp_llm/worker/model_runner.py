@@ -101,9 +101,9 @@ class ModelRunner:
         return DeviceStep(plan, self.device, lambda: batch, writing=writing)
 
     def forward(self, step: DeviceStep, states: Tensor | None = None) -> Tensor:
-        """Run all layers; hidden states [T, hidden] of the step's tokens.
+        """Run all layers and return the hidden states [T, hidden] of the step's tokens.
 
-        ``states`` [T, hidden]: what a stage of a pipeline behind the first goes on from.
+        ``states`` [T, hidden]: the input of a pipeline stage after the first.
         """
         if step.captured is not None:
             if states is not None:

@@ -97,17 +97,19 @@ class SampledTokens:
         return np.where(names < 0, names - 2 * self.max_rows, names).astype(np.int32)
 
     def find_last_right_rows(self, cu_rows: Tensor, num_rows: int, *, keep: bool = False) -> Tensor:
-        """Of each output the first row whose token is not the draft behind it, int32 [O]; cu_rows
-        int32 [O + 1]. With ``keep`` the next step finds its token under the last row."""
+        """The first row of each output whose token differs from the draft that follows, int32 [O].
+
+        ``cu_rows``: int32 [O + 1]. With ``keep`` the next step finds its token under the last row.
+        """
         tokens, drafts = self._rows[:num_rows], self.drafts[:num_rows]
         return ops.accept_drafts(tokens, self._rejected, drafts, cu_rows, keep)
 
     def substitute(self, ids: Tensor) -> None:
         """Replace names among ``ids`` (int32 [T]) by their tokens, in place.
 
-        -(r + 1) is the token of row r of the step before, -(max_rows + r + 1) the draft behind row
-        r of this one, -(2 max_rows + r + 1) what row r of the step before was computed from, if it
-        was kept; token 0 stands in for a draft of -1, which is not there.
+        -(r + 1) is the token of row r of the previous step, -(max_rows + r + 1) the draft that
+        follows row r of this step, and -(2 max_rows + r + 1) the token that row r of the previous
+        step was computed from, if it was kept. A missing draft (-1) is replaced by token 0.
         """
         ops.substitute_tokens(ids, self._tokens)
 
@@ -124,5 +126,5 @@ class SampledTokens:
         return self._device.start_download(self._tokens[: 2 * self.max_rows])
 
     def download_drafts(self, num_rows: int) -> Download:
-        """The drafts of this step, int32 [num_rows]; meaningless behind rows that have none."""
+        """The drafts of this step, int32 [num_rows]; meaningless for rows without a draft."""
         return self._device.start_download(self.drafts[:num_rows].clone())

@@ -95,7 +95,7 @@ def test_the_next_plan_is_corrected_by_the_drafts_that_were_rejected():
     sampled.begin(plan)
     assert sampled.correction is None
     sampled.keep(int32(10, 20, 21, 22, 23, 30, 31, 32, 40, 41))
-    #  drafts behind the rows: none; 20 and 99 and 22; 30 and 31; 99
+    #  drafts that follow the rows: none; 20 and 99 and 22; 30 and 31; 99
     sampled.drafts[:10] = int32(5, 20, 99, 22, 5, 30, 31, 5, 99, 5)
     sampled.verify(begun(plan))
     assert sampled.last_right_rows is not None

@@ -56,7 +56,7 @@ class StepLimits:
 
 @dataclass(frozen=True)
 class StepPeaks:
-    """Bytes that the largest steps took beside weights and cache."""
+    """Bytes that the largest steps took in addition to weights and cache."""
 
     prompt: int
     decode: int

@@ -42,7 +42,7 @@ class StepOutputs:
 
     @property
     def row_tokens(self) -> NDArray[np.int32]:
-        """int32 [R] as the step behind names them."""
+        """The tokens of all rows, int32 [R], as the next step names them."""
         return np.empty(0, np.int32) if self.sampled is None else self.sampled.row_tokens
 
 
@@ -77,9 +77,9 @@ class BesideSteps(Protocol):
 
 
 class Worker(ABC):
-    """Executes plans with one model, in their order. Belongs to the engine's thread.
+    """Executes plans with one model, in order. Belongs to the engine's thread.
 
-    May be set: ``beside``, of a rank that rank 0 tells what to do.
+    ``beside`` may be set on a rank that takes its orders from rank 0: its work between steps.
     """
 
     beside: BesideSteps | None = None
@@ -132,8 +132,8 @@ class Worker(ABC):
         return not state
 
     def receive(self, sequence: int, slot: int, token: int, draft_state: bytes) -> None:
-        """The prompt of a sequence is in the KV cache, ``token`` is the first behind it;
-        ``draft_state``, which `takes_draft_state`, is what its drafts go on from."""
+        """Continue a sequence whose prompt is in the KV cache; ``token`` is the first one after it.
+        Its drafts continue from ``draft_state``, which `takes_draft_state` has accepted."""
         return
 
     # -- between requests ----------------------------------------------------------------------

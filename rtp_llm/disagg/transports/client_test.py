@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole workers by every transport: the text of one engine, and nothing left behind."""
+"""Whole workers over every transport: the same text as one engine, and nothing is leaked."""
 
 from __future__ import annotations
 

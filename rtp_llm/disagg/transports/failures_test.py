@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong with reads: nothing is written once a load is done, nothing stays behind."""
+"""Failing reads: nothing is written once a load is done, and nothing is leaked."""
 
 from __future__ import annotations
 

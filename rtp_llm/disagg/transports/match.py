@@ -32,7 +32,7 @@ class RegionTable:
         """Raise ValueError unless each range lies in one region."""
         at = np.searchsorted(self._begins, addresses, side="right") - 1
         inside = at >= 0
-        # Behind the begin of a region nothing overflows.
+        # Relative to the begin of a region nothing overflows.
         inside[inside] = sizes[inside] <= self._ends[at[inside]] - addresses[inside]
         if not inside.all():
             outside = int(addresses[~inside][0])

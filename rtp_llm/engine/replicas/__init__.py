@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data parallel: several engines that share experts, behind one engine or client."""
+"""Data parallelism: several engines that share experts, seen as one engine or client."""

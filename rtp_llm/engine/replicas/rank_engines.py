@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engine processes of several ranks behind the interface of one Engine, for a caller that steps."""
+"""Engine processes of several ranks with the interface of one Engine, for a caller that steps."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def two_ranks(
         try:
             async with asyncio.timeout(120):
                 found = [await answers(client) for _ in range(2)]
-                # Experts move beside the steps, when they get a core.
+                # Experts move in the background, when they get a core.
                 while not any(MOVED in line for line in lines):
                     found.append(await answers(client))
                 return found, ready

@@ -85,7 +85,7 @@ def test_two_ranks_give_the_tokens_of_one(folder, expected, caplog):
             llm.generate("x", TOKENS, logits_processors=[object()])
         with pytest.raises(ValueError, match="more than the longest sequence"):
             llm.generate([[1] * 2 * LONG], TOKENS)
-        for _ in range(100):  # experts move beside the steps, when they get a core
+        for _ in range(100):  # experts move in the background, when they get a core
             if "experts moved" in caplog.text:
                 break
             assert generate(llm, prompts) == tokens

@@ -27,7 +27,7 @@ from rtp_llm.engine.tensor.tensor_for_tests import SMALL, check_alike, ranks
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
-# A method that drafts, the model's kind, that of its draft model; and settings beside these.
+# The drafting method, the kind of the model and of its draft model; and additional settings.
 CASES: dict[str, dict[str, Any]] = {
     "plain qwen3_moe": {},
     "plain deepseek_v3": {},

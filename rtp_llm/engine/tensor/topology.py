@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Topology:
-    """``data`` engines, whose model is divided into ``pipeline`` stages of ``tensor`` ranks each;
-    ``experts``: among so many ranks, of all engines, a mixture's experts are divided.
+    """``data`` engines, whose model is divided into ``pipeline`` stages of ``tensor`` ranks each.
+    The experts of a mixture are divided among ``experts`` ranks of all engines.
 
-    Rank s * ``tensor`` + t of an engine is part t of stage s. Each has a device, those of an engine
-    behind those of the one before; of ``nodes`` each has as many as every other, in their order.
+    Rank s * ``tensor`` + t of an engine is part t of stage s. Each rank has a device; the devices
+    of an engine follow those of the previous engine. All ``nodes`` have equally many, in order.
     """
 
     data: int = 1

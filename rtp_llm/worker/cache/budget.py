@@ -18,7 +18,7 @@ LEAST_RESERVE_SHARE = 20  # a twentieth of the device
 # What sampling may take for a sequence and an entry of the vocabulary: logits, their sorted copy,
 # places and probabilities.
 SAMPLER_BYTES = 32
-# What the driver keeps for one graph, beside the results inside it.
+# What the driver keeps for one graph, in addition to the results the graph holds.
 GRAPH_BYTES = 4 * MIB
 
 
@@ -37,12 +37,12 @@ class CacheBudget:
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """What a device of its own memory has, in bytes, with the weights loaded.
+    """Memory of a device that has its own, in bytes, once the weights are loaded.
 
-    ``free``: once everything else that a warm-up took is given back. ``prompt_peak`` and
-    ``decode_peak``: the most that the largest prompt step and the largest decode step took beside
-    the weights; graphs keep as much as the decode step, or as the prompt step for ``graph_share``
-    of its tokens. ``sampler``: an estimate.
+    ``free`` is measured after everything else that a warm-up took has been given back.
+    ``prompt_peak`` and ``decode_peak`` are what the largest prompt step and the largest decode step
+    took on top of the weights. Graphs keep as much as the decode step, or as the prompt step for
+    ``graph_share`` of its tokens. ``sampler`` is an estimate.
     """
 
     total: int
@@ -61,7 +61,7 @@ class MeasuredMemory:
 
     @property
     def steps(self) -> int:
-        """What steps need beside weights and cache, as measured."""
+        """Measured bytes that steps need in addition to the weights and the cache."""
         return self.graph_bytes + max(self.prompt_peak, self.decode_peak)
 
 
@@ -87,7 +87,7 @@ def modest_budget(
         if kv_cache_mem_mb * MIB > free:
             raise CacheSizeError(
                 f"kv_cache_mem_mb={kv_cache_mem_mb} does not fit: {max(0, free) // MIB} MiB of "
-                "memory are free beside the weights: set less, or end other programs"
+                "memory are free after loading the weights: set less, or end other programs"
             )
         return _asked(kv_cache_mem_mb)
     modest = max(SMALLEST_AUTOMATIC_BYTES, WEIGHTS_MULTIPLE * weights, one_sequence)
@@ -126,7 +126,7 @@ def measured_budget(
     )
     return CacheBudget(
         memory.free - reserve,
-        f"the memory beside the weights ({memory.free // MIB} of {memory.total // MIB} MiB are "
+        f"the memory left by the weights ({memory.free // MIB} of {memory.total // MIB} MiB are "
         f"free, {-(-reserve // MIB)} MiB of them are kept {reason})",
         "lower max_batch_tokens_size, max_running_requests or reserve_runtime_mem_mb, raise "
         "gpu_memory_utilization, end other programs on the device",
@@ -147,7 +147,7 @@ def _check_asked(kv_cache_mem_mb: int, memory: MeasuredMemory) -> None:
     if kv_cache_mem_mb > left:
         raise CacheSizeError(
             f"kv_cache_mem_mb={kv_cache_mem_mb} does not fit: {memory.free // MIB} of "
-            f"{memory.total // MIB} MiB are free beside the weights, and steps take "
+            f"{memory.total // MIB} MiB are free after loading the weights, and steps take "
             f"{-(-memory.steps // MIB)} MiB: set at most {left}, or lower max_batch_tokens_size "
             "or max_running_requests"
         )

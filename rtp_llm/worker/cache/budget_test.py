@@ -102,8 +102,8 @@ def test_a_setting_that_leaves_steps_no_memory_is_refused():
     with pytest.raises(CacheSizeError) as error:
         measured_budget(3072, 0, memory)
     assert str(error.value) == (
-        "kv_cache_mem_mb=3072 does not fit: 4096 of 8192 MiB are free beside the weights, and "
-        "steps take 1025 MiB: set at most 3071, or lower max_batch_tokens_size or "
+        "kv_cache_mem_mb=3072 does not fit: 4096 of 8192 MiB are free after loading the weights, "
+        "and steps take 1025 MiB: set at most 3071, or lower max_batch_tokens_size or "
         "max_running_requests"
     )
 

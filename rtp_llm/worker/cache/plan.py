@@ -101,7 +101,8 @@ class CacheShape:
         return full, states
 
     def _full_within(self, budget: int, states: int) -> int:
-        """The most blocks of a full group that fit beside what the others need; 0 if none."""
+        """The most blocks of a full group that fit along with the other groups' needs; 0 if none
+        fits."""
         # A block costs at least what one of the cheapest group does, so no more can fit.
         least = min(
             max(1, len(group.layers)) * group.spec.block_bytes(self.block_size)

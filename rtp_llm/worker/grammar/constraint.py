@@ -46,9 +46,9 @@ class Constraint:
             self._matcher = None
 
     def write(self, writer: MaskWriter, row: int, drafts: Sequence[int]) -> None:
-        """Masks of the batch's ``row``, and of those behind it that follow ``drafts``.
+        """Write the masks of the batch's ``row`` and of the rows after it, one for each draft.
 
-        Rows behind a draft that is forbidden may get any.
+        Rows after a draft that the grammar forbids may get any mask.
         """
         thought, matcher = self._thought, self._matcher
         if thought is None and matcher is not None:

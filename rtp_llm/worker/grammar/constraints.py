@@ -89,10 +89,10 @@ class Constraints:
         return failures
 
     def fill(self, plan: HeadPlan, draft_tokens: NDArray[np.int32]) -> TokenMasks | None:
-        """The masks of a step's rows; None: all are free. The next call reuses their memory.
+        """The masks of a step's rows; None if no row is constrained. The next call reuses them.
 
-        ``draft_tokens`` [R] stand behind the plan's rows; a negative one, and what follows it, is
-        never accepted.
+        ``draft_tokens`` [R] holds the draft that follows each of the plan's rows; a negative one,
+        and whatever follows it, is never accepted.
         """
         drafted = plan.num_outputs < plan.num_rows
         first_rows = plan.row_cu[:-1] if drafted else slice(None)

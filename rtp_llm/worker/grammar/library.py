@@ -42,8 +42,8 @@ class Matcher(Protocol):
 
 
 class MaskTask(NamedTuple):
-    """Fill row ``row`` with what may follow now, and a row each behind ``drafts``, as far as the
-    grammar lets these go on. ``matcher`` stays where it is."""
+    """Fill ``row`` with the tokens allowed now, and one more row after each of ``drafts``, as far
+    as the grammar accepts them. The state of ``matcher`` does not change."""
 
     matcher: Matcher
     row: int

@@ -47,8 +47,8 @@ class MaskWriter:
     def follow(
         self, matcher: Matcher, row: int, drafts: Sequence[int], also: int | None = None
     ) -> None:
-        """What ``matcher`` lets follow now, in ``row``, and behind each of ``drafts``, in the rows
-        behind it; ``also`` this token in the first."""
+        """Allow in ``row`` what ``matcher`` accepts now, and in the rows after it what it accepts
+        after each of ``drafts``. ``also`` is one more token to allow in the first row."""
         if also is not None:
             self._allowed.append((len(self.rows), also))
         self.tasks.append(MaskTask(matcher, len(self.rows), drafts))
@@ -66,7 +66,7 @@ class MaskWriter:
             masks[place] = 0
         if len(self.tasks) < len(self.rows):
             for task in self.tasks:
-                if task.drafts:  # behind one that is forbidden nothing is written
+                if task.drafts:  # nothing is written after a forbidden one
                     masks[task.row : task.row + len(task.drafts) + 1] = -1
         if library is not None:
             library.fill(self.tasks, masks)

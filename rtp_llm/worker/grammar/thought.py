@@ -48,7 +48,8 @@ class Thought:
         return self.thinking.end_ids[self.matched]
 
     def after(self, token: int) -> Thought:
-        """Behind one more token. One that does not open the thinking belongs to the answer."""
+        """The state after one more token. One that does not open the thinking is already part of
+        the answer."""
         if self.phase is Phase.OPENING:
             if token != self.next_of_opening:
                 return replace(self, phase=Phase.OVER)

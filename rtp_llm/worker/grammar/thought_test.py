@@ -8,7 +8,7 @@ from rtp_llm.worker.grammar.thought import Phase, Thought
 
 
 def follow(thinking: Thinking, tokens: str) -> list[str]:
-    """What is expected behind each token: the phase's first letter, or the forced token."""
+    """What is expected after each token: the phase's first letter, or the forced token."""
     thought, seen = Thought.of(thinking), []
     for token in tokens:
         thought = thought.after(ord(token))

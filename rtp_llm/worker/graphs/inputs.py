@@ -33,12 +33,12 @@ _SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = range(len(_ROWS), len(_ROWS) + 4)
 
 
 class GraphInputs:
-    """Room for a batch of ``most``; smaller ones are its first parts.
+    """Room for a batch of size ``most``; smaller batches use the first part of it.
 
-    Places that a batch leaves over hold nothing: sequences without a token and without keys, and
-    tokens of no sequence, which are not written to the cache. Behind the last block of a sequence
-    that one is repeated, so that kernels may load ahead of its end. Before a window there is none,
-    as in steps that run eagerly: in another block keys that count zero times might be NaN.
+    Unused places are padding: sequences without tokens or keys, and tokens that belong to no
+    sequence and are not written to the cache. The last block of a sequence is repeated after its
+    end, so that kernels may load past it. Blocks before a window are absent, as in eager steps: in
+    any other block, keys with a weight of zero might be NaN.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class GraphInputs:
         )
 
     def _fill_ends(self, table: NDArray[np.int32], seq_lens: NDArray[np.int32]) -> None:
-        """Repeat the last block of each row's sequence behind it."""
+        """Repeat the last block of each row's sequence up to the end of the row."""
         rows, width = table.shape
         last = np.minimum((seq_lens - 1) // self._block_size, width - 1)
         start = int(last.min()) + 1

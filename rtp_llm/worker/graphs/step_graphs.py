@@ -33,7 +33,7 @@ _PAUSE = 64
 
 
 class StepDrafts(Protocol):
-    """What a step does for drafts, beside the model's layers, where row r is that of token r.
+    """What a step does for drafts, apart from the model's layers; row r belongs to token r.
 
     ``extends``: something is left to do after sampling.
     """

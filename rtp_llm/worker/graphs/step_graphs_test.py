@@ -224,7 +224,7 @@ def test_tables_name_blocks_that_exist_behind_the_last_one():
     assert not table.any(), "before the first batch: the padding block"
     batch = batch_of([1, 1, 1], width=3)
     batch.seq_lens[:] = 9, 4, 1
-    # With a window, blocks before it are gone; a block may wait behind the last one that is used.
+    # With a window, blocks before it are gone; a spare block may follow the last one in use.
     batch.block_table[0][:] = [[-1, 7, 8], [5, -1, -1], [6, 3, -1]]
     given = batch.block_table[0].copy()
     replay(graphs, batch)

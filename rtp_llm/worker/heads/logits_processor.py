@@ -21,8 +21,8 @@ class ProcessorRows:
     """The rows of one step that share a processor: P rows.
 
     ``sequence_ids`` and ``steps`` (index of the token to sample) are int64 [P]. The arrays are
-    valid only during the call. A sequence that verifies drafts has a row for each of them too, with
-    a history that they end; where one is rejected, the steps behind it come again.
+    valid only during the call. A sequence that verifies drafts has a row for each draft too, with a
+    history that ends with that draft; if one is rejected, the steps after it are repeated.
     """
 
     sequence_ids: NDArray[np.int64]

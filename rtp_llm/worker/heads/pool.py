@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pooled:
-    """``values`` float32 [C]: the mean of a prompt's hidden states behind the last norm."""
+    """``values`` float32 [C]: the mean of a prompt's hidden states after the last norm."""
 
     sequence: int
     values: NDArray[np.float32]

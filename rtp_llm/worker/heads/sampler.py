@@ -94,8 +94,8 @@ class SampleHandle:
 
 @dataclass(frozen=True)
 class SampledDrafts:
-    """What stands behind rows: ``drafts`` int32 [R], -1 for none, each sampled from its row of
-    ``logits`` float32 [R or more, draft vocabulary]; ``columns`` as for `rejection_sample`."""
+    """The draft that follows each row: ``drafts`` int32 [R], -1 for none, each sampled from its
+    row of ``logits`` float32 [R or more, draft vocabulary]. ``columns``: see `rejection_sample`."""
 
     drafts: Tensor
     logits: Tensor

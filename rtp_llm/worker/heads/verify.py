@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head that verifies drafts: which of the tokens sampled behind them count."""
+"""The head that verifies drafts: which of the tokens sampled after them count."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VerifyHead:
     to take what the model sampled, is rejection sampling exactly. Every row is sampled with the
     seed and the step number that it has without drafts, so that a seeded request gets the same
     tokens. Drafts that were sampled go through `rejection_sample`, whose token for a row is the
-    draft behind it if that is accepted, and never otherwise: what follows is the same.
+    draft that follows the row if it is accepted, and never otherwise; the rest is the same.
     """
 
     def __init__(
@@ -114,7 +114,8 @@ class VerifyHandle:
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Of each row [R]: its output, that output's first row, its place behind it; O in ``count``."""
+    """For each row [R]: its output, the first row of that output, and its distance from that row.
+    ``count`` is the number of outputs O."""
 
     count: int
     output: NDArray[np.int64]
@@ -123,7 +124,7 @@ class _Outputs:
 
     @property
     def is_last(self) -> NDArray[np.bool_]:
-        """[R]: no draft is behind the row."""
+        """Whether no draft follows the row, bool [R]."""
         return np.append(self.first_row[1:] != self.first_row[:-1], True)
 
     @classmethod

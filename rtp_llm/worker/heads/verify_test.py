@@ -99,7 +99,7 @@ def test_tokens_have_the_distribution_of_the_model(wish: dict[str, Any], drafted
     drafts = np.full((OUTPUTS, 2), -1, np.int32)
     if drafted != "-1":
         drafts[:] = random.choice(VOCABULARY, (OUTPUTS, 2), p=weights[drafted])
-    # The first row stands behind token 0, each other one behind its draft.
+    # The first row follows token 0, every other row its draft.
     behind = np.hstack([np.zeros((OUTPUTS, 1), np.int32), np.maximum(drafts, 0)])
     tokens = verified(params, drafts, LOGITS[behind])
     assert_sampled_from(tokens[:, 0], probabilities(LOGITS[0], params))

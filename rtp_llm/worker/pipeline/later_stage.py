@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker of a stage of a pipeline behind the first: layers, and nothing else."""
+"""The worker of a pipeline stage after the first: it runs layers and nothing else."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class LaterStageWorker(Worker):
-    """Takes hidden states from the stage before, and gives the stage behind what becomes of them;
-    the last stage gives the first one those that are wanted."""
+    """Receives hidden states from the previous stage and sends its own to the next one; the last
+    stage sends the requested rows back to the first."""
 
     def __init__(self, runner: ModelRunner, pipeline: Pipeline) -> None:
         self.runner = runner

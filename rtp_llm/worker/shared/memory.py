@@ -20,7 +20,7 @@ PLAN, IDLE, SAMPLE, MESSAGES, PART = range(5)
 
 
 class StepMemory:
-    """A step channel, and what is to be known of the step that was published last beside its plan.
+    """A step channel, and what ranks need to know of the last published step besides its plan.
 
     ``numbers`` int64 [3]: how many messages were sent to each rank before it; what it is: PLAN, or
     no step but the time to do idle work (IDLE), to sample the oldest step that was not sampled

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of a model's ranks say to each other, beside steps."""
+"""Messages between the processes of a model's ranks, other than steps."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps come from now on; behind it two descriptors: of the plan's memory and of a StepMemory
-    for ``num_workers``. ``spin``: microseconds. ``in_flight``: see Worker; more than 1 are taken
-    ahead of their work."""
+    """Steps start to arrive. Two file descriptors follow this message: the plan's memory, and a
+    StepMemory for ``num_workers``. ``spin``: microseconds. ``in_flight``: see Worker; if it is
+    more than 1, steps are received before the work of earlier ones is done."""
 
     layout: PlanLayout
     num_workers: int
@@ -53,7 +53,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Beside:
-    """A ``message`` for what a rank does beside steps, or from it to rank 0; see BesideSteps."""
+    """A ``message`` to a rank's BesideSteps, or from it to rank 0: its work between steps."""
 
     message: Any
 

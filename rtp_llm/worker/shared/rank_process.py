@@ -93,7 +93,7 @@ class RankProcess:
             self._tend()
 
     def _patience(self, seconds: float) -> float:
-        """Or as long as what is done beside steps can wait."""
+        """``seconds``, or less if the work between steps cannot wait that long."""
         beside = self._worker.beside
         patience = None if beside is None else beside.patience
         return seconds if patience is None else min(seconds, patience)
@@ -205,7 +205,7 @@ class Outbox(logging.Handler):
         self._connection.send(LogLine(record.levelno, record.name, self.format(record)))
 
     def tell(self, news: object) -> None:
-        """Say what rank 0 has to know of what is done beside steps."""
+        """Send rank 0 a message about the work between steps."""
         with self.lock:  # type: ignore[union-attr]  # every handler has one
             self._connection.send(Beside(news))
 

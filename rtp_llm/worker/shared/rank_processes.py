@@ -39,9 +39,9 @@ _LAST_WORDS_SECONDS = 1.0
 class RankProcesses:
     """Processes of the ranks of this machine, spawned and never forked. They end with this process.
 
-    A thread listens to them: their log lines go to this process's log, and ``loss`` is told when
-    the first of them has ended though nobody asked for it, or was stopped. May be set: ``on_news``,
-    called in it when a rank has said something of what it does beside steps.
+    A thread listens to them: their log lines go to this process's log, and ``loss`` is notified
+    when the first of them ends unexpectedly or is stopped. ``on_news`` may be set: that thread
+    calls it when a rank has sent a message about its work between steps.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RankProcesses:
     # -- what they are told ----------------------------------------------------------------------
 
     def tell(self, message: NewSequences | Ended | Received | Beside) -> None:
-        """All of them."""
+        """Send ``message`` to all ranks."""
         try:
             for pipe in self._pipes:
                 pipe.send(message)
@@ -110,7 +110,7 @@ class RankProcesses:
                 socket.send_fds(end, [b"\0"], list(descriptors))
 
     def take_news(self) -> Iterator[tuple[int, Any]]:
-        """(rank, message) that came of what ranks do beside steps, each once."""
+        """Yield each (rank, message) about the work of ranks between steps, once."""
         while not self._news.empty():
             yield self._news.get()
 

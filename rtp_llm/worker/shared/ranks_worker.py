@@ -97,7 +97,7 @@ class RanksWorker(Worker):
         self._tell(Received(sequence, slot, token, draft_state))
         self._local.receive(sequence, slot, token, draft_state)
 
-    # -- what the other ranks do beside steps ------------------------------------------------------
+    # -- what the other ranks do between steps -----------------------------------------------------
 
     @property
     def processes(self) -> RankProcesses:
@@ -105,12 +105,12 @@ class RanksWorker(Worker):
         return self._board.processes
 
     def tell_beside(self, message: Any) -> None:
-        """Say something to what they do beside steps; they hear it before the next step, or
-        `deliver`."""
+        """Send ``message`` to the BesideSteps of all other ranks, which receive it before the next
+        step, or with `deliver`."""
         self._tell(Beside(message))
 
     def deliver(self) -> None:
-        """Let them hear what was said since the last step."""
+        """Let the ranks receive what was sent since the last step."""
         if self._told:
             with self.watched():
                 self._publish(None, MESSAGES)

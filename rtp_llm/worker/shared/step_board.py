@@ -51,7 +51,7 @@ class StepBoard:
         os.close(descriptor)
 
     def tell(self, message: NewSequences | Ended | Received | Beside) -> None:
-        """All ranks, before the step that is published next."""
+        """Send ``message`` to all ranks, which receive it before the next published step."""
         self.processes.tell(message)
         self._sent += 1
 

@@ -40,13 +40,13 @@ class DeviceDrafter(Protocol):
         """Before the model's layers: write the plan's drafts into ``SampledTokens.drafts``."""
 
     def extend(self, step: DeviceStep, hidden: Tensor) -> None:
-        """Behind the sampling: take in the step's tokens and ``hidden`` states [T, hidden]."""
+        """After sampling: take in the step's tokens and ``hidden`` states [T, hidden]."""
 
     # -- prompts that one worker computes and another one goes on with -------------------------
 
     def send_states(self, slots: NDArray[np.int32]) -> Download | None:
-        """What sequences in ``slots`` [N] go on from beside their KV caches, uint8 [N, bytes], as
-        the step that is under way leaves it. None: nothing."""
+        """The state that sequences in ``slots`` [N] need in addition to their KV caches, uint8
+        [N, bytes], as the running step leaves it. None: they need nothing else."""
         return None
 
     def takes_state(self, state: bytes) -> bool:
@@ -54,6 +54,6 @@ class DeviceDrafter(Protocol):
         return not state
 
     def receive(self, sequence: int, slot: int, token: int, state: bytes) -> None:
-        """A sequence goes on here from the first ``token`` behind its prompt, and from ``state``,
-        which `takes_state`."""
+        """Continue a sequence from the first ``token`` after its prompt, and from a ``state`` that
+        `takes_state` accepts."""
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class DeviceProposer:
     """As many drafts as possible for every sequence; a Drafter finds them.
 
-    Drafts behind a token that is pending are found like any others: the device has both.
+    Drafts after a pending token are found like any others: the device has both.
     """
 
     needs_tokens = False

@@ -139,7 +139,7 @@ class DraftLength:
         if not self._steps:
             return
         step, now = self._steps.popleft(), self._clock()
-        # One that was submitted behind another begins when that one ends.
+        # A step that was submitted after another begins when that one ends.
         seconds = now - max(step.begin, self._committed)
         self._committed = now
         self._batch = max(1, step.outputs)

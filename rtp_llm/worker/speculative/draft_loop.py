@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts one behind another: each is computed from the one before it."""
+"""Drafts one after another: each is computed from the one before it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Windows:
-    """The S sequences of a plan that verify drafts: number ``begin`` and those behind it.
+    """The S sequences of a plan that verify drafts: number ``begin`` and the following ones.
 
-    rows [S]: the first one of each; counts [S] of drafts. Row ``first_row`` + t is that of token t.
+    ``rows`` [S] is the first row of each, ``counts`` [S] the number of its drafts. Row
+    ``first_row`` + t belongs to token t.
     """
 
     begin: int
@@ -39,7 +40,7 @@ class Windows:
         if plan.num_rows == plan.num_outputs:
             return None
         counts = np.diff(plan.row_cu) - 1
-        (outputs,) = np.nonzero(counts)  # they are one behind another, as are their sequences
+        (outputs,) = np.nonzero(counts)  # they are consecutive, and so are their sequences
         rows = plan.row_cu[outputs]
         token = int(plan.logit_rows[rows[0]])
         begin = int(np.searchsorted(plan.cu_seqlens_q, token))
@@ -47,7 +48,7 @@ class Windows:
 
     @property
     def end(self) -> int:
-        """The sequence behind the last one."""
+        """The index after the last sequence."""
         return self.begin + len(self.rows)
 
     @property
@@ -67,7 +68,7 @@ class Windows:
 
 
 class DraftLoop:
-    """Computes the drafts of a step behind the first ones, and hands all of them over."""
+    """Computes the drafts of a step after each sequence's first one, and hands over all of them."""
 
     def __init__(
         self,
@@ -77,10 +78,10 @@ class DraftLoop:
         *,
         ahead: int,
     ) -> None:
-        """``sampling``: by which drafts are sampled; None: they are the most likely tokens.
+        """``sampling`` samples the drafts; without it they are the most likely tokens.
 
-        ``ahead``: a token is at so many positions behind those of the token before it in the
-        model: 0 in heads, which read it along with that one's state, 1 in models.
+        ``ahead``: how many positions a token comes after the previous token: 0 in heads, which read
+        a token along with the state of the previous one, and 1 in models.
         """
         assert runner.model.drafts is not None, "the model was loaded without what drafts"
         self._runner, self._sampled, self._head = runner, sampled, runner.model.drafts
@@ -105,7 +106,7 @@ class DraftLoop:
         """
         starts = batch.cu_seqlens_q[:-1]
         counts = batch.cu_seqlens_q[1:] - starts - 1  # of drafts; -1 for padding
-        # Those that a sequence does not verify go behind its last row, where nobody looks for one.
+        # Drafts that a sequence does not verify go to its last row, where nobody looks for one.
         numbers = torch.arange(most, dtype=torch.int32, device=slots.device)[:, None]
         rows = (starts + torch.minimum(numbers, counts)).clamp_(min=0)
         if first_row:
@@ -138,10 +139,10 @@ class DraftLoop:
 def _draft_batches(
     batch: ForwardBatch, counts: Tensor, most: int, ahead: int
 ) -> list[ForwardBatch]:
-    """The batches, but for their token ids, that compute the drafts behind the first one.
+    """The batches, except for their token ids, that compute the drafts after the first one.
 
-    Number j has one token of each sequence, draft j, ``ahead`` of the step's token before it.
-    Those of sequences with fewer drafts (``counts`` int32 [B]) see no key and are not written.
+    Batch j has one token of each sequence, draft j, ``ahead`` of the step's token before it.
+    Tokens of sequences with fewer drafts (``counts`` int32 [B]) see no key and are not written.
     """
     if most < 2:
         return []

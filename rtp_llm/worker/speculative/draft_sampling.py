@@ -87,5 +87,6 @@ class DraftSampling:
         return tokens
 
     def keep(self, logits: Tensor, rows: Tensor) -> None:
-        """The drafts behind ``rows`` int64 [B] were sampled from ``logits`` [B, ...]."""
+        """Keep the ``logits`` [B, ...] from which the drafts after ``rows`` int64 [B] were
+        sampled."""
         self.logits.index_copy_(0, rows, logits)

@@ -106,7 +106,7 @@ class Drafter(DeviceDrafter):
             self._keep(there, states)
 
     def send_states(self, slots: NDArray[np.int32]) -> Download:
-        """Of each sequence the first draft, int32, and behind it the state."""
+        """For each sequence its first draft, int32, followed by its state."""
         device = self._runner.device
         where = device.upload(slots.astype(np.int64))
         first = self._first.index_select(0, where)[:, None].view(torch.uint8)
@@ -145,8 +145,9 @@ class Drafter(DeviceDrafter):
     def _new_states(
         self, batch: ForwardBatch, ids: Tensor, hidden: Tensor, rows: Tensor | None
     ) -> Tensor:
-        """States [R, width] of the draft head, from ``ids`` int32 [T] behind the step's tokens: of
-        ``rows`` [R] (None: of all), as most of the layer's weights matter for no other."""
+        """States [R, width] of the draft head, from the ``ids`` int32 [T] that follow the step's
+        tokens. Only for ``rows`` [R] (None: all), since most of the layer's weights are needed for
+        no other row."""
         model = self._runner.model
         return model.draft(replace(batch, token_ids=ids), model.draft_states(hidden), rows)
 
@@ -165,9 +166,9 @@ def _graph_of(step: DeviceStep) -> Graph | None:
 
 
 def _following(plan: StepPlan) -> NDArray[np.int32]:
-    """For each token the one behind it, int32 [T]: known, or the name of the row that samples it.
+    """For each token the next one, int32 [T]: known, or the name of the row that samples it.
 
-    Behind a draft that was wrong comes what was sampled there: nobody reads what that gives.
+    A wrong draft is followed by what was sampled there; nobody reads the result of that.
     """
     ids = np.empty(plan.num_tokens, np.int32)
     ids[:-1] = plan.token_ids[1:]

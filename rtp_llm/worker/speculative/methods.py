@@ -93,8 +93,8 @@ def _make_sampling(
 def drafter_bytes(
     settings: Settings, device: Device, limits: StepLimits, draft_vocab_size: int = 0
 ) -> int:
-    """What a drafter takes of the device's memory, beside weights and KV cache; most of it with
-    a ``draft_vocab_size`` where drafts are sampled."""
+    """Bytes of device memory that a drafter takes in addition to weights and KV cache. Most of it
+    depends on ``draft_vocab_size``, where drafts are sampled."""
     if settings.samples_drafts:
         rows = limits.max_running * (1 + settings.num_speculative_tokens)
         return draft_logits_bytes(rows, draft_vocab_size)

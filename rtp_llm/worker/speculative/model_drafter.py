@@ -35,8 +35,8 @@ class ModelDrafter(DeviceDrafter):
     written again. From then on the draft model has keys and values wherever the model has some.
     Between steps only the cache is kept.
 
-    Where a sequence ends behind a draft, nobody computes that: who finds it in the prefix cache
-    does, as the token before its own first one.
+    If a sequence ends with a draft, that token is not computed. A sequence that finds it in the
+    prefix cache computes it, as the token before its own first one.
     """
 
     extends = False
@@ -108,8 +108,8 @@ class ModelDrafter(DeviceDrafter):
         counts: Tensor,
         host: HostNumbers | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """States [N, ...] of all tokens of a step but drafts, and int32 [B] which is a sequence's
-        last. Without ``host`` numbers each has one, and drafts behind it."""
+        """States [N, ...] of all tokens of a step except drafts, and the index of each sequence's
+        last one, int32 [B]. Without ``host`` numbers each sequence has one token, then drafts."""
         size = (2 * len(counts), 2) if host is None else _size(host)
         known = _known_tokens(batch, previous, counts, size, self._runner.cache.block_size)
         self._sampled.substitute(known.token_ids)

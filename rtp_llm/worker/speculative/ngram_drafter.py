@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class NgramDrafter(DeviceDrafter):
-    """What NgramProposer drafts, without its host: one operator before the layers, one behind.
+    """The drafts of NgramProposer without the host: one operator before the layers, one after.
 
-    The host does not know whether a sequence has drafts, so that each computes as many as the plan
-    says: those that are not there are -1.
+    The host does not know whether a sequence has drafts, so each sequence computes as many as the
+    plan says; missing ones are -1.
     """
 
     keeps_sequences = True

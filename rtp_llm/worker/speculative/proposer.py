@@ -21,9 +21,9 @@ class Proposer(Protocol):
 
     @property
     def needs_tokens(self) -> bool:
-        """It proposes nothing behind a token that is pending: sequences take no part in a step that
-        overlaps with one of theirs. Otherwise only those whose drafts are in flight sit it out, if
-        the device does not correct their plans: see optimistic_drafts of the scheduler."""
+        """Whether it proposes nothing after a pending token. Sequences then skip a step that
+        overlaps with one of theirs. Otherwise only sequences with drafts in flight skip it, unless
+        the device corrects their plans: see optimistic_drafts of the scheduler."""
 
     @property
     def constrained_only(self) -> bool:

@@ -80,8 +80,8 @@ class TokenHistories:
         self._prompts.update(dict.fromkeys(slots, prompt))
 
     def append(self, sequence: int, token: int) -> None:
-        """The first token behind a prompt that no step computes here; before one begins. Unknown
-        sequences are ignored."""
+        """Add the first token after a prompt that no step computes here, before a step begins.
+        Unknown sequences are ignored."""
         slot = self._slots.get(sequence)
         if slot is not None:
             self._prompts[slot] = np.append(self._prompts[slot], np.int32(token))
