@@ -44,9 +44,9 @@ class ForwardBatch:
     the block whose states a sequence goes on from (-1: it begins, from zeros whatever a block
     holds) and the block that gets those after the step's tokens (0 pads; never -1). A published
     block is read and not written again, so the two may differ.
-    hidden [T, C], on a stage of a pipeline behind the first: what its layers go on from, and may
-    change.
-    on_written is told of every layer whose keys and values are written.
+    hidden [T, C]: on every pipeline stage after the first, the input of its first layer, which the
+    stage may overwrite.
+    on_written is called for each layer once the writes of its keys and values are enqueued.
     """
 
     token_ids: Tensor
@@ -68,9 +68,10 @@ class ForwardBatch:
     hidden: Tensor | None = None
 
     def layer_written(self, layer: int) -> None:
-        """`layer`'s keys and values of this step are asked of the device: who writes them says so.
+        """Report that the writes of `layer`'s keys and values for this step are enqueued.
 
-        Attention comes after it, so that a transfer of the layer may begin meanwhile.
+        Called by the code that writes them, before attention runs, so that a transfer of the layer
+        can overlap with attention.
         """
         if self.on_written is not None:
             self.on_written(layer)

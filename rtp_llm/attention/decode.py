@@ -24,7 +24,7 @@ class DecodeBackend(PartialBackend):
     """Steps in which every sequence has one new token; all others go to another backend."""
 
     name: ClassVar[str] = "decode"
-    priority: ClassVar[int] = 0  # it stands beside the others
+    priority: ClassVar[int] = 0  # never competes: it is stacked on the chosen backend
 
     @classmethod
     def supports(cls, config: AttentionConfig) -> Support:

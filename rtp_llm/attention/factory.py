@@ -14,8 +14,8 @@ from rtp_llm.device.choice import AUTO, ask, choose, load_class, outcomes
 if TYPE_CHECKING:
     from rtp_llm.attention.decode import DecodeBackend
 
-# Of every family of sequence mixers; each is imported only when a backend is chosen. The setting
-# attention_backend has their names, which are those of one family.
+# The backends of every family of sequence mixers, each imported only when a backend is chosen. The
+# setting attention_backend takes the names of the attention family only.
 _BACKENDS = (
     "rtp_llm.attention.paged:PagedAttentionBackend",
     "rtp_llm.attention.flashinfer:FlashInferBackend",
@@ -26,17 +26,19 @@ _BACKENDS = (
     "rtp_llm.attention.mla_triton:TritonMlaBackend",
     "rtp_llm.attention.mla_cuda_sm90:CudaSm90MlaBackend",
 )
-# Of linear attention, which the setting says nothing about.
+# Linear attention backends, which the setting does not affect.
 _LINEAR_BACKENDS = ("rtp_llm.attention.linear_attention:GatedDeltaRuleBackend",)
 SETTING = "--attention-backend"
 Answers = list[tuple[type[Backend[Any]], Support]]
 
 
 def make_backend(config: BackendConfig) -> Backend[Any]:
-    """The supporting backend of highest priority, with one for decode steps beside it if it can; or
-    the one that `config` names, for every step that it takes.
+    """Create the backend for `config`.
 
-    NoChoiceError lists why each one said no.
+    This is the highest-priority backend that supports `config`, combined with a dedicated decode
+    backend where one is available; or the backend that `config` names, for every step it supports.
+
+    Raises NoChoiceError, which lists why each backend was rejected.
     """
     answers = _ask(config)
     first = _first(config, answers)
@@ -53,12 +55,12 @@ def make_backend(config: BackendConfig) -> Backend[Any]:
 
 
 def check_backend(config: BackendConfig) -> None:
-    """Raise NoChoiceError where make_backend would; nothing is made."""
+    """Raise NoChoiceError where make_backend would, without creating a backend."""
     _first(config, _ask(config))
 
 
 def explain(config: BackendConfig) -> str:
-    """The choice and every rejection, one backend per line, the highest priority first."""
+    """Describe the chosen backend and every rejection, one per line, highest priority first."""
     answers = _ask(config)
     lines = [f"attention for {config}:"]
     for (backend, answer), outcome in zip(
@@ -88,7 +90,7 @@ def _decode_outcome(config: AttentionConfig) -> str:
 
 
 def _decode() -> type[DecodeBackend]:
-    """What takes the decode steps from whichever is chosen, where it can."""
+    """Return the backend that takes over decode steps from the chosen one where it can."""
     from rtp_llm.attention.decode import DecodeBackend
 
     return DecodeBackend
@@ -102,7 +104,7 @@ def _with_decode(config: BackendConfig, usable: Sequence[Any]) -> Any:
 
 
 def _stack(config: BackendConfig, usable: Sequence[Any]) -> Any:
-    """The first one, with what it needs of the others below it."""
+    """Create the first backend, stacked on those of the others that it needs."""
     first, *others = usable
     if issubclass(first, PartialBackend):
         return first(config, _stack(config, others))
@@ -110,7 +112,7 @@ def _stack(config: BackendConfig, usable: Sequence[Any]) -> Any:
 
 
 def _first(config: BackendConfig, answers: Answers) -> type[Any]:
-    """The one that `config` names, or the first that says yes."""
+    """Return the backend that `config` names, or the first one that supports it."""
     return choose(answers, config.settings.attention_backend, SETTING, f"attention for {config}")
 
 
@@ -119,7 +121,7 @@ def _ask(config: BackendConfig) -> Answers:
 
 
 def _family(config: BackendConfig) -> list[type[Backend[Any]]]:
-    """The backends that are asked with configs of this kind."""
+    """Return the backends that accept configs of this type."""
     places = _LINEAR_BACKENDS if isinstance(config, LinearAttentionConfig) else _BACKENDS
     return [each for each in map(_load, places) if isinstance(config, each.config_class)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer on an NVIDIA GPU beside the reference; the first run compiles its kernels."""
+"""FlashInfer compared with the reference on an NVIDIA GPU; the first run compiles its kernels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts over a KV cache of 8-bit floats on a Hopper GPU, beside the reference."""
+"""Prompts over an FP8 KV cache on a Hopper GPU, compared with the reference."""
 
 from __future__ import annotations
 

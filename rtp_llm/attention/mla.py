@@ -40,7 +40,7 @@ _PASS_BYTES = 256 * 2**20
 
 
 def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -> int:
-    """What steps that see so many keys take at most to expand them, beside queries and results."""
+    """Bound in bytes on the memory to expand `keys` keys, not counting queries and results."""
     keys = min(keys, MOST_EXPANDED_KEYS)
     gathered = keys * (sizes.latent_size + sizes.rope_size)
     expanded = keys * num_heads * (sizes.nope_size + sizes.value_size)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Below, a step is a few small kernels in either form, and the absorbed one has fewer.
 LEAST_EXPANDED = 32
 # Keys that a step expands, of all its sequences: their latents are gathered, and one head of them
-# must fit into a pass. Many prompts behind one long shared prefix would have millions.
+# must fit into a pass. Many prompts that share one long prefix would have millions.
 MOST_EXPANDED_KEYS = 2**18
 # Keys of a sequence start at multiples of this, so that paged kernels can read them too.
 EXPANDED_BLOCK = 64
@@ -75,10 +75,10 @@ class MlaPart:
 
 @dataclass(frozen=True)
 class ExpandedPart(MlaPart):
-    """Sequences whose context is expanded into K rows, sequence behind sequence.
+    """Sequences whose context is expanded into K rows, one sequence after another.
 
-    `places` int64 [K] are the rows' places in the cache; `starts` int32 [B] a sequence's first row,
-    a multiple of EXPANDED_BLOCK. What lies between two sequences is some key again.
+    `places` int64 [K] are the rows' places in the cache; `starts` int32 [B] is the first row of
+    each sequence, a multiple of EXPANDED_BLOCK. The gap between two sequences repeats a valid key.
     """
 
     places: Tensor
@@ -90,7 +90,7 @@ class ExpandedPart(MlaPart):
         width = -(-self.max_seqlen_k // EXPANDED_BLOCK)
         columns = torch.arange(width, dtype=torch.int32, device=self.starts.device)
         table = (self.starts // EXPANDED_BLOCK)[:, None] + columns
-        # Behind a sequence's blocks are those of others, which are not read.
+        # Entries past a sequence's last block name blocks of other sequences and are never read.
         return table.clamp(max=len(self.places) // EXPANDED_BLOCK - 1)
 
 
@@ -167,7 +167,7 @@ def _expanded(part: MlaPart, keys: NDArray[np.int32], block_size: int) -> Expand
     (sums,) = _uploaded(part.seq_lens.device, _sums(room))
     row = torch.arange(int(room.sum()), dtype=torch.int32, device=sums.device)
     sequence = torch.bucketize(row, sums[1:], right=True)
-    # Behind a sequence's last key that key is repeated: there is always a block for it.
+    # Past its end a sequence repeats its last key, which always has a block.
     position = torch.minimum(row - sums[sequence], part.seq_lens[sequence] - 1)
     block = part.block_table[sequence, position // block_size]
     places = block.long() * block_size + position % block_size

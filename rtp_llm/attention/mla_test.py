@@ -49,7 +49,7 @@ def expands(queries, keys):
 
 
 def test_the_form_with_less_work_is_taken():
-    # A decode, a short chunk behind a long context, a long one, a whole prompt, few tokens.
+    # A decode, a short chunk after a long context, a long one, a whole prompt, few tokens.
     assert expands([1, 64, 512, 900, 5], [8000, 8000, 8000, 900, 5]) == [
         False,
         False,
@@ -95,7 +95,7 @@ def batch_of(lengths, block=4, seed=0):
     )
 
 
-# Expanded, a decode, expanded with context, a short chunk behind a long context, no token.
+# Expanded, a decode, expanded with context, a short chunk after a long context, no token.
 MIXED = [(70, 70), (1, 33), (60, 90), (3, 200), (0, 5)]
 
 
@@ -109,7 +109,7 @@ def test_parts_hold_each_sequence_once():
     assert step.expanded.starts.tolist() == [0, 2 * EXPANDED_BLOCK]
     rows = torch.cat([step.expanded.rows, step.absorbed.rows])
     assert rows.sort().values.tolist() == list(range(134))
-    # Places of keys are those that were or will be written, also behind the last one.
+    # Every place names a key that was or will be written, even past the last key.
     table, block = batch.block_table[0], 4
     for row, count, first in ((0, 70, 0), (2, 90, 128)):
         room = -(-count // EXPANDED_BLOCK) * EXPANDED_BLOCK
@@ -119,7 +119,7 @@ def test_parts_hold_each_sequence_once():
 
 
 def shared_prefix(prompts, new, prefix, block=64):
-    """A step of prompts behind one prefix; its cache has no memory, only a shape."""
+    """A step of prompts that share one prefix; its cache has a shape but no memory."""
     keys = np.full(prompts, prefix + new, dtype=np.int32)
     sums = np.arange(prompts + 1, dtype=np.int32) * new
     table = np.zeros((prompts, -(-(prefix + new) // block)), dtype=np.int32)

@@ -106,7 +106,7 @@ class FusedRopeAttnParams:
         self.copy_(self.prepared_by.step(inputs, self.output))
 
     def keys_and_values(self, heads: int) -> Tensor:
-        """The step's buffer [T, heads, D] for keys and values, beside that of queries."""
+        """The step's buffer [T, heads, D] for keys and values; queries have a separate one."""
         if self.kv_output is None:
             tokens, _, size = self.output.shape
             self.kv_output = self.output.new_zeros(tokens, heads, size)

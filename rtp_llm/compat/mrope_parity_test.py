@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotation by three position ids beside transformers: Qwen2-VL's sections, Qwen3-VL's turns."""
+"""M-RoPE compared with transformers: Qwen2-VL's sections, Qwen3-VL's interleaving."""
 
 from __future__ import annotations
 

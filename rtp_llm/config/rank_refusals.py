@@ -79,7 +79,7 @@ RANK_REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "ranks",
         "--nnodes with --data-parallel-size",
-        "Engines beside each other need not know each other.",
+        "Data-parallel engines run independently and need not know each other.",
         "Start a server on each machine, and `rtp-llm route` before them.",
     ),
     Refusal(

@@ -306,7 +306,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "draft model with recurrent layers",
-        "The states of gated delta nets in a draft model do not go back behind rejected drafts.",
+        "Gated delta net states in a draft model cannot be rolled back after drafts are rejected.",
         "Choose a draft model that has attention in all layers, or another --speculative.",
     ),
     Refusal(

@@ -234,17 +234,17 @@ class SpeculativeSettings(CheckedSettings):
 
     @property
     def has_draft_head(self) -> bool:
-        """A head or another model beside the model finds drafts."""
+        """Whether a draft head or a separate draft model proposes tokens."""
         return self.speculative in ("mtp", "eagle3", "draft-model")
 
     @property
     def samples_drafts(self) -> bool:
-        """Drafts are sampled, and verified by what they were sampled from."""
+        """Whether drafts are sampled, and verified against the distribution they came from."""
         return self.has_draft_head and self.draft_sample_method == "probabilistic"
 
     @property
     def reads_folder(self) -> bool:
-        """`speculative_model` is read."""
+        """Whether `speculative_model` is read."""
         return self.speculative in _FOLDERS
 
     def _set(self, key: str, value: Any) -> None:

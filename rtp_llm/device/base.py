@@ -128,7 +128,7 @@ class Device(ABC):
         )
 
     def near_cores(self) -> frozenset[int]:
-        """Cores of the host beside it; none: it is not known, or all are as near."""
+        """Host cores closest to the device; empty if unknown, or if all are equally close."""
         return frozenset()
 
     def default_block_size(self) -> int:
@@ -237,15 +237,15 @@ class Device(ABC):
 
     @abstractmethod
     def new_stream(self) -> Stream:
-        """A queue of work beside the current one."""
+        """Create a stream that runs concurrently with the current one."""
 
     @abstractmethod
     def current_stream(self) -> Stream:
-        """The queue that work goes to now."""
+        """The stream that work is currently enqueued on."""
 
     @abstractmethod
     def use_stream(self, stream: Stream) -> AbstractContextManager[Any]:
-        """Inside the context work goes to `stream`."""
+        """Return a context in which work is enqueued on `stream`."""
 
     @abstractmethod
     def new_event(self, timed: bool = False) -> Event:

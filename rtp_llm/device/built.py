@@ -71,7 +71,7 @@ def torch_build(version_file: Path | None = None) -> TorchBuild:
 
 
 def describe_build(known: tuple[str, ...], package: Path = PACKAGE) -> str:
-    """One line: the devices that this installation was built for, and the torch beside it."""
+    """Describe in one line the devices this installation was built for and the installed torch."""
     torch = torch_build()
     kind = "wheel" if (package / "_build.json").is_file() else "source tree"
     beside = f"torch {torch.version}, for {torch.device}" if torch.version else "no torch"

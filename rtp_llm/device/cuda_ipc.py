@@ -54,7 +54,7 @@ class CudaIpcMemory:
         return self._opened[-1]
 
     def _done(self, answer: Any) -> Any:
-        """What a call of the library gave beside its status. Raises DeviceError where it failed."""
+        """The results of a library call without its status. Raises DeviceError if it failed."""
         status, *values = answer
         if int(status):
             self._runtime.cudaGetLastError()  # which the next check after a kernel would find

@@ -16,7 +16,7 @@ _PCI = Path("/sys/bus/pci/devices")
 
 
 def cores_of(address: str, devices: Path = _PCI) -> frozenset[int]:
-    """Cores beside the device at a PCI `address` (0000:1b:00.0); none where nobody knows."""
+    """Cores local to the device at a PCI `address` (0000:1b:00.0); empty if unknown."""
     try:
         text = (devices / address / "local_cpulist").read_text()
     except OSError:
@@ -29,12 +29,14 @@ def cores_of(address: str, devices: Path = _PCI) -> frozenset[int]:
 
 
 def stay_near(device: Device) -> None:
-    """Keep this thread, and those that it starts, on the cores nearest to `device`, so that what it
-    allocates lies there too; within those that the process may run on."""
+    """Pin this thread, and the threads it starts, to the allowed cores nearest to `device`.
+
+    Memory that they allocate is then local to the device as well.
+    """
     allowed = os.sched_getaffinity(0)
     near = device.near_cores() & allowed
     if near and near != allowed:
         os.sched_setaffinity(0, near)
         _logger.info(
-            "on the %d of %d cores beside %s", len(near), len(allowed), device.torch_device
+            "on the %d of %d cores nearest to %s", len(near), len(allowed), device.torch_device
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the cores beside a device."""
+"""Tests of the cores nearest to a device."""
 
 from __future__ import annotations
 

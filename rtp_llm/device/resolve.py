@@ -27,7 +27,7 @@ _CLASSES = {
     "xpu": "rtp_llm.device.xpu:XpuDevice",
     "cpu": "rtp_llm.device.cpu:CpuDevice",
 }
-# The torch that a device's wheel runs beside, and how to get it.
+# The torch that a device's wheel needs, and how to get it.
 _TORCH_OF = {
     "cuda": "torch for CUDA 13 (pip install 'torch>=2.11,<2.14' from PyPI)",
     "rocm": "torch for ROCm (pip install torch --index-url "

@@ -34,13 +34,13 @@ from rtp_llm.layers.options import LayerOptions
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The attention of one layer; `window` 0: it sees everything.
+    """Sizes and options of one layer's attention; `window` 0 means full attention.
 
-    `norm_eps` of the norms of query and key heads (None: there are none), `norm_offset` is added to
-    their weights. `output_gate`: the result is multiplied by a sigmoid, whose rows the checkpoint's
-    q_proj has behind each head's query. `input_size`: what the projections read, if it is wider
-    than `hidden_size`, which the output has. `heads` and `kv_heads`: which of the model's heads
-    these are, on one of several tensor-parallel ranks.
+    `norm_eps` is the epsilon of the query and key norms (None: no norms); `norm_offset` is added to
+    their weights. `output_gate`: the result is multiplied by a sigmoid gate whose rows follow each
+    head's query rows in the checkpoint's q_proj. `input_size` is the input width of the
+    projections if it is wider than `hidden_size`, the width of the output. `heads` and `kv_heads`
+    say which of the model's heads a tensor-parallel rank holds.
     """
 
     hidden_size: int
@@ -72,7 +72,7 @@ class AttentionShape:
 
     @property
     def input_cuts(self) -> LinearCuts:
-        """What of the projections of queries, keys, values and gates is here."""
+        """The part of the query, key, value and gate projections that this rank holds."""
         if self.heads is None or self.kv_heads is None:
             return WHOLE
         queries, keys = self.heads.wide(self.head_dim), self.kv_heads.wide(self.head_dim)
@@ -81,7 +81,7 @@ class AttentionShape:
 
     @property
     def output_cuts(self) -> LinearCuts:
-        """What of the output's projection is here."""
+        """The part of the output projection that this rank holds."""
         return WHOLE if self.heads is None else LinearCuts(columns=self.heads.wide(self.head_dim))
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
@@ -107,7 +107,7 @@ class AttentionShape:
 
 
 class AttentionLayer(Mixer):
-    """Attention of layer `index` over the paged cache, on the fused projection in place."""
+    """Attention of layer `index` over the paged cache, in place on the fused projection."""
 
     q_norm: RMSNorm | None
     k_norm: RMSNorm | None
@@ -121,7 +121,7 @@ class AttentionLayer(Mixer):
         parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
         gated: list[Interleaved] = []
         if shape.output_gate:
-            # The gate lies behind what attention reads, which is as without it but for its stride.
+            # The gate follows what attention reads, so only the row stride differs.
             parts = {"query": q_size, "k_proj": kv_size, "v_proj": kv_size, "gate": q_size}
             gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
         self.qkv_size = q_size + 2 * kv_size
@@ -147,7 +147,7 @@ class AttentionLayer(Mixer):
         cos_sin: Tensor | None,
         batch: ForwardBatch,
     ) -> Tensor | None:
-        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to.
+        """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.normed and add_to.
 
         Writes K and V of the T tokens into the layer's cache.
         """
@@ -157,7 +157,10 @@ class AttentionLayer(Mixer):
     def attend(
         self, qkv: Tensor, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
     ) -> Tensor | None:
-        """The layer behind its first projection, whose result is ``qkv``; see Linear.add_to."""
+        """Apply the rest of the layer to ``qkv``, the result of the first projection.
+
+        See Linear.add_to for what is returned.
+        """
         gate = None
         if self.shape.output_gate:
             qkv, gate = qkv[:, : self.qkv_size], qkv[:, self.qkv_size :]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor-parallel rank has of the rows and columns of a checkpoint's tensors."""
+"""Shards of the rows and columns of a checkpoint's tensors, held by tensor-parallel ranks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ class DivisionError(ValueError):
 
 @dataclass(frozen=True)
 class Cut:
-    """Of `whole` entries of an axis those that are here: `runs` of (first, behind the last)."""
+    """The shard of an axis of `whole` entries held by this rank, as half-open ranges `runs`."""
 
     whole: int
     runs: tuple[tuple[int, int], ...]
 
     @classmethod
     def even(cls, whole: int, ranks: TensorParallel, name: str) -> Cut:
-        """A rank's part of `whole`, which has this `name` in config.json."""
+        """Split `whole` evenly; `name` is its key in config.json, used in errors.
+
+        Raises DivisionError if `whole` is not divisible by the number of ranks.
+        """
         share, rest = divmod(whole, ranks.size)
         if rest:
             raise DivisionError(
@@ -37,7 +40,7 @@ class Cut:
 
     @classmethod
     def of_kv_heads(cls, whole: int, ranks: TensorParallel) -> Cut:
-        """A rank's part of the KV heads; several ranks have the same one where they are fewer."""
+        """Split the KV heads; with fewer heads than ranks, several ranks hold the same head."""
         if whole >= ranks.size:
             return cls.even(whole, ranks, "num_key_value_heads")
         share, rest = divmod(ranks.size, whole)
@@ -51,7 +54,7 @@ class Cut:
 
     @classmethod
     def of_vocabulary(cls, whole: int, ranks: TensorParallel) -> Cut:
-        """A rank's consecutive tokens: equal parts but for the last, which may have fewer."""
+        """Split the vocabulary into equal consecutive parts; the last one may be smaller."""
         step = VOCABULARY_ROWS * ranks.size
         share = -(-whole // step) * VOCABULARY_ROWS
         if share * (ranks.size - 1) >= whole:  # so small are vocabularies of tests only
@@ -63,23 +66,23 @@ class Cut:
 
     @property
     def size(self) -> int:
-        """How many are here."""
+        """Number of entries that this rank holds."""
         return sum(last - first for first, last in self.runs)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of them are."""
+        """Whether this rank holds the whole axis."""
         return self.size == self.whole
 
     def wide(self, size: int) -> Cut:
-        """Of an axis that has `size` entries for each of this one's."""
+        """The same shard of an axis with `size` entries for each entry of this one."""
         runs = tuple((first * size, last * size) for first, last in self.runs)
         return Cut(self.whole * size, runs)
 
     def blocks(self, size: int, name: str) -> Cut:
-        """Of an axis that has an entry for every `size` of this one's.
+        """The same shard of an axis with one entry for each `size` entries of this one.
 
-        DivisionError where a block is not wholly here or elsewhere; `name` says whose.
+        Raises DivisionError, naming the tensor `name`, if a block would be split between ranks.
         """
         inside = {edge for run in self.runs for edge in run} - {self.whole}
         if edge := next((edge for edge in sorted(inside) if edge % size), 0):
@@ -91,7 +94,7 @@ class Cut:
         return Cut(-(-self.whole // size), runs)
 
     def check_runs(self, size: int, name: str) -> None:
-        """DivisionError where blocks of `size` would begin in one run and end in the next one."""
+        """Raise DivisionError if a block of `size` entries would span two runs."""
         for first, last in self.runs[:-1]:
             if rest := (last - first) % size:
                 raise DivisionError(
@@ -101,7 +104,7 @@ class Cut:
 
 
 def behind_each_other(cuts: Sequence[Cut]) -> Cut:
-    """Of a tensor that holds what `cuts` are of one behind the other."""
+    """The shard of a tensor in which the axes of `cuts` are concatenated."""
     runs: list[tuple[int, int]] = []
     start = 0
     for cut in cuts:
@@ -114,7 +117,10 @@ def behind_each_other(cuts: Sequence[Cut]) -> Cut:
 
 
 def in_groups(cuts: Sequence[Cut]) -> Cut:
-    """Of a tensor that holds the rows of several parts group by group, cut between groups."""
+    """The shard of a tensor that interleaves the rows of several parts group by group.
+
+    `cuts` must lie between groups.
+    """
     firsts, lasts = zip(*(cut.runs[0] for cut in cuts), strict=True)
     return Cut(sum(cut.whole for cut in cuts), ((sum(firsts), sum(lasts)),))
 

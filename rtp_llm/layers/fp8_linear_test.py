@@ -62,7 +62,7 @@ def fill(layer, sources, together=1):
     """Load `sources` by pieces of rows, the last ones first, scales before everything."""
     inner, outer = nn.Module(), nn.Module()
     inner.layer, outer.b = layer, inner
-    if not isinstance(layer, Linear):  # several, of which each stands beside its parts
+    if not isinstance(layer, Linear):  # several layers, each next to its parts in the checkpoint
         outer.b = layer
     targets = list(weight_targets(outer, "a."))
     assert {name for name, _ in targets} == set(sources)

@@ -13,9 +13,10 @@ from rtp_llm.layers.options import LayerOptions
 
 
 class FusedLinear(PlainLinear):
-    """Few rows are one kernel with what surrounds them; more than `most_rows` go the plain way.
+    """A linear layer that fuses norm, product and residual add for at most `most_rows` rows.
 
-    Between the two, up to `most_multiplied`, a kernel of ours multiplies, with a gate behind it.
+    From there up to `most_multiplied` rows the product alone, with a gate after it, uses our own
+    kernel; more rows take the plain path.
     """
 
     def make_weight(self, options: LayerOptions) -> None:
@@ -29,7 +30,7 @@ class FusedLinear(PlainLinear):
         return ops.skinny_linear(x, self.weight, self.bias)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        # A part of a sum is no sum yet: nothing is added to the residual here.
+        # A partial sum must not be added to the residual yet.
         if self._cuts.gives_parts or not self._are_few(x.shape[0]):
             return super().add_to(residual, x)
         ops.linear_add(x, self.weight, self.bias, residual)
@@ -65,4 +66,4 @@ class FusedLinear(PlainLinear):
         return ops.linear_float(x, self.weight)
 
     def _are_few(self, rows: int) -> bool:
-        return 0 < rows <= self.most_rows  # no rows may be of a weight that the kernels do not take
+        return 0 < rows <= self.most_rows  # with no rows, the kernels may not support the weight

@@ -25,16 +25,16 @@ from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 class Linear(Layer):
     """x @ weight.T + bias; `parts` maps names in the checkpoint to their number of rows, in order.
 
-    The names stand beside each other in the checkpoint: the fused qkv_proj of a layer has the parts
-    q_proj, k_proj and v_proj, and takes `....self_attn.q_proj.weight` and so on. Parts that one
-    tensor holds group by group are named in `interleaved`, and that tensor is taken. Columns and
-    parts are those of this rank, `cuts` say which of the checkpoint's these are; where the columns
-    are a part, so are the results, of a sum over the ranks.
-    SharedBlocksError where FP8 blocks of such a tensor would belong to several parts, DivisionError
-    where they would belong to several ranks.
+    The parts are siblings in the checkpoint: a layer's fused qkv_proj has the parts q_proj, k_proj
+    and v_proj, and loads `....self_attn.q_proj.weight` and so on. `interleaved` names tensors that
+    hold several parts group by group; they are loaded in place of those parts. Columns and parts
+    are those of this rank, and `cuts` says which slices of the checkpoint they are. If the columns
+    are sharded, each rank's result is a partial sum.
+    Raises SharedBlocksError if FP8 blocks of an interleaved tensor would belong to several parts,
+    and DivisionError if they would belong to several ranks.
     """
 
-    # Rows of a part that belong together while its weight is loaded.
+    # Number of rows of a part that must be loaded together.
     block_rows: ClassVar[int] = 1
     bias: nn.Parameter | None
 
@@ -65,7 +65,7 @@ class Linear(Layer):
 
     @abstractmethod
     def make_weight(self, options: LayerOptions) -> None:
-        """The parameters of the parts' weights; the last of what is made."""
+        """Create the weight parameters of the parts; called last in the constructor."""
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         beside = path.rstrip(".").rpartition(".")[0]
@@ -86,34 +86,34 @@ class Linear(Layer):
             yield "bias", Elsewhere((self.parts[part],))
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        """What the caller has to add to `residual` [T, rows] for this layer of x [T, columns].
+        """Return this layer's output for x [T, columns], to be added to `residual` [T, rows].
 
-        None: the layer has added it in place.
+        Returns None if it was already added to `residual` in place.
         """
         return self.forward(x)  # type: ignore[no-any-return]
 
     def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
-        """The layer of norm(residual) [T, columns], after `pending` was added to it in place."""
+        """Add `pending` to `residual` [T, columns] in place, then apply the layer to its norm."""
         return self.forward(norm.after(pending, residual))  # type: ignore[no-any-return]
 
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
     ) -> Tensor:
-        """activation of the first half of normed(...) times its second half: [T, rows / 2]."""
+        """activation(first half of normed(...)) * second half: [T, rows / 2]."""
         return activation(self.normed(norm, residual, pending))
 
     def takes_gate(self, activation: GatedActivation) -> bool:
-        """Whether add_gated does better with `activation` than add_to of what it gives."""
+        """Whether add_gated is faster than applying `activation` and then add_to."""
         return False
 
     def add_gated(
         self, residual: Tensor, pairs: Tensor, activation: GatedActivation
     ) -> Tensor | None:
-        """add_to of activation(pairs), of which a row has two halves."""
+        """add_to of activation(pairs); each row of `pairs` holds two halves, gate and up."""
         return self.add_to(residual, activation(pairs))
 
     def float_product(self, x: Tensor) -> Tensor:
-        """The layer of x [T, columns] in float32: [T, rows]."""
+        """Apply the layer to x [T, columns] -> float32 [T, rows]."""
         return self.forward(x).float()  # type: ignore[no-any-return]
 
     @abstractmethod

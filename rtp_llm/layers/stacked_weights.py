@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of many linear layers of one shape, the experts of a block, in one tensor."""
+"""The weights of many linear layers of one shape, such as a block's experts, in one tensor."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, BlockRows, padded
 
 
 class StackedLinearWeights(nn.Module):
-    """weight [slots, rows, columns]: the rows of all `parts` below each other, for each slot.
+    """weight [slots, rows, columns]: for each slot, the rows of all `parts` concatenated.
 
-    `local` is the expert of each slot (None: all `experts` in order); one may come twice. Names in
-    the checkpoint are "EXPERT.PART.weight" beside this module's own, which is `options.path`; the
-    others' are not read. In the form "fp8" the weight is e4m3 and `scale` is float32
-    [slots, rows / 128, columns / 128]; each part begins at a block and all is filled up to whole
-    blocks, with zeros (see BlockRows). In the form "plain" scale is None.
+    `local` is the expert of each slot (None: all `experts` in order); an expert may occur twice.
+    Names in the checkpoint are "EXPERT.PART.weight", siblings of this module's own name
+    (`options.path`); experts without a slot are not read. In the form "fp8" the weight is e4m3 and
+    `scale` is float32 [slots, rows / 128, columns / 128]; each part begins at a block boundary and
+    is padded with zeros to whole blocks (see BlockRows). In the form "plain" scale is None.
     """
 
     scale: nn.Parameter | None
@@ -39,7 +39,7 @@ class StackedLinearWeights(nn.Module):
         super().__init__()
         self.parts, self.columns, self.experts = dict(parts), columns, experts
         local = tuple(range(experts)) if local is None else local
-        # A plan needs no places: shapes are those of experts elsewhere.
+        # A plan needs no slots: the shapes are the same as for experts on other ranks.
         self.local = () if options.planned else local
         self._options = options
         self.scale = None
@@ -95,8 +95,8 @@ class StackedLinearWeights(nn.Module):
 def weight_form(options: LayerOptions, parts: Iterable[str]) -> str:
     """How StackedLinearWeights keeps `parts`: "plain", "fp8" or the name of another quantisation.
 
-    What the checkpoint has of the first expert speaks for all of them; an expert's part that it has
-    in another form than the rest is quantised or dequantised while loading.
+    The form of the first expert in the checkpoint decides for all; a part that the checkpoint
+    stores in a different form is quantised or dequantised while loading.
     """
     if options.quantization != "none":
         return options.quantization

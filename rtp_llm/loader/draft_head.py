@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a draft head among those of its model, whatever they are called where they lie."""
+"""The weights of a draft head under one set of names, whatever the checkpoint calls them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rtp_llm.models.refusals import refuse
 
 _PREFIX = "eagle3."
 _OFFSETS = "d2t"
-# Of a layer of multi-token prediction that stands behind the model's others; what else is in there
-# is that of any layer, or a copy of the model's own.
+# Names in a multi-token prediction layer that follows the model's other layers. All its other
+# tensors are those of an ordinary layer, or copies of the model's own.
 _MTP_NAMES = {
     "enorm.weight": "pre_fc_norm_embedding.weight",
     "hnorm.weight": "pre_fc_norm_hidden.weight",
@@ -29,7 +29,7 @@ _COPIES = ("embed_tokens.", "shared_head.head.")
 
 
 def with_head(config: ModelConfig, checkpoint: Checkpoint) -> tuple[ModelConfig, Checkpoint]:
-    """The checkpoint with the head's tensors, whose names then begin with "mtp." or "eagle3."."""
+    """Add the draft head's tensors to the checkpoint, with names under "mtp." or "eagle3."."""
     if config.draft_layers:
         return config, _with_mtp(config, checkpoint)
     eagle3 = config.eagle3
@@ -37,7 +37,7 @@ def with_head(config: ModelConfig, checkpoint: Checkpoint) -> tuple[ModelConfig,
 
 
 def _with_mtp(config: ModelConfig, checkpoint: Checkpoint) -> Checkpoint:
-    """With Qwen's names for the layer where the checkpoint has DeepSeek's."""
+    """Rename the layer's tensors to Qwen's names if the checkpoint uses DeepSeek's."""
     prefix = f"model.layers.{config.num_layers}."
     names = (*checkpoint.tensors, *checkpoint.unreadable)
     made = {name: _mtp_name(name, prefix) for name in names}
@@ -84,9 +84,9 @@ def _with_eagle3(
 
 
 def load_vocabulary(model: CausalLM) -> None:
-    """Which of the model's tokens each of the head's is; without d2t both are the same.
+    """Load the map from the head's tokens to the model's; without d2t the vocabularies agree.
 
-    Raises CheckpointError where the offsets are none, or lead out of the vocabulary.
+    Raises CheckpointError if the offsets are malformed or point outside the vocabulary.
     """
     eagle3, head = model.config.eagle3, model.drafts
     if eagle3 is None or head is None:
@@ -106,7 +106,7 @@ def load_vocabulary(model: CausalLM) -> None:
 
 
 def _read_offsets(folder: Path) -> torch.Tensor | None:
-    """int64, of any length; None: there are none."""
+    """The offsets as int64 of any length, or None if the folder has none."""
     for file, stored in stored_tensors(folder):
         if stored.name != _OFFSETS:
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft model is loaded with, beside the model that it drafts for."""
+"""The options that a draft model is loaded with, derived from its target model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _logger = logging.getLogger("rtp_llm.loader")
 
 
 def draft_options(target: ModelOptions, draft: ModelConfig) -> ModelOptions:
-    """Number types and positions of the target's options; weights as the draft's folder has them.
+    """Options with the target's dtypes and positions, and weights as the draft's folder has them.
 
-    They share blocks of the KV cache, and a sequence may be as long as the target takes it. Every
-    tensor-parallel rank of the target has all of the draft model: it is small, and sums over the
-    ranks would take it longer than what they save.
+    Both models share blocks of the KV cache, and sequences may be as long as the target allows.
+    Every tensor-parallel rank holds the whole draft model: it is small, and all-reduces would cost
+    more time than they save.
     """
     if target.num_positions > draft.context_limit:
         _logger.warning(
@@ -40,9 +40,9 @@ def draft_options(target: ModelOptions, draft: ModelConfig) -> ModelOptions:
 
 
 def check_tokens(target: str | Path, draft: str | Path) -> None:
-    """Raise UnsupportedModelError where tokenizer.json of two folders have other tokens.
+    """Raise UnsupportedModelError if the two folders' tokenizer.json have different vocabularies.
 
-    Those that are added to a vocabulary may differ: they stand behind it, and a draft is verified.
+    Added tokens may differ: their ids follow the vocabulary, and drafts are verified anyway.
     """
     one, other = _vocabulary(Path(target)), _vocabulary(Path(draft))
     if one is not None and other is not None and one != other:
@@ -50,6 +50,6 @@ def check_tokens(target: str | Path, draft: str | Path) -> None:
 
 
 def _vocabulary(folder: Path) -> object:
-    """What tokenizer.json has: tokens with their ids, in the form of its kind; None: nothing."""
+    """The vocabulary in tokenizer.json, tokens with their ids, or None without one."""
     model = read_json(folder / "tokenizer.json").get("model")
     return model.get("vocab") if isinstance(model, dict) else None

@@ -135,7 +135,7 @@ def test_a_broken_index_is_named(tmp_path, content):
 
 
 def test_the_links_of_a_cache_are_followed(tmp_path):
-    """As huggingface_hub keeps files: names in a snapshot, content in blobs beside it."""
+    """The layout of huggingface_hub: names in a snapshot, content in a blobs folder next to it."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
     blobs.mkdir(), snapshot.mkdir(parents=True)
     write(snapshot, tensors(), shards=2)

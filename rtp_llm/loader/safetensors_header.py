@@ -2,8 +2,8 @@
 """The header of a safetensors file, as strict as the safetensors library reads it.
 
 The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a JSON header,
-the header (name -> dtype, shape, begin and end within the data), the data. Tensors lie behind each
-other without holes or overlaps, to the last byte of the file.
+the header (name -> dtype, shape, begin and end within the data), the data. Tensors follow each
+other without gaps or overlaps, up to the last byte of the file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CheckpointError(ModelFilesError):
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """What a header says about one tensor: its bytes are `size` bytes at `offset` of the file."""
+    """The header's entry for one tensor, which occupies `size` bytes at `offset` of the file."""
 
     name: str
     dtype: str
@@ -49,11 +49,11 @@ class StoredTensor:
 
 
 class _BadHeader(ValueError):
-    """What is wrong; the caller knows the file."""
+    """The header is malformed; the caller adds the name of the file."""
 
 
 def read_header(file: Path) -> list[StoredTensor]:
-    """The tensors of a file in the order of their bytes; CheckpointError names what is wrong."""
+    """Return the tensors of a file in file order; CheckpointError says what is wrong."""
     try:
         with open_file(file) as stream:
             size = stream.seek(0, 2)
@@ -79,7 +79,7 @@ def read_header(file: Path) -> list[StoredTensor]:
             f"{file} is cut off: {size} bytes of {8 + length + end}; copy it again"
         )
     if end < available:
-        raise CheckpointError(f"{file} has {available - end} bytes behind its last tensor")
+        raise CheckpointError(f"{file} has {available - end} bytes after its last tensor")
     return [_moved(tensor, 8 + length) for tensor in tensors]
 
 
@@ -125,7 +125,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether there are no halves of surrogate pairs in it."""
+    """Whether `text` contains no unpaired surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -169,7 +169,7 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
 
 
 def _bits(shape: Iterable[int], dtype: str) -> int:
-    """Bits that a tensor takes; -1 where a product on the way exceeds 64 bits."""
+    """Size of a tensor in bits; -1 if an intermediate product exceeds 64 bits."""
     bits = 1
     for factor in (*shape, _BITS[dtype]):
         bits *= factor
@@ -179,7 +179,7 @@ def _bits(shape: Iterable[int], dtype: str) -> int:
 
 
 def _check_places(tensors: list[StoredTensor]) -> int:
-    """Where the last tensor ends; _BadHeader where two overlap or leave a hole."""
+    """Return where the last tensor ends; _BadHeader if tensors overlap or leave a gap."""
     end = 0
     for tensor in tensors:
         if tensor.offset != end:

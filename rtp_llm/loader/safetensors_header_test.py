@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of headers that are broken or hostile, beside the verdict of the safetensors library."""
+"""Broken and hostile headers, compared with the verdict of the safetensors library."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FILES: dict[str, tuple[bytes, bool]] = {
     "a scalar": (of(entry(shape=[], offsets=[0, 4]), data=4), True),
     "an empty tensor": (of(entry(), entry(shape=[0, 5], offsets=[8, 8])), True),
     "other order": (of(entry(offsets=[8, 16]), entry(offsets=[0, 8]), data=16), True),
-    "bytes behind": (of(entry(), data=9), False),
+    "trailing bytes": (of(entry(), data=9), False),
     "cut off": (of(entry(), data=7), False),
     "overlap": (of(entry(), entry(offsets=[4, 12]), data=12), False),
     "the same place": (of(entry(), entry()), False),

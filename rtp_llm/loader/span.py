@@ -14,9 +14,9 @@ from rtp_llm.loader.tensor_entry import TensorEntry
 
 @dataclass(frozen=True)
 class Span:
-    """Rows `start` to `stop` of a tensor, and where they go: to row `place` of the targets on.
+    """Rows `start` to `stop` of a tensor, and their destination, from row `place` of the targets.
 
-    `columns`: the first and what is behind the last one that go there; None: all do.
+    `columns` is the half-open range of columns to load; None: all of them.
     """
 
     entry: TensorEntry
@@ -38,26 +38,26 @@ class Span:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row what is read."""
+        """Bytes that are read of each row."""
         return math.prod(self.row_shape) * self.entry.dtype.itemsize
 
     @property
     def size(self) -> int:
-        """Bytes that are read."""
+        """Bytes that are read in all."""
         return self.rows * self.row_bytes
 
     @property
     def offset(self) -> int:
-        """Where in the file the first row's part begins."""
+        """Offset in the file of the first byte to read."""
         before = 0
         if self.columns is not None:
             before = self.columns[0] * (self.entry.row_bytes // self.entry.shape[1])
         return self.entry.offset + self.start * self.entry.row_bytes + before
 
     def pieces(self, size: int) -> Iterator[Span]:
-        """The span in pieces of about `size` bytes, at least a row each.
+        """Split the span into pieces of about `size` bytes, at least one row each.
 
-        Pieces begin at multiples of the rows that a target takes together.
+        Pieces begin at multiples of the number of rows that a target takes together.
         """
         together = rows_together(self.targets)
         step = max(1, size // max(1, self.row_bytes) // together) * together
@@ -67,7 +67,7 @@ class Span:
 
 
 def spans_of(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[Span]:
-    """What is read of a tensor; once for all targets that take the same part of it."""
+    """The spans to read of a tensor; targets that take the same part share one span."""
     takers: dict[tuple[Cut | None, Cut | None], list[WeightTarget]] = defaultdict(list)
     for target in targets:
         cuts = (target.rows, target.columns) if isinstance(target, CutTarget) else (None, None)

@@ -15,7 +15,7 @@ from rtp_llm.loader.tensor_entry import TensorEntry
 
 
 def stored(folder: Path, offset: int, *shape: int) -> tuple[TensorEntry, torch.Tensor]:
-    """A tensor behind `offset` bytes of a file, which ends with it."""
+    """A tensor that follows `offset` bytes of a file and ends it."""
     tensor = torch.randn(shape).to(torch.bfloat16)
     file = folder / "file"
     content = tensor.view(-1).view(torch.uint8).numpy().tobytes()

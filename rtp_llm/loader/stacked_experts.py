@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts that a checkpoint keeps in one tensor, as if each had its own tensors.
+"""Presents experts that a checkpoint stacks in one tensor as one tensor per expert.
 
 transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.down_proj` [E, K, I],
-and writes them so with save_original_format=False; FP8 ones have the scales of their blocks beside
-them, `..._scale_inv`. Rows of one expert lie together: what an expert's tensor would hold is a
-range of the file's bytes.
+and saves them that way with save_original_format=False; in FP8, `..._scale_inv` next to them holds
+the block scales. The rows of one expert are contiguous, so each expert's tensor is a byte range of
+the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.models.config_fields import MOST_EXPERTS
 from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, padded
 
-# Ends of names -> the parts below each other in the rows of an expert.
+# Name suffixes -> the parts concatenated in the rows of an expert.
 _STACKED = {
     ".experts.gate_up_proj": ("gate_proj", "up_proj"),
     ".experts.down_proj": ("down_proj",),
@@ -26,8 +26,10 @@ _SCALES = "_scale_inv"
 
 
 def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
-    """`tensors` with those of all experts replaced by "experts.NUMBER.PART.weight" and their scales
-    by "....weight_scale_inv"; same order."""
+    """Replace each stacked tensor by "experts.NUMBER.PART.weight" for every expert and part.
+
+    Scales become "....weight_scale_inv". The order of the tensors is kept.
+    """
     found: dict[str, TensorEntry] = {}
     for entry in tensors.values():
         for part in _parts(entry, tensors):
@@ -38,12 +40,12 @@ def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
 
 
 def _can_split(entry: TensorEntry, parts: int) -> bool:
-    """Whether the rows of an expert are so many `parts`, and it is not more experts than exist."""
+    """Whether an expert's rows split into `parts` parts and the number of experts is plausible."""
     return entry.shape[0] <= MOST_EXPERTS and entry.shape[1] % parts == 0
 
 
 def _has_whole_blocks(weight: TensorEntry | None, parts: int) -> bool:
-    """Whether each of an expert's `parts` begins at a block of the weight that scales are for."""
+    """Whether each of an expert's `parts` begins at a block boundary of the scaled weight."""
     if weight is None or len(weight.shape) != 3:
         return False
     rows = weight.shape[1] // parts

@@ -31,7 +31,7 @@ from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.draft_head import DraftModule
 from rtp_llm.models.raw_config import RawConfig
 
-# Of an EAGLE-3 head, from and to its vocabulary: the first is read beside the weights.
+# An EAGLE-3 head's maps from and to its vocabulary; the first is read separately from the weights.
 _MAPS = ("eagle3.d2t", "eagle3.t2d")
 _KV_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn}
 
@@ -133,7 +133,7 @@ class CausalLM(Layer):
 
     @property
     def has_logits(self) -> bool:
-        """False on the stages of a pipeline behind the first."""
+        """Whether compute_logits works here; False on pipeline stages after the first."""
         return True
 
     def stage_input(self, tokens: int) -> Tensor | None:

@@ -71,18 +71,18 @@ class Features:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A decoder. `layer_windows`: tokens that each layer's attention sees, 0 = all of them.
+    """The config of a decoder. `layer_windows`: each layer's attention window in tokens, 0 = full.
 
     `moe_layers`: whether each layer's feed-forward part is the mixture of experts `moe`, which is
-    None where no layer's is.
+    None if no layer has one.
     `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
     `stored_as_fp8`: its linear weights are in FP8 blocks (rtp_llm/quantization/fp8.py). With
     `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
-    of norms, `output_gate` multiplies what attention gives. `linear_layers`: whether each layer has
-    the linear attention `delta_net`, instead of attention over keys and values. `mtp_layers`: how
-    many layers behind the last one the checkpoint has, which predict further tokens;
-    `draft_layers`: how many of them are used. `eagle3`: the head that drafts for it instead,
-    or `draft_model`: the other model that does.
+    of norms; with `output_gate` a gate multiplies the attention result. `linear_layers`: whether
+    each layer uses the linear attention `delta_net` instead of softmax attention. `mtp_layers` is
+    the number of multi-token prediction layers that follow the last layer in the checkpoint, and
+    `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
+    from a separate model, `draft_model`.
     """
 
     architecture: str

@@ -147,7 +147,7 @@ def test_mla_and_its_experts(tmp_path, architecture):
     )
 
 
-# What published folders say of themselves beside their sizes.
+# What published folders say about themselves, apart from sizes.
 PUBLISHED = {
     "Llama-3.1": {
         "rope_scaling": {"rope_type": "llama3", **LLAMA3},

@@ -210,7 +210,7 @@ BY_FILES = {
     "adapter folder",
     "weights that are not safetensors",
 }
-# Rows that the settings decide beside the model; tested with the loader and the start, too.
+# Rows that depend on settings as well as the model; also tested with the loader and at start-up.
 BY_SETTINGS = {
     "draft model of another kind",
     "draft model of another vocabulary",

@@ -24,9 +24,9 @@ from rtp_llm.models.config import ModelConfig
 class DecoderLayer(Layer):
     """Attention and MLP, each after a norm that first adds the previous result to the residual.
 
-    On one of several tensor-parallel ranks these results are parts of sums, which the norms make
-    (residual_norm): two sums a layer.
-    ``index`` is that of its cache; behind the model's last layer come those that draft.
+    On tensor-parallel ranks these results are partial sums, which the norms reduce (residual_norm):
+    two all-reduces per layer.
+    ``index`` is the layer's index in the cache; draft layers are numbered after the model's own.
     """
 
     def __init__(
@@ -46,37 +46,39 @@ class DecoderLayer(Layer):
 
     @property
     def mixer(self) -> Mixer:
-        """Its attention, MLA, linear attention, ..., under its name in checkpoints."""
+        """The layer's sequence mixer (attention, MLA, ...), under its name in checkpoints."""
         return getattr(self, self._mixer_name)  # type: ignore[no-any-return]
 
     def forward(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
     ) -> Tensor | None:
-        """pending: what has to be added to `residual` [T, hidden] first (None: nothing) -> the same
-        for the layer above."""
+        """Add `pending` (None: nothing) to `residual` [T, hidden], then apply the layer.
+
+        Returns the value that the next layer has to add, or None.
+        """
         pending = self.mix(pending, residual, cos_sin, batch)
         return self.feed_forward(pending, residual)
 
     def mix(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
     ) -> Tensor | None:
-        """The layer's first half, from which alone its cache is filled."""
+        """The first half of the layer, the only part that writes its cache."""
         mixed: Tensor | None = self.mixer(self.input_layernorm, residual, pending, cos_sin, batch)
         return mixed
 
     def feed_forward(self, pending: Tensor | None, residual: Tensor) -> Tensor | None:
-        """The second half: each token by itself."""
+        """The second half of the layer, which treats each token independently."""
         added: Tensor | None = self.mlp(self.post_attention_layernorm, residual, pending)
         return added
 
 
 def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
-    """A norm of hidden states."""
+    """Create an RMS norm of the residual stream."""
     return residual_norm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
 
 
 def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) -> Layer:
-    """The dense layer or the mixture of experts of decoder layer `index`."""
+    """Create the dense MLP or the mixture of experts of decoder layer `index`."""
     is_sparse = index >= config.num_layers or config.moe_layers[index]
     if config.moe is not None and is_sparse:
         return MoeBlock(index, config.moe, options.inside(config.moe.names.block))

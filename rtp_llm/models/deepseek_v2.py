@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSeek-V2 and V2-Lite: MLA, routed and shared experts behind the first layers."""
+"""DeepSeek-V2 and V2-Lite: MLA, and routed and shared experts after the first dense layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.models.refusals import architecture_of
 
 
 class DeepseekV2ForCausalLM(DecoderForCausalLM):
-    """Softmax over all experts, chosen freely or from the groups with the best single ones."""
+    """Softmax over all experts; the top k come from any group, or from the best groups only."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         "first_k_dense_replace": 0,
@@ -51,14 +51,14 @@ class DeepseekV2ForCausalLM(DecoderForCausalLM):
 
     @classmethod
     def experts(cls, raw: RawConfig) -> MoeConfig:
-        """Which experts there are and how they are chosen."""
+        """Read the number of experts and how they are selected from config.json."""
         expect(raw, "topk_method", "greedy", "group_limited_greedy")
         expect(raw, "scoring_func", "softmax")
         expect(raw, "norm_topk_prob", False)
         grouped = raw.get("topk_method") == "group_limited_greedy"
         return MoeConfig(
             **expert_sizes(raw),
-            # Its weights are scaled and never brought to a sum of one.
+            # Its weights are scaled and never normalised.
             renormalize=False,
             num_groups=raw.integer("n_group") if grouped else 1,
             top_groups=raw.integer("topk_group") if grouped else 1,
@@ -67,7 +67,7 @@ class DeepseekV2ForCausalLM(DecoderForCausalLM):
 
 
 def expect(raw: RawConfig, key: str, *known: object) -> None:
-    """ModelConfigError where `key` is there and asks for another selection than those `known`."""
+    """Raise ModelConfigError if `key` is set to a value other than those `known`."""
     value = raw.values.get(key)
     if value is not None and value not in known:
         wanted = " or ".join(map(repr, known))
@@ -85,7 +85,7 @@ def sparse_layers(raw: RawConfig) -> tuple[bool, ...]:
 
 
 def expert_sizes(raw: RawConfig) -> dict[str, Any]:
-    """What V2 and V3 name alike."""
+    """Read the expert sizes whose keys V2 and V3 share."""
     size = raw.integer("moe_intermediate_size")
     shared = raw.integer("n_shared_experts") if raw.get("n_shared_experts") else 0
     return {

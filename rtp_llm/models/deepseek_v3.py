@@ -13,9 +13,9 @@ from rtp_llm.models.raw_config import RawConfig
 
 
 class DeepseekV3ForCausalLM(DeepseekV2ForCausalLM):
-    """The bias takes part in the choice of groups and experts, not in their weights.
+    """The bias affects the selection of groups and experts, but not their weights.
 
-    The layer behind the last one, which predicts further tokens, is loaded where it makes drafts.
+    The multi-token prediction layer after the last one is loaded only if it is used for drafts.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {

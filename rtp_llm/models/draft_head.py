@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes drafts beside a model: most often a layer that reads the model's hidden states."""
+"""Modules that draft for a model: most often a layer that reads the model's hidden states."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from rtp_llm.layers import Layer, Mixer
 
 @dataclass(frozen=True)
 class TargetParts:
-    """What a draft head shares with the model that it drafts for, and does not own: embedding,
-    logits, and the rotary table."""
+    """The embedding, logits head and rotary table that a draft head borrows from its target."""
 
     embed: Callable[[Tensor], Tensor]
     logits: Callable[[Tensor], Tensor]
@@ -25,9 +24,9 @@ class TargetParts:
 
 
 class DraftModule(Layer):
-    """Layers with keys and values of their own, behind those of the model.
+    """Draft layers with their own keys and values, numbered after the model's layers.
 
-    ``width``: what it goes on from beside tokens, of each of them; 0: from tokens alone.
+    ``width`` is the size of the state that accompanies each input token; 0: tokens only.
     """
 
     width: int
@@ -36,29 +35,33 @@ class DraftModule(Layer):
     def forward(
         self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
     ) -> Tensor:
-        """New states of tokens ``ids`` int32 [T] at the positions that the batch has, from
-        ``states`` [T, width]; only those of the tokens ``rows`` [R], if given."""
+        """Compute new states of the tokens ``ids`` int32 [T] from ``states`` [T, width].
+
+        Positions come from the batch. If ``rows`` [R] is given, returns the states of those only.
+        """
 
     @abstractmethod
     def logits(self, states: Tensor) -> Tensor:
-        """Float32 logits [R, its vocabulary] of new states [R, ...]."""
+        """Float32 logits [R, draft vocabulary] of new states [R, ...]."""
 
     def tokens(self, choices: Tensor) -> Tensor:
-        """Token ids of the model for those of its own vocabulary, int64 [R]."""
+        """Map ids of the draft vocabulary to the model's token ids, int64 [R]."""
         return choices
 
     def columns(self, vocab_size: int) -> Tensor | None:
-        """Where each token of a model of ``vocab_size`` stands in `logits`, int32 [vocab_size], -1
-        for those that it never drafts; None: all stand in their own places."""
+        """The column of `logits` for each token of the model, int32 [vocab_size].
+
+        -1 marks tokens that are never drafted. None: the vocabularies are identical.
+        """
         return None
 
 
 class DraftHead(DraftModule):
-    """One layer.
+    """A draft head of a single layer.
 
-    Its states [T, width] come from the model's hidden states by `condition`, or are what it gave
-    before: so it drafts several tokens. ``captures``: the layers of the model whose inputs it
-    reads; none: what is behind the last norm.
+    Its states [T, width] come from the model's hidden states through `condition`, or from its own
+    previous output, which lets it draft several tokens. ``captures`` lists the model layers whose
+    inputs it reads; if empty, it reads the output of the final norm.
     """
 
     captures: tuple[int, ...] = ()
@@ -66,25 +69,28 @@ class DraftHead(DraftModule):
     @property
     @abstractmethod
     def mixer(self) -> Mixer:
-        """Its attention."""
+        """The sequence mixer of the head's layer."""
 
     @abstractmethod
     def condition(self, hidden: Tensor) -> Tensor:
-        """States [T, width] from what it reads of the model, [T, ...]."""
+        """Compute states [T, width] from the model activations [T, ...] that it reads."""
 
     @abstractmethod
     def forward(
         self, ids: Tensor, states: Tensor, batch: ForwardBatch, rows: Tensor | None = None
     ) -> Tensor:
-        """New states [T, width] of tokens ``ids`` int32 [T]: those behind the tokens that
-        ``states`` [T, width] belong to, at the positions of these, which the batch has. With
-        ``rows``, [R, width]: keys and values are computed of all tokens, the rest of these."""
+        """Compute new states [T, width] of the tokens ``ids`` int32 [T].
+
+        ``states`` [T, width] belong to the preceding tokens, and positions in the batch are those
+        of the preceding tokens too. With ``rows`` returns [R, width]: keys and values are written
+        for all tokens, and everything else is computed for these rows only.
+        """
 
 
 def of_rows(
     rows: Tensor | None, pending: Tensor | None, residual: Tensor
 ) -> tuple[Tensor | None, Tensor]:
-    """``pending`` and ``residual`` [T, hidden] of the tokens ``rows`` int32 [R]; None: of all."""
+    """Select ``rows`` int32 [R] of ``pending`` and ``residual`` [T, hidden]; None: all rows."""
     if rows is None:
         return pending, residual
     chosen = None if pending is None else ops.embedding(rows, pending)

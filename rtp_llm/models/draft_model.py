@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second, smaller model of the same vocabulary, which drafts for a model."""
+"""A smaller model with the same vocabulary that drafts for a model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from rtp_llm.models.registry import model_class
 def cache_groups_of(
     config: ModelConfig, dtypes: CacheDtypes, ranks: TensorParallel = SINGLE
 ) -> CacheGroups:
-    """What the layers of the model keep of a sequence on one of ``ranks``, and behind them those of
-    its draft model, which every rank has all of."""
+    """Cache groups of the model's layers on one of ``ranks``, followed by its draft model's.
+
+    The draft model is not sharded: every rank holds all of it.
+    """
     own = model_class(config.architecture).groups_of(config, dtypes, ranks)
     draft = config.draft_model
     if draft is None:
@@ -35,7 +37,10 @@ def cache_groups_of(
 
 
 def _together(target: CacheGroups, draft: CacheGroups) -> CacheGroups:
-    """The draft model computes the token before a step's first one, too, which sees one more."""
+    """Merge both models' groups.
+
+    The draft model also computes the token before a step's first one, so its windows see one more.
+    """
     return CacheGroups.of(target.specs + tuple(map(_one_wider, draft.specs)))
 
 
@@ -45,8 +50,7 @@ def _one_wider(spec: CacheSpec | None) -> CacheSpec | None:
 
 @dataclass(frozen=True)
 class _Part:
-    """One of two models over one cache: which of all layers are its own, and for each of its
-    groups the number that this has among all."""
+    """One of two models that share a cache: its layers, and the global index of each group."""
 
     layers: slice
     groups: tuple[int, ...]
@@ -54,14 +58,14 @@ class _Part:
 
     @classmethod
     def of(cls, own: CacheGroups, whole: CacheGroups, first: int) -> _Part:
-        """The part whose layers ``own`` has, which begin with number ``first`` of the ``whole``."""
+        """The part for the layers of ``own``, which start at layer ``first`` of the ``whole``."""
         groups = tuple(whole.layer_group[first + group.layers[0]] for group in own.groups)
         return cls(slice(first, first + len(own.specs)), groups, own.layer_group)
 
     def batch(self, batch: ForwardBatch) -> ForwardBatch:
-        """As the model sees it that knows of no other."""
+        """The batch restricted to this model's layers and groups."""
         if not self.layers.start and self.groups == tuple(range(len(self.groups))):
-            return batch  # what is behind its layers and groups does not concern it
+            return batch  # a model ignores entries past its own layers and groups
 
         def own(of_groups: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(of_groups[group] for group in self.groups) if of_groups else ()
@@ -90,7 +94,7 @@ class _Part:
 
 
 class DraftModel(DraftModule):
-    """A model that goes on from tokens: its new states are hidden states [T, hidden]."""
+    """A complete draft model, which needs tokens only; its states are hidden states [T, hidden]."""
 
     width = 0
 
@@ -109,11 +113,11 @@ class DraftModel(DraftModule):
 
 
 class WithDraftModel(CausalLM):
-    """A model, and one that drafts for it, whose layers stand behind the first one's.
+    """A model and its draft model, whose layers are numbered after the model's own.
 
-    A token has the same position and the same slots in both, so that what the runtime does to
-    blocks (prefix cache, forks, preemption) is right for both: the keys that a model has at a
-    position depend on the tokens up to there, and on nothing else.
+    A token has the same position and the same slots in both, so whatever the runtime does with
+    blocks (prefix cache, forks, preemption) is correct for both: a model's keys at a position
+    depend only on the tokens up to that position.
     """
 
     def __init__(self, target: CausalLM, draft: CausalLM) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EAGLE-3: one layer, trained for a model, that drafts from what is inside that model."""
+"""EAGLE-3: one layer, trained for a model, that drafts from its intermediate hidden states."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from rtp_llm.models.refusals import architecture_of, refuse
 
 ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM")
 _DEFAULTS: dict[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-6}
-# Variants that are not computed.
+# Variants that are not supported.
 _OTHER = ("norm_before_fc", "fc_norm", "norm_output", "logit_scale")
 
 
 def read_eagle3_config(folder: Path, target: ModelConfig) -> Eagle3Config:
-    """The head in a folder for the model `target`.
+    """Read the config of the head in `folder` for the model `target`.
 
-    Raises UnsupportedModelError for another kind of draft model, ModelConfigError for a config.json
-    that does not fit.
+    Raises UnsupportedModelError for another kind of draft model, and ModelConfigError if its
+    config.json does not match the target.
     """
     raw = RawConfig(folder, read_json(folder / "config.json", required=True), _DEFAULTS)
     raw.check()
@@ -81,7 +81,7 @@ def _captures(raw: RawConfig, layers: int) -> tuple[int, ...]:
 
 
 class _Layer(Layer):
-    """A Llama layer whose attention reads two vectors side by side."""
+    """A Llama layer whose attention reads two concatenated vectors."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Layer(Layer):
         batch: ForwardBatch,
         rows: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The residual [T, hidden], and what has to be added to it; of ``rows``, if given."""
+        """Return the residual [T, hidden] and the value to add to it; only ``rows``, if given."""
         normed = self.hidden_norm(states)
         residual = normed if self._norm_before_residual else states.clone()
         qkv = self.self_attn.qkv_proj(torch.cat((self.input_layernorm(embedded), normed), 1))
@@ -121,9 +121,9 @@ class _Layer(Layer):
 
 
 class Eagle3Head(DraftHead):
-    """States are what is behind the layer and in front of its norm; logits come from behind it.
+    """States are the layer's output before the norm; logits are computed after the norm.
 
-    Source: EAGLE-3 (Li et al., 2025); names of its checkpoints.
+    Source: EAGLE-3 (Li et al., 2025); weight names follow its checkpoints.
     """
 
     d2t: Tensor
@@ -152,7 +152,7 @@ class Eagle3Head(DraftHead):
         if config.own_embedding:
             self.embed_tokens = make_embedding(own.vocab_size, own.hidden_size, options)
         self.rotary = Rotary(own.rope, num_positions, options.device)
-        # What is added to an id of its vocabulary for the model's; int64 [vocabulary].
+        # Offset from an id of the draft vocabulary to the model's id; int64 [vocabulary].
         offsets = torch.zeros(config.vocab_size, dtype=torch.int64, device=options.device)
         self.register_buffer("d2t", offsets, persistent=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSeek's models beside transformers: both forms of attention, chunks, experts, rope."""
+"""DeepSeek's models against transformers: both forms of attention, chunks, experts, rope."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_both_forms_of_attention_agree(tmp_path, kind, monkeypatch):
 
 @KINDS
 def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind):
-    """A long prompt is expanded beside a chunk, a decode and a sequence without a token."""
+    """A long prompt is expanded in a batch with a chunk, a decode and an empty sequence."""
     save_model(tmp_path, kind)
     model = open_model(tmp_path)
     prompts = [random_prompt(length, seed=length) for length in (70, 41, 90, 3)]

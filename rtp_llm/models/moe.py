@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the mixtures of experts of several architectures read from config.json alike."""
+"""Reads the keys of config.json that mixtures of experts of several architectures share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def expert_size(raw: RawConfig) -> int:
 
 
 def gated_shared_experts(raw: RawConfig, *, renormalize: bool) -> MoeConfig:
-    """Routed experts chosen by a softmax, beside a shared one that a sigmoid weighs."""
+    """Routed experts chosen by softmax, plus a shared expert gated by a sigmoid."""
     return MoeConfig(
         hidden_size=raw.integer("hidden_size"),
         num_experts=num_experts(raw),
@@ -49,11 +49,11 @@ def gated_shared_experts(raw: RawConfig, *, renormalize: bool) -> MoeConfig:
 
 
 def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext | None:
-    """What the experts of `config` would be computed for, as far as no hooks send tokens elsewhere;
-    None: no experts.
+    """The context that an executor for the experts of `config` is chosen for; None: no experts.
 
-    `options` are the model's.
-    UnsupportedModelError when nothing can, or when there is nothing that a named strategy computes.
+    Assumes that no hooks dispatch tokens to other processes. `options` are the model's.
+    Raises UnsupportedModelError if no executor supports it, or if a strategy is named for a model
+    without experts.
     """
     asked = options.settings.moe_strategy
     if config.moe is None:

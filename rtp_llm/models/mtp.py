@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer of multi-token prediction: it predicts one token further, and drafts are made so."""
+"""The multi-token prediction layer: it predicts one additional token, which serves as a draft."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rtp_llm.models.draft_head import DraftHead, TargetParts, of_rows
 
 
 class MultiTokenPredictor(DraftHead):
-    """From the hidden state of a token and the token behind it to what comes behind that one.
+    """Predicts token i + 2 from the hidden state of token i and the embedding of token i + 1.
 
-    Its states are hidden states behind a last norm, which the model's head makes logits of.
+    Its states are hidden states after a final norm, from which the model's head computes logits.
 
-    Sources: DeepSeek-V3 (2024), section 2.2; Qwen3-Next and Qwen3.5, whose names it has.
+    Sources: DeepSeek-V3 (2024), section 2.2; Qwen3-Next and Qwen3.5, whose weight names it uses.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class MultiTokenPredictor(DraftHead):
         options: LayerOptions,
         target: TargetParts,
     ) -> None:
-        """Its one layer is the decoder's layer number ``index``."""
+        """Create the head; its single layer is decoder layer ``index``."""
         super().__init__()
         self.width, self._target = config.hidden_size, target
         options = options.inside("mtp")

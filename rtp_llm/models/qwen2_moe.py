@@ -12,7 +12,7 @@ from rtp_llm.models.raw_config import RawConfig
 
 
 class Qwen2MoeForCausalLM(DecoderForCausalLM):
-    """Qwen2's attention; beside the routed experts a shared one that a sigmoid weighs."""
+    """Qwen2's attention; routed experts plus a shared expert gated by a sigmoid."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         "decoder_sparse_step": 1,

@@ -19,8 +19,8 @@ _SMALLEST_DYNAMIC = 4  # the base grows by a power of dim / (dim - 2)
 def read_rope(raw: RawConfig, head_dim: int) -> RopeConfig:
     """The rotary embedding of a model whose whole head rotates.
 
-    Meanings follow transformers: `rope_scaling` beside `rope_theta`, or `rope_parameters`. Raises
-    ModelConfigError naming the key that is missing.
+    Follows transformers: `rope_scaling` along with `rope_theta`, or `rope_parameters`. Raises
+    ModelConfigError naming the missing key.
     """
     settings = _Settings(raw)
     style = rope_style(raw.values)

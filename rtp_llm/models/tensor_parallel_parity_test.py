@@ -147,7 +147,7 @@ Numbers = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Answers:
-    """Logits of a prompt at once and in chunks, tokens behind it, a draft head's logits."""
+    """Logits of a prompt, whole and in chunks, the tokens after it, and a draft head's logits."""
 
     whole: Numbers
     chunked: Numbers

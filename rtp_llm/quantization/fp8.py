@@ -87,7 +87,7 @@ class BlockRows:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether rows of zeros lie between parts, not only behind the last one."""
+        """Whether there are padding rows between parts, not only after the last one."""
         return any(rows % BLOCK for rows in self.parts[:-1])
 
     def join(self, product: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def test_blocks_are_those_of_the_formula(shape: tuple[int, int], dtype: torch.dt
     numbers, scales = quantize_blocks(weight)
     assert numbers.dtype == torch.float8_e4m3fn and numbers.is_contiguous()
     assert torch.equal(scales, expected)
-    # The next of the e4m3 numbers: three bits behind the first, steps of 2^-9 below 2^-6.
+    # The nearest e4m3 number: three mantissa bits, steps of 2^-9 below 2^-6.
     error = (numbers.float() - quotients).abs()
     assert (error <= quotients.abs().mul(2**-4).clamp(min=2**-10) * 1.0001).all()
     assert numbers.float().abs().max() == 448

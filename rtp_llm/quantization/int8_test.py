@@ -79,7 +79,7 @@ def test_packed_layout_is_the_documented_one() -> None:
     scale = torch.rand(20, 3)
     packed, packed_scale = pack(quantized, scale)
     flat = packed.flatten().view(torch.uint8)
-    # Row 18, column 69: the block of 4 rows behind one of 16, group 1, step 1, byte 1.
+    # Row 18, column 69: the block of 4 rows after one of 16, group 1, step 1, byte 1.
     position = 16 * 192 + (1 * 16 + 1) * 4 * 4 + 2 * 4 + 1
     assert flat[position] == int(quantized[18, 69]) + 128
     assert packed_scale.flatten()[16 * 3 + 1 * 4 + 2] == scale[18, 1]

@@ -62,8 +62,10 @@ class ContiguousRunner:
 
     @torch.inference_mode()
     def draft(self, tokens: Sequence[int], states: Tensor) -> Tensor:
-        """Append states [T, width] of sequence 0, with the tokens behind them, to what the draft
-        head has -> its float32 logits [T, V]."""
+        """Feed the draft head states [T, width] of sequence 0 and the tokens that follow them.
+
+        Returns its float32 logits [T, V].
+        """
         assert self.model.drafts is not None
         return self.model.drafts.logits(self.model.draft(self._batch([tokens]), states))
 

@@ -85,7 +85,7 @@ def norms_and_rotation(head_dim: int, dtype: torch.dtype, rotary_dim: int = 0) -
 
 
 def tables(lengths: Sequence[int], block_size: int, spare: int = 2) -> Tensor:
-    """A block table in random order, -1 behind the last block of each sequence."""
+    """A block table in random order, -1 after the last block of each sequence."""
     blocks = [-(-keys // block_size) for keys in lengths]
     order = torch.randperm(sum(blocks) + 1).int()
     table = torch.full((len(blocks), max(blocks, default=0) + spare), -1, dtype=torch.int32)

@@ -18,8 +18,10 @@ class DraftModelOracle:
         self._model = model
 
     def drafts(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """What is drafted behind ``tokens``, whose last one was just sampled, and how far the best
-        token was ahead of the second where they were closest."""
+        """The tokens drafted after ``tokens``, whose last one was just sampled.
+
+        Also returns the smallest margin between the best token and the runner-up.
+        """
         known, gap = [int(token) for token in tokens], torch.inf
         for _ in range(count):
             best = expected_logits(self._model, known)[-1].topk(2)

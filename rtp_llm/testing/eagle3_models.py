@@ -91,7 +91,7 @@ class Eagle3Oracle(nn.Module):
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], states: Tensor) -> Tensor:
-        """New states [T, hidden] of ``tokens`` behind those that ``states`` belong to."""
+        """New states [T, hidden] of ``tokens``, each following the token of its ``states`` row."""
         (model,), layer = self._target, self.midlayer
         embedding = getattr(self, "embed_tokens", model.model.embed_tokens)
         normed = layer.hidden_norm(states)
@@ -110,8 +110,10 @@ class Eagle3Oracle(nn.Module):
 
     @torch.inference_mode()
     def drafts(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """What is drafted behind ``tokens`` (two at least), whose last one was just sampled, and
-        how far the best token was ahead of the second where they were closest."""
+        """The tokens drafted after ``tokens`` (two at least), whose last one was just sampled.
+
+        Also returns the smallest margin between the best token and the runner-up.
+        """
         drafted, gap = [int(token) for token in tokens[1:]], torch.inf
         rows = self.fc(self.captured(tokens[:-1]))
         for _ in range(count):

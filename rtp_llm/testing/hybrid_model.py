@@ -119,7 +119,7 @@ class ToyLinearAttention(Mixer):
         state, before = (self._read(each, batch, group) for each in (memory, last_keys))
         decay = gate.sigmoid()[:, :, None, None]
         places = torch.arange(len(q), dtype=torch.int32, device=q.device)
-        # Tokens behind the last sequence's, as in graphs, belong to one that is not there.
+        # Tokens past the last sequence (padding in graphs) belong to an extra, dummy sequence.
         sequence = torch.bucketize(places, batch.cu_seqlens_q[1:], right=True)
         out = torch.empty_like(q)
         for token, mine in enumerate(torch.split(sequence, 1)):

@@ -38,7 +38,7 @@ _DEEPSEEK = {
 
 
 class MtpOracle(nn.Module):
-    """The layer behind a transformers ``model``, computed anew for all tokens, in float32."""
+    """The MTP layer of a transformers ``model``, recomputed in float32 for all tokens each time."""
 
     def __init__(self, kind: str, model: Any) -> None:
         super().__init__()
@@ -56,14 +56,14 @@ class MtpOracle(nn.Module):
 
     @torch.inference_mode()
     def hidden_states(self, tokens: Sequence[int]) -> Tensor:
-        """The model's own [len(tokens), hidden], behind its last norm."""
+        """The model's own hidden states [len(tokens), hidden], after its final norm."""
         (model,) = self._target
         states: Tensor = model.model(input_ids=torch.tensor([tokens])).last_hidden_state[0]
         return states
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> Tensor:
-        """[T, hidden] of ``tokens`` behind those that ``hidden`` [T, hidden] belong to."""
+        """New states [T, hidden] of ``tokens``, each following the token of its ``hidden`` row."""
         (model,) = self._target
         embedded = model.model.embed_tokens(torch.tensor([tokens]))
         both = self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden[None])
@@ -85,8 +85,10 @@ class MtpOracle(nn.Module):
         return logits.float()
 
     def drafts(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
-        """What is drafted behind ``tokens`` (two at least), whose last one was just sampled, and
-        how far the best token was ahead of the second where they were closest."""
+        """The tokens drafted after ``tokens`` (two at least), whose last one was just sampled.
+
+        Also returns the smallest margin between the best token and the runner-up.
+        """
         drafted, gap = [int(token) for token in tokens[1:]], torch.inf
         rows = self.hidden_states(tokens[:-1])
         for _ in range(count):
@@ -99,7 +101,7 @@ class MtpOracle(nn.Module):
 
 
 def save_mtp_model(folder: Path, kind: str, **settings: Any) -> tuple[Any, MtpOracle]:
-    """As save_model, with a random layer of multi-token prediction beside the model's own."""
+    """Like save_model, plus a random multi-token prediction layer after the model's own layers."""
     deepseek = kind == "deepseek_v3"
     counted = "num_nextn_predict_layers" if deepseek else "mtp_num_hidden_layers"
     model = save_model(folder, kind, **{counted: 1}, **settings)

@@ -39,7 +39,7 @@ def check_tokens_and_chunks(
 
 
 def check_mixed_batch(model: CausalLM, tolerance: dict[str, Any] = TOLERANCE) -> None:
-    """Prompts in chunks beside each other give what each sequence gives alone."""
+    """Prompts chunked in one batch give the same results as each sequence alone."""
     prompts = [random_prompt(length, seed=length) for length in (50, 1, 17)]
     alone = [ContiguousRunner(model, 1, 64).prefill(prompt) for prompt in prompts]
     runner = ContiguousRunner(model, 3, 64)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def random_settings(rows: int, vocab: int) -> tuple[Tensor, ...]:
-    """What `sample` takes beside logits: every filter on and off, at its borders."""
+    """The arguments of `sample` other than logits: every filter on, off and at its limits."""
     top_k = torch.tensor([-1, 0, 1, 2, 50, max(vocab // 2, 1), vocab, vocab + 5])
     some = torch.rand(4, rows)
     return (

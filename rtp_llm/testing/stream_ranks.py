@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rtp_llm.ops.collective.rank_buffers import ABSENT, STATE_WORDS, buffer_words
 
-_BLOCKS = 4  # of a rank: all ranks' blocks have to run at once, and those of the calls behind
+_BLOCKS = 4  # per rank: blocks of all ranks and of the calls queued after them must run at once
 _PATIENCE = 60.0
 _SMALL_BYTES, _LARGE_BYTES = 1 << 20, 32 << 20
 

@@ -97,7 +97,7 @@ _VISION = {
     "num_position_embeddings": 16,
     "out_hidden_size": 64,
 }
-# What a kind needs beside _SMALL.
+# Settings that a kind needs in addition to _SMALL.
 _OF_KIND: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**_MLA, "n_shared_experts": 2},
     "deepseek_v3": {**_MLA, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def bad_word_ids(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-    """Each word as it is spelt at the beginning of a text and behind a space.
+    """The token ids of each word, as spelt at the beginning of a text and after a space.
 
     Raises ValueError for a word that the tokenizer has no tokens for.
     """

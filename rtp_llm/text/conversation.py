@@ -21,7 +21,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One message. ``content`` None: the assistant said nothing beside its calls.
+    """One message. ``content`` None: the assistant said nothing apart from its calls.
 
     ``reasoning`` and ``tool_calls`` are the assistant's; ``tool_call_id`` names the call that a
     message of the role "tool" answers, ``name`` its tool or the author.

@@ -132,7 +132,7 @@ def _empty(style: CallStyle) -> str | None:
 
 
 def _text_style(render: Render, style: CallStyle) -> Literal["kept", "split", "dropped"]:
-    """Only calls that vanish beside a text are helped: many templates leave out the text."""
+    """How calls next to text are rendered. Only lost calls matter: many templates drop the text."""
     call = _call(0, _given(style))
     if _ARGUMENT in (render([_ASKS, _assistant(_TEXT, call)]) or ""):
         return "kept"

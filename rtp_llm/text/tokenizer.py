@@ -56,7 +56,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path, chat_template: str | None = None) -> Tokenizer:
-        """Load tokenizer.json and the files beside it; `chat_template`: a file used instead.
+        """Load tokenizer.json and the files next to it; `chat_template`: a file used instead.
 
         Raises ModelFilesError naming the missing or broken file.
         """
@@ -172,7 +172,7 @@ class Tokenizer:
 
     @property
     def joins_bytes(self) -> bool:
-        """Whether a text is the bytes of its tokens, one behind the other."""
+        """Whether a text is the concatenation of the bytes of its tokens."""
         return self._bytes is not None
 
     def tokens(self, token_ids: Iterable[int]) -> list[str]:

@@ -50,7 +50,7 @@ def prompts(*lengths: int) -> list[list[int]]:
 
 
 def logits_of_a_session(model: CausalLM) -> Tensor:
-    """Two prompts at once, a third one in chunks beside their decodes, then decodes of all."""
+    """Two prompts at once, a third in chunks alongside their decodes, then all three decode."""
     first, second, third = prompts(21, 1, 18)
     steps = [[first, second, []], [[3], [5], third[:7]], [[8], [2], third[7:]], [[1], [4], [6]]]
     runner = ContiguousRunner(model, 3, 64)

@@ -41,7 +41,7 @@ def references() -> Iterator[None]:
 
 
 def logits_of_a_session(runner: ContiguousRunner, prompts: list[list[int]]) -> Tensor:
-    """Two prompts at once, a third one in chunks beside their decodes, then decodes of all."""
+    """Two prompts at once, a third in chunks alongside their decodes, then all three decode."""
     first, second, third = prompts
     steps = [[first, second, []], [[3], [5], third[:7]], [[8], [2], third[7:]], [[1], [4], [6]]]
     return torch.cat([torch.cat(runner.step(step)) for step in steps])

@@ -61,7 +61,7 @@ def test_a_sequence_does_not_depend_on_its_batch() -> None:
     for b, (queries, keys) in enumerate(DECODE):
         rows = slice(first, first + queries)
         first += queries
-        # Beside a longer one that alone decides how many parts there are.
+        # Batched with a longer one, which alone decides how many parts there are.
         alone = replace(
             batch,
             q=torch.cat((batch.q[rows], batch.q[:1])),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decode backend of an NVIDIA GPU beside the backend that it takes the steps from."""
+"""The decode backend of an NVIDIA GPU compared with the backend that it takes steps from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rtp_llm.testing.paged_batches import Shape
 pytestmark = pytest.mark.skipif(
     not ops.has_kernel("decode_attention", "cuda"), reason="this build has no such kernel"
 )
-# The last one is Qwen3-Next's, whose rows have a gate behind.
+# The last one is Qwen3-Next's, whose rows end with a gate.
 SHAPES = [(Shape(16, 8, 128), 128, 0.0), (Shape(16, 2, 256), 64, 1.0)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attention layer like Qwen3-Next's on a GPU beside the same one in float32 on the CPU."""
+"""An attention layer like Qwen3-Next's on a GPU, compared with the same in float32 on the CPU."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_replays_with_other_lengths_and_blocks(shape: DeltaShape, most: int) -> 
 
 @pytest.mark.parametrize("most", [1, 4, 8])
 def test_what_is_read_early_changes_nothing(most: int) -> None:
-    """Behind a product that may still run, in a graph: the same bits as one after another."""
+    """Overlapping the preceding product in a graph gives the same bits as running in sequence."""
     shape = DeltaShape(2, 4, 128, 128, torch.bfloat16)
     batch = DeltaBatch.random(shape, [1] * 2, behind=most * 2 - 2, most=most)
     channels, hidden = batch.x.shape[1], torch.randn(len(batch.x), 512).bfloat16()

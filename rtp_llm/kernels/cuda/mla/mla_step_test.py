@@ -14,7 +14,7 @@ BLOCK = 16
 
 
 def mixed_batch() -> ForwardBatch:
-    """A prompt, a decode, a prompt behind a context."""
+    """A prompt, a decode, and a prompt with earlier context."""
     queries, keys = (70, 1, 70), np.array([70, 33, 90], dtype=np.int32)
     sums = np.cumsum([0, *queries]).astype(np.int32)
     table = np.arange(18, dtype=np.int32).reshape(3, 6)

@@ -100,7 +100,7 @@ def test_prefill_replays_with_the_longest_query_and_prefix_apart() -> None:
     "kind", [compat.FusedRopeKVCachePrefillOpQKVOut, compat.FusedRopeKVCachePrefillOpSplitOut]
 )
 def test_packed_prefill_replays_with_fewer_tokens(kind: type, stored: bool) -> None:
-    """Requests of any lengths up to the capture's; rows behind the last token mean nothing."""
+    """Requests of any length up to the captured one; rows past the last token are undefined."""
     longest = 16
     step = Step.random(configs(BASE), BATCH, torch.bfloat16)
     operator = kind(step.config)

@@ -25,7 +25,7 @@ UNALIGNED = ("cu_ptr", "seq_lens_ptr", "table_ptr")
 
 @triton.jit
 def find_sequence(cu_ptr, num_seqs, tile, TOKENS: tl.constexpr):
-    """The sequence that a tile belongs to; num_seqs for tiles of the tokens behind the last one.
+    """The sequence that a tile belongs to; num_seqs for tiles past the last sequence.
 
     Sequence i owns the tiles from cu[i] // TOKENS + i on: at least as many as it needs.
     """
@@ -102,14 +102,14 @@ def tokens_of(
 ):
     """Sequence of a tile, its first token, how many it has, the tile's first of them, and its keys.
 
-    Tokens behind the last sequence count as one more, which has no keys, so that they become zeros.
+    Tokens past the last sequence form one extra sequence without keys, so their results are zero.
     """
     if DECODE:  # at most one token a sequence, as many tokens as sequences
         seq = tile
         first = tl.load(cu_ptr + seq)
         count = tl.load(cu_ptr + seq + 1) - first
         num_keys = tl.load(seq_lens_ptr + seq) if count > 0 else 0
-        # A sequence without a token takes one of the tokens behind the last sequence.
+        # A sequence without a token takes one of the tokens past the last sequence.
         first = first if count > 0 else tl.load(cu_ptr + num_seqs) + seq - first
         count = 1
         start = 0
@@ -241,7 +241,7 @@ def merge_kernel(
 ):
     """One row (token and head): the weighted mean of its parts."""
     if OVERLAPS:
-        # What is behind may load its weights during the attention.
+        # The next kernel may load its weights while attention runs.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)

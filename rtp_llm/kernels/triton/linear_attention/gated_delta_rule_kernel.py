@@ -18,9 +18,9 @@ I + A is inverted by blocks, each of twice the size of those before, by products
 inverse's entries, and those of every product on the way, are at most 1, since a token's update
 I - beta k k^T lengthens no vector: float16 holds them with as many bits as TF32.
 
-Scratch memory has a tile of CHUNK rows for each chunk and value head, full of numbers behind a
-sequence's end too. W, U and P lie by [tile, head]. TRANSPOSED: S^T is the left operand, in
-registers, and U^T is stored instead of U.
+Scratch memory has a tile of CHUNK rows for each chunk and value head, which is fully written even
+past a sequence's end. W, U and P are indexed by [tile, head]. TRANSPOSED: S^T is the left operand,
+in registers, and U^T is stored instead of U.
 
 Sources: Gated Delta Networks (Yang et al., 2024), whose chunked form FLA has too.
 """
@@ -39,7 +39,7 @@ UNALIGNED = ("cu_ptr", "seq_lens_ptr", "read_ptr", "write_ptr")
 
 @triton.jit
 def _gates(ba_ptr, a_log, dt_bias, rows, end, ba_stride, heads, head):
-    """g and beta of token rows; 0 behind the end."""
+    """g and beta of token rows; 0 past the end."""
     row = ba_ptr + rows.to(tl.int64) * ba_stride + head
     inside = rows < end
     b = tl.load(row, mask=inside, other=0.0).to(tl.float32)
@@ -55,7 +55,7 @@ def _gates(ba_ptr, a_log, dt_bias, rows, end, ba_stride, heads, head):
 
 @triton.jit
 def _vectors(ptr, rows, end, stride, SIZE: tl.constexpr, PADDED: tl.constexpr):
-    """[rows, PADDED] of vectors that are `stride` apart; zeros behind the end."""
+    """[rows, PADDED] of vectors that are `stride` apart; zeros past the end."""
     dims = tl.arange(0, PADDED)
     mask = (rows < end)[:, None]
     if PADDED != SIZE:
@@ -78,7 +78,7 @@ def _put(ptr, x, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr
 
 @triton.jit
 def _find_chunk(cu_ptr, num_seqs, shortest):
-    """Rows [begin, end) of this program's chunk and those behind it of its sequence, or none."""
+    """Rows [begin, end) from this program's chunk to the end of its sequence; may be empty."""
     tile = tl.program_id(0)
     seq = find_sequence(cu_ptr, num_seqs, tile, CHUNK)
     first = tl.load(cu_ptr + seq)

@@ -43,7 +43,7 @@ _MANY = Tiles(Tile(64, 64, 64, 4, 3), Tile(64, 128, 64, 4, 4))
 _MOST = Tiles(Tile(128, 128, 64, 8, 4, 8), Tile(128, 256, 64, 8, 4, 8))
 _BY_LOAD = ((12.0, _FEW), (24.0, _SOME), (48.0, _MANY), (math.inf, _MOST))
 TILE_ENTRIES = 16  # of the tiles that are given (rtp_llm.ops.route_experts)
-_ROOM_LEFT = 8 << 10  # of shared memory, for what Triton puts there beside the stages
+_ROOM_LEFT = 8 << 10  # shared memory left for what Triton keeps there besides the stages
 
 
 def choose_tiles(entries: int, experts: int, device: torch.device, size: int = 2) -> Tiles:
@@ -128,7 +128,7 @@ def _launch(
     top_k: int,
     tile: Tile,
 ) -> None:
-    """`weights`: of the experts, and of the one behind them; `sorting`: rows, offsets, tiles."""
+    """`weights`: those of the routed and the shared experts; `sorting`: rows, offsets, tiles."""
     entries, size = out.shape
     if entries == 0:
         return

@@ -2,9 +2,9 @@
 """Products of tokens with the weights of their experts, in Triton.
 
 Entries (token, expert) come sorted by expert (rtp_llm.ops.sort_by_expert). A program takes a tile
-of ROWS entries of one expert and COLUMNS of its weight. Which expert its tile is of, it finds from
-the offsets alone: the grid has the most tiles that any distribution needs, so that nothing has to
-be counted before the launch, and the programs behind the last tile end at once.
+of ROWS entries of one expert and COLUMNS of its weight. It finds the expert of its tile from the
+offsets alone: the grid has as many tiles as any distribution could need, so that nothing has to be
+counted before the launch, and programs past the last tile exit at once.
 
 What changes from step to step is not specialised (`UNALIGNED`). OVERLAPS: a kernel was
 launched while the one in front may still run.
@@ -22,9 +22,9 @@ UNALIGNED = ("rows_ptr", "offsets_ptr", "tiles_ptr")
 def _find_expert(
     offsets_ptr, tile, shared_ptr, EXPERTS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr
 ):
-    """(expert of the tile, its first entry, the expert's last entry + 1); none: no entries.
+    """Return (expert of the tile, its first entry, end of the expert's entries), or an empty range.
 
-    Tiles behind those of EXPERTS are of one expert more where `shared_ptr` is.
+    If `shared_ptr` is given, the tiles after those of EXPERTS belong to one extra shared expert.
     """
     experts = tl.arange(0, PADDED)
     begins = tl.load(offsets_ptr + experts, mask=experts < EXPERTS, other=0)
@@ -46,7 +46,7 @@ def _entries(
     offsets_ptr, tiles_ptr, tile, shared_ptr, EXPERTS: tl.constexpr, PADDED: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
-    """As _find_expert, from `tiles_ptr` where it is; behind the last tile, expert -1."""
+    """Like _find_expert, but reads `tiles_ptr` if given; past the last tile the expert is -1."""
     if tiles_ptr is not None:
         packed = tl.load(tiles_ptr + tile)
         expert = packed >> 16
@@ -59,7 +59,7 @@ def _entries(
 
 @triton.jit
 def _weight_of(expert, weight_ptr, shared_ptr, EXPERTS: tl.constexpr, ELEMENTS: tl.constexpr):
-    """That of an expert; `shared_ptr`, where it is, is that of the one behind EXPERTS."""
+    """Pointer to the weight of an expert; `shared_ptr`, if given, is that of expert EXPERTS."""
     weight = weight_ptr + expert.to(tl.int64) * ELEMENTS
     if shared_ptr is not None:
         weight = tl.where(expert >= EXPERTS, shared_ptr, weight)
@@ -75,8 +75,8 @@ def gate_up_kernel(
 ):  # fmt: skip
     """out[place] = silu(gate) * up of the token of that place: x[rows[place] / TOP_K].
 
-    weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows; shared [2 SIZE, DEPTH], or None: of
-    one expert more behind them. out [R, SIZE]. tiles [R], or None: see ops.route_experts.
+    weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows; shared [2 SIZE, DEPTH] or None: one
+    extra expert after them. out [R, SIZE]. tiles [R] or None: see ops.route_experts.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
