@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ASGI application: routes, and errors in OpenAI's shape for everything that is no route."""
+"""The ASGI application: its routes, and errors in OpenAI's shape for everything else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rtp_llm.server.responses.endpoints import ResponsesEndpoints
 
 
 def build_app(state: ServerState) -> ASGIApp:
-    """The application that serves `state`; it may be called before the engine is ready."""
+    """Build the application that serves `state`, which may be called before the engine is ready."""
     app = _fastapi(state.settings)
     app.add_exception_handler(ApiError, _show_api_error)
     app.add_exception_handler(HTTPException, _show_http_exception)
@@ -166,7 +166,7 @@ def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
 
 
 def _add_heads(app: FastAPI) -> None:
-    """HEAD beside each GET; the middleware sends no body."""
+    """Add a HEAD route for each GET route; the middleware drops the body."""
     for route in [*app.routes]:
         if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
             app.add_api_route(
@@ -185,9 +185,9 @@ async def _docs(request: Request) -> Response:
 
 
 def _direct(handler: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
-    """The handler without FastAPI, whose layers take as long as all the rest of a request.
+    """The handler without FastAPI, whose layers cost as much as the rest of a request.
 
-    FastAPI knows these endpoints too: it describes them, and answers other methods.
+    FastAPI still knows these endpoints: it documents them and answers other methods.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,7 +215,7 @@ async def _show_http_exception(request: Request, error: Exception) -> Response:
         405: (f"This endpoint does not take the method: {place}.", "method_not_allowed"),
     }
     status = known.status_code
-    if status == 405 and is_known_missing(request.url.path):  # /v1/responses/{response_id} fits
+    if status == 405 and is_known_missing(request.url.path):  # /v1/responses/{response_id} matches
         status = 404
     text, code = messages.get(status, (str(known.detail), "http_error"))
     headers = {"Allow": _methods_of(request)} if status == 405 else known.headers
@@ -224,7 +224,7 @@ async def _show_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Of all routes of its path, else of those that fit; the router names the first's alone."""
+    """Methods of all routes with this path, else of all that match; Starlette names one route's."""
     fitting = [r for r in request.app.routes if r.matches(request.scope)[0] is not Match.NONE]
     own = [route for route in fitting if getattr(route, "path", "") == request.url.path]
     methods = {
@@ -243,10 +243,10 @@ def _explain_missing(request: Request) -> str:
 
 
 async def _show_internal(request: Request, error: Exception) -> Response:
-    """A defect of ours; the middleware logs it."""
+    """Answer 500 for an internal error, which the middleware logs."""
     return await _show_api_error(request, internal())
 
 
 async def _show_nothing(request: Request, error: Exception) -> Response:
-    """The client went away while it sent its body; nobody reads this."""
+    """The client disconnected while sending its body, so nobody reads this response."""
     return Response(status_code=CLIENT_CLOSED)

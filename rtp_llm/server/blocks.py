@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an answer's deltas to blocks, one after the other: what Responses and Messages stream."""
+"""Turns an answer's deltas into consecutive blocks, as Responses and Messages stream them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["text", "reasoning", "call"]
 
 @dataclass(slots=True)
 class Block:
-    """A part of an answer; `name` and `id` are a call's, `id` empty where the model gives none."""
+    """A part of an answer; `name` and `id` are a call's, `id` is empty if the model gave none."""
 
     kind: Kind
     name: str = ""
@@ -24,7 +24,7 @@ class Block:
 
     @property
     def text(self) -> str:
-        """All of it; of a call, its arguments."""
+        """The whole text; for a call, its arguments."""
         return "".join(self.pieces)
 
 
@@ -37,7 +37,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """It has more text."""
+    """A block has more text."""
 
     block: Block
     text: str
@@ -45,7 +45,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """It has ended. `cut`: with the answer, before its own end."""
+    """A block has ended. `cut`: the answer ended before the block was complete."""
 
     block: Block
     cut: bool = False
@@ -55,20 +55,20 @@ Step: TypeAlias = Opened | Grown | Closed
 
 
 class Blocks:
-    """Blocks of one answer, never two open at once.
+    """The blocks of one answer; at most one is open at a time.
 
-    White space between two blocks belongs to neither: a model puts line breaks between its
-    thinking, its calls and its text. At the ends of an answer it counts.
+    White space between two blocks is dropped, as models put line breaks between reasoning,
+    calls and text. At the start and the end of an answer it is kept.
     """
 
     def __init__(self) -> None:
         self._open: Block | None = None
         self._begun = False
-        # White space that counts if more of its kind follows.
+        # White space that is kept if more text of the same block follows.
         self._blank, self._blank_kind = "", ""
 
     def take(self, delta: OutputDelta) -> Iterator[Step]:
-        """What the delta does."""
+        """The changes to the blocks that a delta causes."""
         if isinstance(delta, ToolCallBegin):
             yield from self._begin(Block("call", delta.name, delta.id))
         elif isinstance(delta, TextDelta):
@@ -79,7 +79,7 @@ class Blocks:
             yield _add(self._open, delta.text)
 
     def finish(self, cut: bool) -> Iterator[Step]:
-        """The answer is over. `cut`: by its length, or by a failure."""
+        """Close the open block. `cut`: the answer ended by its length or by a failure."""
         blank = self._blank if self._blank_kind == "text" else ""
         if blank and not self._begun:
             yield from self._begin(Block("text"))
@@ -112,7 +112,7 @@ class Blocks:
         self._open = None
 
 
-# Those that a text begins with, and the spaces before them.
+# Leading line breaks of a text, and the spaces before them.
 _LINE_BREAKS = re.compile(r"\A\s*\n")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many of each thing a request may have; docs/serving.md lists them under Limits."""
+"""Limits on the number of items in a request; docs/serving.md lists them under Limits."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from rtp_llm.server.errors import bad_request
 
-MAX_FIELDS = 256  # at the top of the body
-MAX_DEPTH = 64  # of nested lists and objects
+MAX_FIELDS = 256  # at the top level of the body
+MAX_DEPTH = 64  # nesting of lists and objects
 MAX_MESSAGES = 8192
 MAX_TOOLS = 1024
-MAX_PARTS = 16384  # of the contents of all messages
+MAX_PARTS = 16384  # content parts of all messages together
 MAX_LOGIT_BIAS = 4096
 MAX_STOP_TOKEN_IDS = 4096
 MAX_DETOKENIZE = 2**20
 
 
 def check_count(name: str, count: int, most: int, what: str) -> None:
-    """Raise ApiError 400 with the numbers when there are too many."""
+    """Raise ApiError 400, naming both numbers, if there are too many."""
     if count > most:
         raise bad_request(
             f"{name}: {count} {what} are too many; at most {most} are taken.",
@@ -28,7 +28,7 @@ def check_count(name: str, count: int, most: int, what: str) -> None:
 
 
 def check_bounds(content: dict[str, Any]) -> None:
-    """Raise ApiError 400 when a body has too many of anything; types are checked elsewhere."""
+    """Raise ApiError 400 if a body exceeds any of the limits; types are checked elsewhere."""
     if len(content) > MAX_FIELDS:
         raise bad_request(
             f"The body has {len(content)} fields; at most {MAX_FIELDS} are taken.", code="too_many"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the endpoints of all protocols do alike: read a body, have it prepared, start generating."""
+"""Common to the endpoints of all protocols: read a body, have it prepared, start generating."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REASONING_FIELDS = {
 
 
 class EndpointBase:
-    """Of one server."""
+    """Base of the endpoints of one server."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -43,11 +43,11 @@ class EndpointBase:
         return await read_body(http, self._state.settings.max_request_bytes)
 
     def _served_model(self, http: Request) -> ServedModel:
-        """For a request; raises ApiError 503 before engine and tokenizer are ready."""
+        """The served model for a request; raises ApiError 503 until engine and tokenizer are up."""
         return self._model(http, self._state.limits)
 
     def _model(self, http: Request, limits: Limits | None = None) -> ServedModel:
-        """Without `limits`: also before the engine is ready."""
+        """Facts about the model; without `limits` they are available before the engine is ready."""
         state = self._state
         ready, settings = state.engine.ready, state.settings
         if limits is None:
@@ -85,5 +85,5 @@ def json_response(content: Any, status: int = 200) -> Response:
 
 
 def json_body(body: bytes, status: int = 200) -> Response:
-    """The same, of JSON."""
+    """A small JSON response from an encoded body."""
     return Response(body, status, media_type="application/json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server needs of an engine client; EngineClient and RanksClient fit it."""
+"""The engine client interface that the server uses; EngineClient and RanksClient implement it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class DeltaStream(Protocol):
     """The deltas of one request, as an async iterator; raises EngineDeadError, RequestError."""
 
     def __aiter__(self) -> DeltaStream:
-        """Itself."""
+        """The iterator itself."""
 
     async def __anext__(self) -> SequenceDelta:
-        """The next delta; cancelling this aborts the request."""
+        """The next delta; cancelling the call aborts the request."""
 
     async def aclose(self) -> None:
         """Stop reading; aborts the request unless it has ended."""
@@ -39,26 +39,26 @@ class RestartCounts(Protocol):
 
     @property
     def replayed(self) -> int:
-        """Requests that were computed again, from their beginning."""
+        """Requests that were replayed from the beginning."""
 
 
 class EngineInterface(Protocol):
-    """One engine process or several, seen from the HTTP process."""
+    """One or several engine processes, as seen from the HTTP process."""
 
     on_step: OnStep | None
     on_log: Callable[[EngineLog], None] | None
 
     @property
     def alive(self) -> bool:
-        """The model is loaded, the process runs and its heartbeat is young."""
+        """Whether the model is loaded, the process runs and its heartbeat is recent."""
 
     @property
     def failure(self) -> str | None:
-        """Why the engine is dead and stays so, None while it is not."""
+        """Why the engine is permanently dead; None while it is not."""
 
     @property
     def restarting(self) -> bool:
-        """The engine is dead and is to be back."""
+        """Whether the engine is dead and being restarted."""
 
     @property
     def restarts(self) -> RestartCounts:
@@ -66,14 +66,14 @@ class EngineInterface(Protocol):
 
     @property
     def ranks_up(self) -> tuple[int, int]:
-        """Engine processes that serve, and all of them."""
+        """The number of engine processes that are up, and of all engine processes."""
 
     def stop_restarting(self) -> None:
-        """The next death of the engine is the last one."""
+        """Do not restart the engine if it dies from now on."""
 
     @property
     def ready(self) -> EngineReady | None:
-        """Figures of the loaded model; None before."""
+        """Facts about the loaded model; None until it is loaded."""
 
     @property
     def latest_stats(self) -> EngineStats:
@@ -86,13 +86,13 @@ class EngineInterface(Protocol):
         """Wait until the engine is ready; raises EngineStartError."""
 
     def new_request_id(self) -> int:
-        """An id that was not used before."""
+        """A new, unique request id."""
 
     def generate(self, request: AddRequest) -> DeltaStream:
-        """Send a request; raises EngineDeadError, RequestError when it is not even taken."""
+        """Send a request; raises EngineDeadError or RequestError if it is rejected at once."""
 
     def abort(self, request_id: int, index: int | None = None) -> None:
-        """End a request, or one of its sequences."""
+        """Abort a request, or one of its sequences."""
 
     async def close(self, timeout: float) -> None:
         """End the engine process."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The body of an error, as the protocol of the endpoint has it."""
+"""The body of an error in the format of the endpoint's protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rtp_llm.server.ollama.errors import is_of_ollama, ollama_error
 
 
 def error_event(error: ApiError, path: str) -> bytes:
-    """What ends a stream of the endpoint `path`: a server-sent event, or a line."""
+    """The error that ends a stream of the endpoint `path`: a server-sent event, or a line."""
     if is_of_ollama(path):
         return ollama_error(error) + b"\n"
     name = b"event: error\n" if is_of_messages(path) else b""
@@ -19,8 +19,8 @@ def error_event(error: ApiError, path: str) -> bytes:
 
 
 def error_body(error: ApiError, path: str, request_id: str | None = None) -> bytes:
-    """JSON: in Anthropic's (with the request's id) or Ollama's shape for their endpoints, else in
-    OpenAI's."""
+    """The error as JSON, in the shape of the endpoint's protocol: Anthropic's (with the request's
+    id), Ollama's, or else OpenAI's."""
     if is_of_ollama(path):
         return ollama_error(error)
     if is_of_messages(path):
@@ -29,5 +29,5 @@ def error_body(error: ApiError, path: str, request_id: str | None = None) -> byt
 
 
 def is_of_messages(path: str) -> bool:
-    """Whether it is an endpoint of Anthropic's."""
+    """Whether the path is an endpoint of Anthropic's API."""
     return path == PATH or path.startswith(PATH + "/")

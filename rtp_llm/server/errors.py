@@ -16,7 +16,7 @@ RETRY_SECONDS = 1
 
 
 class ApiError(Exception):
-    """An answer other than 200; `param` is the field at fault, `code` a stable short name."""
+    """An error response; `param` is the field at fault, `code` a short, stable name."""
 
     def __init__(
         self,
@@ -52,47 +52,47 @@ class ApiError(Exception):
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """400."""
+    """A 400 error for an invalid request."""
     return ApiError(400, message, param=param, code=code)
 
 
 def too_expensive(what: str) -> ApiError:
-    """400: preparing the request would take `what`."""
+    """A 400 error: preparing the request would take `what`."""
     return bad_request(f"Preparing this request takes {what}.", code="request_too_expensive")
 
 
 def unknown_model(asked: str, served: Sequence[str]) -> ApiError:
-    """404 for a model that is not served. `served`: the names of the one that is."""
+    """A 404 error for a model that is not served. `served`: the names of the served model."""
     names = ", ".join(map(repr, served))
     message = f"The model {asked!r} does not exist; this server serves {names}."
     return ApiError(404, message, param="model", code="model_not_found")
 
 
 def no_access(model: str) -> ApiError:
-    """403 for a model that is not among those of the request's API key."""
+    """A 403 error for a model that the request's API key may not use."""
     message = f"This API key has no access to the model {model!r}."
     return ApiError(403, message, param="model", code="model_not_found")
 
 
 def unavailable(message: str, code: str) -> ApiError:
-    """503: this server takes no request now; try again, perhaps elsewhere."""
+    """A 503 error: the server accepts no requests now; retry, perhaps on another server."""
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return ApiError(503, message, kind=SERVER, code=code, headers=headers)
 
 
 def queue_full(message: str, code: str = "queue_full") -> ApiError:
-    """429: as much is under way as may be; try again."""
+    """A 429 error: the server is at capacity; retry later."""
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return ApiError(429, message, kind="rate_limit_error", code=code, headers=headers)
 
 
 def internal(message: str = "internal error; the server's log has the details") -> ApiError:
-    """500."""
+    """A 500 error for a defect of the server."""
     return ApiError(500, message, kind=SERVER, code="internal_error")
 
 
 def from_engine(error: RequestError | EngineDeadError) -> ApiError:
-    """What the client is told when the engine refuses a request or dies."""
+    """The error for the client when the engine refuses a request or dies."""
     if isinstance(error, EngineDeadError):
         return unavailable(f"The engine has stopped: {error}.", "engine_dead")
     if error.kind == "queue_full":

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client libraries against a real server; each turn runs in the environment of their lock."""
+"""Tests of client libraries against a real server, in environments with locked versions."""

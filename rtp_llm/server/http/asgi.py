@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and responses as ASGI has them, for the server and for the router before it."""
+"""ASGI requests and responses, for the server and for the router in front of it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from starlette.types import Message, Receive, Send
 from rtp_llm.server.error_body import error_body
 from rtp_llm.server.errors import ApiError
 
-# Of a scope whose answer is a stream of server-sent events, each event whole in one message.
+# Scope key: the answer is a stream of server-sent events, one complete event per message.
 EVENT_STREAM = "rtp_llm.event_stream"
-# Of a scope: the id of the request, as its answer and the logs have it.
+# Scope key: the id of the request, as in its answer and the logs.
 REQUEST_ID = "rtp_llm.request_id"
 _JSON = (b"content-type", b"application/json")
 
 
 async def read_body(http: Request, limit: int) -> bytes:
-    """The body; raises ApiError 413 as soon as it is known to be longer than `limit` bytes."""
+    """Read the body; raises ApiError 413 as soon as it is known to exceed `limit` bytes."""
     parts: list[bytes] = []
     size = 0
     async for part in http.stream():
@@ -31,19 +31,19 @@ async def read_body(http: Request, limit: int) -> bytes:
 
 
 def too_large(limit: int) -> ApiError:
-    """413; the connection is closed, as the rest of the body is not read."""
+    """A 413 error that closes the connection, as the rest of the body is not read."""
     message = f"The body is longer than {limit} bytes (see --max-request-bytes)."
     return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Until the client has gone; what else it says is dropped."""
+    """Wait until the client disconnects; ignores anything else it sends."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def headers_only(send: Send) -> Send:
-    """`send` for HEAD: the answer ends where its body would begin, also if that would take long."""
+    """Wrap `send` for HEAD: ends the answer before its body, without waiting for the body."""
 
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -56,7 +56,7 @@ def headers_only(send: Send) -> Send:
 async def send_error(
     send: Send, error: ApiError, path: str = "", request_id: str | None = None
 ) -> None:
-    """An error as a whole response of the endpoint `path`."""
+    """Send an error as the complete response of the endpoint `path`."""
     extra = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     await send_json(send, error.status, error_body(error, path, request_id), extra)
 
@@ -64,17 +64,17 @@ async def send_error(
 async def send_json(
     send: Send, status: int, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """A whole JSON response."""
+    """Send a complete JSON response."""
     length = (b"content-length", str(len(body)).encode())
     await send_start(send, status, [_JSON, length, *headers])
     await send_body(send, body)
 
 
 async def send_start(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-    """Status and headers."""
+    """Send status and headers."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 async def send_body(send: Send, body: bytes, more: bool = False) -> None:
-    """A piece of the body, the last one unless ``more``."""
+    """Send a piece of the body, the last one unless ``more``."""
     await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server says of itself when it is ready."""
+"""The announcement of a server that is ready."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Start:
-    """A start that went well. `chat_template`: where it came from; `forms`: of the model's tool
-    calls and thinking; `seconds`: how long it took."""
+    """A successful start. `chat_template`: its origin; `forms`: the formats of the model's tool
+    calls and reasoning; `seconds`: the duration."""
 
     ready: EngineReady
     chat_template: str | None
@@ -26,7 +26,7 @@ class Start:
     seconds: float
 
     def text(self, settings: Settings, url: str) -> str:
-        """For people, several lines."""
+        """The announcement as readable text of several lines."""
         ready, (name, *others) = self.ready, settings.model_names
         aliases = f" (also {', '.join(map(repr, others))})" if others else ""
         has_chat = self.chat_template is not None
@@ -48,7 +48,7 @@ class Start:
         )
 
     def fields(self, settings: Settings, url: str) -> dict[str, Any]:
-        """For programs."""
+        """The announcement as fields for JSON logs."""
         ready = self.ready
         return {
             "url": url,
@@ -69,13 +69,13 @@ class Start:
         }
 
     def _capacity(self, settings: Settings) -> int:
-        """Tokens that fit; one block of each rank only pads."""
+        """The capacity of the KV cache in tokens; one block of each rank is only padding."""
         blocks = self.ready.num_blocks - settings.data_parallel_size
         return max(0, blocks) * self.ready.block_size
 
 
 def _role_line(settings: Settings, ready: EngineReady) -> str:
-    """What a prefill or decode worker adds."""
+    """An additional line for prefill and decode workers."""
     if settings.role == "prefill":
         return f"  computes prompts for decode workers: --prefill-workers {ready.prefill_address}\n"
     if settings.role == "decode":

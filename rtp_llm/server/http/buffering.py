@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that are slow to come are held by their connection: no task waits for them."""
+"""Slow bodies are buffered by their connection, so that no task has to wait for them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class BufferingProtocol(LingeringProtocol):
-    """uvicorn's, that calls the application once a body is whole, if the application agrees.
+    """uvicorn's protocol, but calls the application when a body is complete, if it agrees to that.
 
-    Nearly all that a slow request costs is its task, which would wake for every piece.
+    Most of the cost of a slow request is its task, which would wake up for every piece.
     """
 
     def __init__(self, *args: Any, buffer_body: BufferBody | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._buffer_body = buffer_body
-        self._active: Any = None  # the cycle that is being answered; self.cycle: the newest
-        self._application: Any = None  # what answers it, while it has not been called
-        self._body: Body | None = None  # that of the same cycle, while it is waited for
+        self._active: Any = None  # the cycle being answered; self.cycle is the newest
+        self._application: Any = None  # the application that answers it, until it is called
+        self._body: Body | None = None  # the body of the same cycle, while it is incomplete
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._active, self._application = cycle, app
 
     def begin(self) -> None:
-        """Call the application, unless it is to be called with more of the body."""
+        """Call the application, unless the body is still being buffered."""
         if self._application is None:
             return
         if self._active.more_body and self._is_buffered(self._active):
@@ -54,7 +54,7 @@ class BufferingProtocol(LingeringProtocol):
         return self._body.grow(len(cycle.body))
 
     def _call(self) -> None:
-        """The request is whole, or refused, or not to be held."""
+        """Call the application: the request is complete, refused, or not to be buffered."""
         cycle, application = self._active, self._application
         self._application = self._body = None
         if cycle.body:
@@ -62,7 +62,7 @@ class BufferingProtocol(LingeringProtocol):
         super()._start_asgi_task(cycle, application)
 
     def forget(self) -> None:
-        """Nobody will answer what was not whole."""
+        """Drop an incomplete request, which will not be answered."""
         if self._application is None:
             return
         body, self._body = self._body, None
@@ -72,7 +72,7 @@ class BufferingProtocol(LingeringProtocol):
             body.abandon()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body; nobody is told while nobody waits for it."""
+        """A piece of the body arrived; wakes the application only if it waits for the body."""
         if self._application is None or self._active is not self.cycle:
             super().on_body(body)
         else:

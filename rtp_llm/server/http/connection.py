@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/1 on one connection, with an end to all that a client can send, or keep us waiting for."""
+"""HTTP/1 on one connection, with limits on what clients may send and how long they may take."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from rtp_llm.server.http.buffering import CONTINUE, BufferingProtocol
 from rtp_llm.server.http.connections import ConnectionPool
 from rtp_llm.server.http.old_http import without_chunks
 
-# Requests that wait for the answer to an earlier one of their connection.
+# Pipelined requests that may wait for the answer to an earlier one of their connection.
 MOST_PIPELINED = 16
-# Of one read: more would be parsed before a limit is looked at.
+# Bytes of one read; with more, too much would be parsed before limits are checked.
 SLICE_BYTES = 2**15
-# What the framing of a chunked body may add to it: so many bytes, and a share of its length.
+# Overhead allowed for chunked framing: a number of bytes plus a share of the body's length.
 FRAMING_BYTES, FRAMING_SHARE = 2**16, 0.25
-# How long the rest of a body may take whose request was answered without it.
+# Seconds for the rest of a body after its request was answered.
 REST_SECONDS = 5.0
-# After a client closed its half: when to look whether it is there to read, beside each sweep.
+# After a client closed its half: when to check, in addition to each sweep, if it still reads.
 LOOK_SECONDS = (0.02, 0.2)
 _TCP_CLOSE = 7  # the state of a socket that was reset, in the first byte of TCP_INFO
-_COMMENT = b"2\r\n:\n\r\n"  # of server-sent events, as a chunk; readers skip it
+_COMMENT = b"2\r\n:\n\r\n"  # a comment of server-sent events, as a chunk; readers skip it
 
 
 class _RefusedError(Exception):
-    """Ends the parser's work on what was received."""
+    """Stops the parser from processing the received data."""
 
 
 class HttpProtocol(BufferingProtocol):
-    """uvicorn's, with the limits of the settings; ConnectionPool.sweep looks at its deadlines."""
+    """uvicorn's protocol with the limits of the settings; ConnectionPool.sweep checks deadlines."""
 
     def __init__(self, *args: Any, pool: ConnectionPool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,7 +46,7 @@ class HttpProtocol(BufferingProtocol):
         self._pool, self._limits = pool, pool.settings
         self._in_head = self._in_body = self._at_end = False
         self._head_bytes = self._num_headers = self._framing = self._body_bytes = 0
-        self._undelimited = 0  # received of a head that is not complete
+        self._undelimited = 0  # bytes received of an incomplete head
         self._deadline = math.inf
         self._refusal: tuple[str, ApiError] | None = None
         self._deaf = self._half_closed = self.lost = False
@@ -56,7 +56,7 @@ class HttpProtocol(BufferingProtocol):
     # -- the connection --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; it is refused where there are too many."""
+        """A client connected; it is refused if there are too many."""
         super().connection_made(transport)
         self.flow = _Flow(self.transport, self)
         self.peer = self.client[0] if self.client else ""
@@ -64,18 +64,18 @@ class HttpProtocol(BufferingProtocol):
         self._pool.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Its place is free."""
+        """The connection is closed; frees its place in the pool."""
         self.lost = True
         self._pool.remove(self)
         self.forget()
         if self._active is not None and not self._active.response_complete:
-            # uvicorn tells the newest request only.
+            # uvicorn notifies only the newest request.
             self._active.disconnected = True
             self._active.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
         if self._active is None or self._active.response_complete:
-            # Nothing refers to it any more, so that its memory is free before cycles are collected.
+            # Drop references, so that the memory is freed before the garbage collector runs.
             self.cycle = self._active = self.flow = self.transport = None  # type: ignore[assignment]
 
     def evict(self) -> None:
@@ -99,7 +99,7 @@ class HttpProtocol(BufferingProtocol):
             self._body.check(now)
         if now < self._deadline:
             return
-        if self.flow.read_paused:  # it is we who do not read
+        if self.flow.read_paused:  # we are the ones not reading
             self._deadline = now + self._limits.header_timeout
             return
         self._deadline = math.inf
@@ -113,7 +113,7 @@ class HttpProtocol(BufferingProtocol):
     # -- what the client sends -------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Parse it; what is over a limit is refused before it is held."""
+        """Parse received data; anything over a limit is refused before it is buffered."""
         if self._deaf or self.lingers:
             if self.lingers:
                 super().data_received(data)
@@ -137,7 +137,7 @@ class HttpProtocol(BufferingProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # no other protocol is spoken here
+            pass  # protocol upgrades are not supported
         except httptools.HttpParserError:
             reason, error = self._refusal or (
                 "invalid",
@@ -155,7 +155,7 @@ class HttpProtocol(BufferingProtocol):
             self._count_framing(len(data) - (self._body_bytes - before))
 
     def _count_undelimited(self, size: int) -> None:
-        """Bytes of a head that has not ended: the parser says nothing of a line until it does."""
+        """Count the bytes of an incomplete head: the parser only reports complete lines."""
         if not self._undelimited:
             self._deadline = self.loop.time() + self._limits.header_timeout
         self._undelimited += size
@@ -163,7 +163,7 @@ class HttpProtocol(BufferingProtocol):
             self.refuse("headers", self._too_long())
 
     def _count_framing(self, size: int) -> None:
-        """Sizes of chunks, their extensions and trailers."""
+        """Count the framing bytes: chunk sizes, extensions and trailers."""
         self._framing += size
         if self._framing > FRAMING_BYTES + FRAMING_SHARE * self._body_bytes:
             text = "The chunks of this body are too small, or their extensions too long."
@@ -184,12 +184,12 @@ class HttpProtocol(BufferingProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client closed its half: it may still read the answer, or be gone.
 
-        Only writing tells which: the system of a client that is gone resets the connection.
+        Only a write can tell: if the client is gone, its system resets the connection.
         """
         cycle = self._active
         if self.lingers or cycle is None or cycle.response_complete or self.cycle.more_body:
             return False
-        if not self._wire.can_write_eof():  # of TLS both halves are closed
+        if not self._wire.can_write_eof():  # TLS closes both halves
             return False
         events = cycle.scope.get(EVENT_STREAM)
         if cycle.response_started and not events:
@@ -203,8 +203,8 @@ class HttpProtocol(BufferingProtocol):
         return True
 
     def _look(self) -> None:
-        """Whether a client that closed its half was found to be gone."""
-        if self._wire.is_closing() or not self.peer:  # to a Unix socket writing fails at once
+        """Check whether a client that closed its half is gone."""
+        if self._wire.is_closing() or not self.peer:  # writing to a Unix socket fails at once
             return
         peer = self._wire.get_extra_info("socket")
         if peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
@@ -226,7 +226,7 @@ class HttpProtocol(BufferingProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which nobody asks for."""
+        """A header, or a trailer, which is ignored."""
         self._num_headers += 1
         self._head_bytes += len(name) + len(value) + 4
         limits = self._limits
@@ -236,7 +236,7 @@ class HttpProtocol(BufferingProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A request can begin, or waits for the one before it."""
+        """The headers are complete; the request starts, or waits for the previous one."""
         if len(self.pipeline) >= MOST_PIPELINED:
             text = "Too many requests were sent before the first one was answered."
             self._stop("pipelined", bad_request(text, code="invalid_http"))
@@ -256,7 +256,7 @@ class HttpProtocol(BufferingProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
         self._in_body, self._at_end = False, True
         self._pool.busy(self)
         super().on_message_complete()
@@ -266,20 +266,20 @@ class HttpProtocol(BufferingProtocol):
     # -- answers -----------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
-        """The next request of the connection, if there is one."""
+        """An answer is complete; starts the next request of the connection, if there is one."""
         waiting = bool(self.pipeline)
         super().on_response_complete()
         if not waiting:
             self._rest()
 
     def _rest(self) -> None:
-        """Everything was answered. What is left of a body has a while to come."""
+        """All requests were answered. The rest of a body may still arrive for a while."""
         patience = REST_SECONDS if self._in_body else self._limits.keep_alive_timeout
         self._deadline = self.loop.time() + patience
         self._pool.rest(self)
 
     def refuse(self, reason: str, error: ApiError) -> None:
-        """See Connection. A whole request that is being answered is answered before."""
+        """See Connection. A complete request in progress is answered first."""
         if self._wire.is_closing() or self.lingers or self._deaf:
             return
         self._pool.count(reason, self.peer, error.message)
@@ -303,7 +303,7 @@ class HttpProtocol(BufferingProtocol):
         self.linger()
 
     def linger(self) -> None:
-        """See LingeringProtocol; it is the first to make way."""
+        """See LingeringProtocol; the connection becomes the first to be evicted."""
         self._pool.rest(self, first=True)
         super().linger()
 
@@ -324,19 +324,19 @@ class HttpProtocol(BufferingProtocol):
 
     @property
     def listens(self) -> bool:
-        """Not while requests wait here that nobody has begun to answer."""
+        """Whether to read: not while there are pipelined requests that wait to be answered."""
         return self.lingers or not (self.pipeline or self._deaf)
 
     # -- a client that does not read -----------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the transport's bound: answers stop until it is less."""
+        """The transport's write buffer is full: answers pause until it drains."""
         super().pause_writing()
         self._stalled_since = self.loop.time()
         self._unsent = self._wire.get_write_buffer_size()
 
     def resume_writing(self) -> None:
-        """It was read."""
+        """The write buffer has drained."""
         self._stalled_since = None
         super().resume_writing()
 
@@ -353,22 +353,22 @@ class HttpProtocol(BufferingProtocol):
 
 
 class _Flow(FlowControl):
-    """uvicorn's, that reads on only when the connection listens."""
+    """uvicorn's flow control, but resumes reading only while the connection listens."""
 
     def __init__(self, transport: asyncio.Transport, protocol: HttpProtocol) -> None:
         super().__init__(transport)
         self._protocol = protocol
 
     async def drain(self) -> None:
-        """Until more can be sent; raises ClientDisconnect when nothing ever can.
+        """Wait until more can be sent; raises ClientDisconnect if the client is gone.
 
-        An answer that only went on would format all that has gathered meanwhile, for nobody.
+        Without the exception, an answer would go on formatting its queued deltas for nobody.
         """
         await super().drain()
         if self._protocol.lost:
             raise ClientDisconnect
 
     def resume_reading(self) -> None:
-        """Called by every request that waits for its body, or for its client to leave."""
+        """Called by every request that waits for its body, or for the client to disconnect."""
         if self._protocol.listens:
             super().resume_reading()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open connections of a server: how many there may be, and for how long each may do nothing."""
+"""The open connections of a server: limits on their number and on their idle time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.http.descriptors import share_descriptors
 from rtp_llm.server.http.log import LimitedLog
 
-# Connections that a sweep looks at in one turn of the loop: all of them may be late at once.
+# Connections checked per turn of the event loop, as all of them may be late at once.
 SWEEP_LOT = 64
 
 
 class Connection(Protocol):
-    """What the pool knows about a connection."""
+    """A connection as seen by the pool."""
 
     peer: str
 
     def check(self, now: float) -> None:
-        """Close it if it has done nothing for too long; ``now``: the loop's time."""
+        """Close the connection if it has been idle for too long; ``now``: the loop's time."""
 
     def evict(self) -> None:
-        """Make room at once: it waits for a request that has not come in whole.
+        """Close the connection, which waits for a complete request, to make room.
 
-        One that has not had any request yet is answered, as it may be about to send its first.
+        A connection that has not had a request yet gets an error response, as it may be about to
+        send its first request.
         """
 
     def refuse(self, reason: str, error: ApiError) -> None:
@@ -37,11 +38,11 @@ class Connection(Protocol):
 
 
 class ConnectionPool:
-    """Connections of one listener. Belongs to an event loop.
+    """The connections of one listener. Belongs to an event loop.
 
-    A connection waits while no whole request of it is being answered. When there is no room, the
-    one that has waited longest makes way for a new one: a client that sends its request at once is
-    served, however many others hold their connections open.
+    A connection is waiting while none of its requests is being answered. When the pool is full,
+    the connection that has waited longest is closed for a new one. So a client that sends its
+    request at once is served, however many others hold connections open.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,13 +50,13 @@ class ConnectionPool:
         self.most, self.backlog = share_descriptors(settings)
         self.open: set[Connection] = set()
         self.refused: collections.Counter[str] = collections.Counter()
-        """Connections that were refused or cut, by reason."""
+        """Number of refused or cut connections, by reason."""
         self._waiting: OrderedDict[Connection, None] = OrderedDict()
         self._per_client: collections.Counter[str] = collections.Counter()
         self._log = LimitedLog(logging.getLogger("rtp_llm.server"))
 
     def add(self, connection: Connection) -> None:
-        """Take a new connection; it, or another one, may be refused for it."""
+        """Add a new connection; it or another one may be refused to stay within the limits."""
         self.open.add(connection)
         self._waiting[connection] = None
         self._per_client[connection.peer] += 1
@@ -74,7 +75,7 @@ class ConnectionPool:
             oldest.evict()
 
     def remove(self, connection: Connection) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         if connection not in self.open:
             return
         self.open.discard(connection)
@@ -85,17 +86,17 @@ class ConnectionPool:
             del self._per_client[connection.peer]
 
     def busy(self, connection: Connection) -> None:
-        """A whole request of it is being answered."""
+        """Mark the connection as busy: a complete request is being answered."""
         self._waiting.pop(connection, None)
 
     def rest(self, connection: Connection, *, first: bool = False) -> None:
-        """It waits for the next request; with ``first`` it is the first to make way."""
+        """Mark the connection as waiting for a request; ``first``: it is evicted first."""
         if connection in self.open:
             self._waiting[connection] = None
             self._waiting.move_to_end(connection, last=not first)
 
     def sweep(self, now: float) -> Iterator[None]:
-        """Look at every connection, as many at a time; called a few times a second."""
+        """Check every connection, in batches; called a few times per second."""
         for number, connection in enumerate(list(self.open), 1):
             if connection in self.open:
                 connection.check(now)
@@ -103,6 +104,6 @@ class ConnectionPool:
                 yield
 
     def count(self, reason: str, peer: str, text: str = "") -> None:
-        """Count a connection that was refused or cut, and log it, but not every one of a flood."""
+        """Count and log a refused or cut connection; the log is rate-limited."""
         self.refused[reason] += 1
         self._log.warning(reason, "%s: %s", peer or "a client", text or reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File descriptors that the system grants, for connections that are open and that wait."""
+"""How the file descriptors of the process are shared out among connections."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import NamedTuple
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.start_error import StartError
 
-# Connections that wait to be accepted, if the system allows as many (net.core.somaxconn). One that
-# finds no place there is tried again by its client's system, but only after a second.
+# Backlog of connections to accept, if the system allows it (net.core.somaxconn). A connection that
+# does not fit is retried by the client's system, but only after a second.
 BACKLOG = 8192
-# Descriptors that are kept for files, the engine and the log.
+# Descriptors reserved for files, the engine and the log.
 _OTHERS = 256
 _FEWEST = 64
 
 
 class Shares(NamedTuple):
-    """``most``: connections that may be open. ``backlog``: those that may wait; all of them are
-    accepted at once, and one that finds no descriptor then is closed without an answer."""
+    """``most``: connections that may be open. ``backlog``: connections that may wait; all are
+    accepted at once, and one without a free descriptor is closed without an answer."""
 
     most: int
     backlog: int
 
 
 def share_descriptors(settings: Settings) -> Shares:
-    """Let this process have the descriptors that its connections need; what they may take."""
+    """Raise the descriptor limit as far as connections need it; returns their shares."""
     soft = _raise_limit(settings.max_connections + BACKLOG + _OTHERS)
     if soft == resource.RLIM_INFINITY:
         return Shares(settings.max_connections, BACKLOG)
@@ -37,7 +37,7 @@ def share_descriptors(settings: Settings) -> Shares:
 
 
 def check_descriptors() -> None:
-    """Raise StartError where the system grants too few to begin with."""
+    """Raise StartError if the system grants too few descriptors to start."""
     if 0 <= _raise_limit(_FEWEST) < _FEWEST:
         granted = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         raise StartError(
@@ -47,7 +47,7 @@ def check_descriptors() -> None:
 
 
 def _raise_limit(wanted: int) -> int:
-    """The limit of open files, as near to `wanted` as it can be had; -1: there is none."""
+    """Raise the limit of open files towards `wanted` and return it; -1: unlimited."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -38,9 +38,9 @@ _log = logging.getLogger("rtp_llm.server")
 def run_lifecycle(
     settings: Settings, engine: EngineInterface, listener: socket.socket, began: float
 ) -> int:
-    """Run the server on `listener` with a spawned engine; return the process's exit code.
+    """Run the server on `listener` with an engine process; return the process's exit code.
 
-    `began`: time.monotonic() of the start.
+    `began`: time.monotonic() at the start.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Lifecycle(settings, engine, listener, began).run())
@@ -79,7 +79,7 @@ class _Lifecycle:
     # -- loading -------------------------------------------------------------------------------
 
     async def _load(self) -> int | None:
-        """Engine and tokenizer side by side; an exit code when that fails or is interrupted."""
+        """Load engine and tokenizer concurrently; returns an exit code if that fails or stops."""
         self._state.preparation.start()
         loading = asyncio.gather(
             self._engine.start(self._settings),
@@ -103,7 +103,7 @@ class _Lifecycle:
             words = describe_memory_error("reading the tokenizer")
             _log.error("cannot serve %s: %s", self._settings.model, words)
             return 1
-        # What was loaded stays; a collection that walks all of it would hold up every stream.
+        # Loaded objects are permanent; a garbage collection of them all would stall every stream.
         gc.freeze()
         source, seconds = tokenizer.chat_template_source, time.monotonic() - self._began
         start = Start(ready, source, self._state.forms, seconds)
@@ -140,7 +140,7 @@ class _Lifecycle:
         return 1
 
     async def _drain(self) -> None:
-        """Let open answers end for up to shutdown_timeout, then cut the rest, and report."""
+        """Let open answers finish for up to shutdown_timeout, cut the rest, and log the outcome."""
         self._state.start_draining()
         seconds = self._settings.shutdown_timeout
         cut = await drain(self._state, seconds, self._signals, _log)

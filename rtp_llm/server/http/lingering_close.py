@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a connection: what was answered is read, whatever of the request was not."""
+"""Lingering close: clients can read an answer that came before the end of their request."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# What is taken of a request after its answer, and for how long.
+# Bytes to read of a request after its answer, and for how many seconds.
 LINGER_BYTES = 64 * 2**20
 LINGER_SECONDS = 5.0
 
 
 class LingeringProtocol(HttpToolsProtocol):
-    """uvicorn's, that closes later where an answer came before the request's end.
+    """uvicorn's protocol, but delays the close if an answer came before the end of the request.
 
-    The system resets a connection that is closed with something unread in it, and the other side
-    loses the answer. So only our half is closed at first, and what still comes is dropped.
+    The system resets a connection that is closed with unread data, and the client then loses the
+    answer. So at first only our half is closed, and further input is discarded.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """uvicorn sees the transport but for how it is closed."""
+        """Wrap the transport, so that uvicorn's close goes through this class."""
         self._left = LINGER_BYTES
         self._end: asyncio.TimerHandle | None = None
         self._wire = cast(asyncio.Transport, transport)
         super().connection_made(cast(asyncio.Transport, _Closed(self._wire, self)))
 
     def data_received(self, data: bytes) -> None:
-        """A request, or what is left of one that was answered."""
+        """Receive a request, or discard the rest of one that was answered."""
         if self._end is None:
             super().data_received(data)
             return
@@ -37,38 +37,38 @@ class LingeringProtocol(HttpToolsProtocol):
             self._wire.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is waited for any more."""
+        """The connection is closed; stop lingering."""
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(exc)
 
     @property
     def lingers(self) -> bool:
-        """Our half is closed."""
+        """Whether our half is closed."""
         return self._end is not None
 
     @property
     def unread(self) -> bool:
-        """The client may still be sending."""
+        """Whether the client may still be sending."""
         return self.cycle is not None and self.cycle.more_body
 
     def close(self) -> None:
-        """What was written is sent; the second time it is over."""
+        """Send what was written, then close, lingering if the client may still be sending."""
         if not self.unread or self.lingers or self._wire.is_closing():
             self._wire.close()
             return
         self.linger()
 
     def linger(self) -> None:
-        """Close our half, and drop what still comes."""
+        """Close our half and discard further input."""
         self._end = self.loop.call_later(LINGER_SECONDS, self._wire.close)
-        if self._wire.can_write_eof():  # TLS has no half: the answer's length says where it ends
+        if self._wire.can_write_eof():  # TLS has no half-close: the answer's length marks its end
             self._wire.write_eof()
         self.flow.resume_reading()
 
 
 class _Closed:
-    """A transport that its protocol closes."""
+    """A transport whose close is handled by its protocol."""
 
     def __init__(self, wire: asyncio.Transport, protocol: LingeringProtocol) -> None:
         self._wire, self._protocol = wire, protocol
@@ -76,7 +76,7 @@ class _Closed:
         self.write = wire.write  # called for every piece of a stream
 
     def is_closing(self) -> bool:
-        """Nothing more can be written."""
+        """Whether no more can be written."""
         return self._protocol.lingers or self._wire.is_closing()
 
     def __getattr__(self, name: str) -> Any:

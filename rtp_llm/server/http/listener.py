@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket on which the server listens."""
+"""The server's listening socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def bind(settings: Settings) -> socket.socket:
-    """The listening socket; raises StartError when the address cannot be had, or TLS be spoken."""
+    """Open the listening socket; raises StartError if the address or TLS files are unusable."""
     check_descriptors()
     server_context(settings)
     if settings.uds is not None:
@@ -56,7 +56,7 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 def _remove_left_over(path: str) -> None:
-    """The socket of a server that was killed."""
+    """Remove the stale Unix socket of a killed server."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise StartError(f"{path} is there, and is not a socket; choose another --uds")
@@ -73,20 +73,20 @@ def _remove_left_over(path: str) -> None:
 
 
 def close(listener: socket.socket) -> None:
-    """Give the address back."""
+    """Close the listening socket."""
     remove_path(listener)
     listener.close()
 
 
 def remove_path(listener: socket.socket) -> None:
-    """That of a Unix socket which is still open."""
+    """Remove the path of a Unix socket that is still open."""
     if listener.fileno() >= 0 and listener.family == socket.AF_UNIX:
         with contextlib.suppress(OSError):
             os.unlink(listener.getsockname())
 
 
 def url_of(listener: socket.socket, settings: Settings) -> str:
-    """An address that works from this machine, also when the server listens on all of them."""
+    """A URL that works on this machine, even if the server listens on all addresses."""
     if settings.uds is not None:
         return UNIX + settings.uds
     host, port = listener.getsockname()[:2]

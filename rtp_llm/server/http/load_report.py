@@ -15,9 +15,9 @@ WANTED, REPORT = b"endpoint-load-metrics-format", b"endpoint-load-metrics"
 
 
 def load_report(headers: Mapping[bytes, bytes], stats: EngineStats) -> list[tuple[bytes, bytes]]:
-    """The header that a request asks for; none where it asks for none, or for an unknown format.
+    """The load report header that a request asks for; empty for none or an unknown format.
 
-    `headers`: of the request, names in lower case.
+    `headers`: the request's headers, with lower-case names.
     """
     wanted = headers.get(WANTED, b"").strip().upper()
     if wanted not in (b"TEXT", b"JSON"):

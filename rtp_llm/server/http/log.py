@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logging of the HTTP process; lines are written by a thread, so a slow reader blocks no stream."""
+"""Logging of the HTTP process; a thread writes, so that a slow reader does not block streams."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from logging.handlers import QueueHandler, QueueListener
 
 import msgspec
 
-# Lines that wait for whoever reads stderr; more are dropped, and counted.
+# Lines that are queued for stderr; additional ones are dropped and counted.
 MOST_LINES = 8192
-# At the end nobody is waited for any longer.
+# Seconds to wait for a slow reader at exit.
 _FLUSH_SECONDS = 5.0
 _STDERR = 2
-# Of each kind of line that clients can cause (LimitedLog).
+# Limits for each kind of line that clients can cause (LimitedLog).
 LIMITED_LINES, LIMITED_SECONDS = 10, 10.0
 
 
@@ -26,7 +26,7 @@ def configure_logging(level: str, log_format: str = "text") -> LogWriter:
     """Send the logs of rtp_llm and uvicorn to stderr; stop the writer to flush them.
 
     `log_format`: text, or json with one object per line. The `extra` "fields" of a record, a
-    dictionary, go into either.
+    dictionary, appear in both formats.
     """
     lines = _Lines(queue.SimpleQueue())
     for name, lowest in (("rtp_llm", level.upper()), ("uvicorn", "WARNING")):
@@ -41,13 +41,13 @@ def configure_logging(level: str, log_format: str = "text") -> LogWriter:
 
 
 class _Lines(QueueHandler):
-    """Lines for the writer. Never waits: there may be nobody who reads them."""
+    """Queues lines for the writer. Never blocks, as stderr may not be read."""
 
     queue: queue.SimpleQueue[logging.LogRecord]
     _dropped = 0
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Called with the handler's lock."""
+        """Called with the handler's lock held."""
         if self.queue.qsize() >= MOST_LINES:
             self._dropped += 1
             return
@@ -55,7 +55,7 @@ class _Lines(QueueHandler):
         self.queue.put_nowait(record)
 
     def confess(self) -> None:
-        """Say how many lines are missing before the next one."""
+        """Log the number of dropped lines before the next line."""
         if self._dropped:
             text = f"{self._dropped} lines were dropped here: stderr was not read"
             self._dropped = 0
@@ -64,9 +64,9 @@ class _Lines(QueueHandler):
 
 
 def announce(log_format: str, text: str, **fields: object) -> None:
-    """Tell who started the program: on stdout, or where all lines are JSON, as one of them.
+    """Announce to the user on stdout; if the log format is JSON, as a log line instead.
 
-    `text` may have several lines; JSON has the first of them, and the `fields`.
+    `text` may have several lines; JSON contains the first one and the `fields`.
     """
     if log_format == "json":
         logging.getLogger("rtp_llm.server").info(
@@ -77,14 +77,14 @@ def announce(log_format: str, text: str, **fields: object) -> None:
 
 
 class LimitedLog:
-    """Warnings that clients can cause: a few of each kind in ten seconds, then their number."""
+    """Rate-limits warnings that clients can cause: a few of each kind per ten seconds."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger, self._clock = logger, clock
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def warning(self, kind: str, text: str, *values: object) -> None:
-        """Log ``text % values`` unless as many of its kind were logged as may be."""
+        """Log ``text % values``, or only count it if its kind has reached the limit."""
         now = self._clock()
         began, count = self._kinds.get(kind, (now, 0))
         if now - began >= LIMITED_SECONDS:
@@ -98,7 +98,7 @@ class LimitedLog:
 
 
 class _Text(logging.Formatter):
-    """Time, level, logger, message, and fields as name=value."""
+    """Formats as time, level, logger, message, and fields as name=value."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -109,14 +109,14 @@ class _Text(logging.Formatter):
 
 
 def _word(value: object) -> str:
-    """Without blanks or quotes as it is; a client's text cannot pretend to be another line."""
+    """Quote a value unless it is a plain word, so that clients cannot forge log lines."""
     text = str(value)
     plain = text.isprintable() and not set(' "=').intersection(text)
     return text if plain and text else msgspec.json.encode(value).decode()
 
 
 class _Json(logging.Formatter):
-    """One object: time in seconds since 1970, level, logger, message, and the fields."""
+    """Formats as a JSON object: time in Unix seconds, level, logger, message, and the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -133,30 +133,30 @@ _FORMATS: dict[str, Callable[[], logging.Formatter]] = {"text": _Text, "json": _
 
 
 class _Stderr(logging.Handler):
-    """Written as it is, without a lock: a write that never ends must not hold up the process's."""
+    """Writes to stderr without a lock: a blocked write must not block the rest of the process."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self.formatter: logging.Formatter = formatter
 
     def createLock(self) -> None:
-        """One thread writes."""
+        """No lock: only one thread writes."""
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
         rest = f"{self.formatter.format(record)}\n".encode(errors="backslashreplace")
-        with contextlib.suppress(OSError):  # nobody will ever read it
+        with contextlib.suppress(OSError):  # there is no reader
             while rest:
                 rest = rest[os.write(_STDERR, rest) :]
 
 
 class LogWriter(QueueListener):
-    """Writes them, in a thread."""
+    """Writes the queued lines, in a thread."""
 
     lines: _Lines
 
     def stop(self) -> None:
-        """Write what is left, if somebody reads it."""
+        """Write the remaining lines, if stderr is being read."""
         self.lines.confess()
         self.enqueue_sentinel()
         if self._thread is not None:

@@ -37,13 +37,13 @@ from rtp_llm.server.http.metrics_compat import (
 )
 from rtp_llm.server.http.request_metrics import SECONDS, TOKEN_SECONDS, TOKENS, RequestMetrics
 
-# Without this, each counter and histogram is scraped twice: its value and when it was created.
+# Without this, each counter and histogram also exports a series with its creation time.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BATCH_BUCKETS = (1, 2, 4, 8, 12, 15, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 
-# Name, help and field of EngineStats.
+# Name, help text and field of EngineStats.
 ENGINE_GAUGES = (
     ("rtp_llm_running_sequences", "Sequences being generated.", "running"),
     ("rtp_llm_waiting_sequences", "Sequences in the queue.", "waiting"),
@@ -102,10 +102,10 @@ ENGINE_COUNTERS = (
 
 
 class Metrics:
-    """The server's metrics in a registry of their own."""
+    """The server's metrics, in a separate registry."""
 
     def __init__(self, model_name: str = "", compat: str = "none") -> None:
-        """`compat`: another engine under whose names they are offered, too (--metrics-compat)."""
+        """`compat`: another engine whose metric names are exported, too (--metrics-compat)."""
         self.registry = registry = CollectorRegistry()
         self._labels = {"model_name": model_name}
         self._compat = compat
@@ -193,7 +193,7 @@ class Metrics:
 
 
 class _Families(CollectorRegistry):
-    """Families that were collected already, for the library's own formatter."""
+    """A registry of already collected families, for the library's formatter."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -204,9 +204,9 @@ class _Families(CollectorRegistry):
 
 
 class TokenFigures(Collector):
-    """What is counted for every token. Plain numbers: only the event loop's thread comes here.
+    """Per-token counters. Plain numbers, as only the event loop's thread updates them.
 
-    The library's own classes take a lock at each call, which is felt at 100,000 tokens a second.
+    The library's own classes take a lock for each update, which is noticeable at 100,000 tokens/s.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class TokenFigures(Collector):
         self._counts = [0] * (len(TOKEN_SECONDS) + 1)
 
     def observe_gap(self, seconds: float, tokens: int) -> None:
-        """`tokens` of one sequence came `seconds` after the last one before them."""
+        """Record `tokens` of one sequence that arrived `seconds` after its previous token."""
         self._counts[bisect_left(TOKEN_SECONDS, seconds / tokens)] += tokens
         self._seconds += seconds
 
@@ -233,7 +233,7 @@ class TokenFigures(Collector):
 
 
 class ConnectionCollector(Collector):
-    """The open and the refused connections of a listener; ``prefix``: of the metrics' names."""
+    """Metrics of a listener's open and refused connections; ``prefix``: of the metric names."""
 
     def __init__(self, pool: ConnectionPool, prefix: str = "rtp_llm_") -> None:
         self._pool, self._prefix = pool, prefix
@@ -291,7 +291,7 @@ def _restarts(engine: EngineInterface) -> Iterator[Metric]:
 
 
 def _acceptance(stats: EngineStats) -> Iterator[Metric]:
-    """Of speculative decoding; absent before the first drafts."""
+    """Metrics of speculative decoding; absent until the first draft."""
     drafts = stats.spec_decode_num_drafts
     if not drafts:
         return
@@ -316,7 +316,7 @@ def _acceptance(stats: EngineStats) -> Iterator[Metric]:
 
 
 def _transfers(stats: EngineStats) -> Iterator[Metric]:
-    """Of prefill/decode disaggregation; a worker that does both has none of them."""
+    """Metrics of prefill/decode disaggregation; absent on a worker that does both."""
     for name, text in TRANSFER_COUNTERS.items():
         if name in stats.transfers:
             yield CounterMetricFamily(f"rtp_llm_transfer_{name}", text, stats.transfers[name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our metrics under the names of vLLM and SGLang, so that their dashboards go on.
+"""Our metrics under the names of vLLM and SGLang, so that their dashboards keep working.
 
 Each family is renamed at the scrape; nothing is counted twice. Names whose feature does not exist
 here are absent (docs/serving.md lists them).
@@ -19,7 +19,7 @@ from prometheus_client.samples import Sample
 
 from rtp_llm.engine.messages import EngineReady, EngineStats
 
-# Our family -> theirs. Counters without their suffix _total.
+# Our family -> theirs. Counters are named without the suffix _total.
 VLLM: Mapping[str, str] = {
     "rtp_llm_running_sequences": "vllm:num_requests_running",
     "rtp_llm_waiting_sequences": "vllm:num_requests_waiting",
@@ -65,11 +65,11 @@ SGLANG: Mapping[str, str] = {
     "rtp_llm_spec_decode_mean_acceptance_length": "sglang:spec_accept_length",
 }
 _LABELS = {"finish_reason": "finished_reason"}
-_SHORTEST = 1.0  # seconds that a rate is taken over
+_SHORTEST = 1.0  # seconds over which a rate is measured
 
 
 def renamed(families: Iterable[Metric], names: Mapping[str, str]) -> Iterator[Metric]:
-    """The families of `names` as the other engine calls them."""
+    """The families of `names`, renamed as in the other engine."""
     for family in families:
         name = names.get(family.name)
         if name is None:
@@ -86,7 +86,7 @@ def renamed(families: Iterable[Metric], names: Mapping[str, str]) -> Iterator[Me
 
 
 def labelled(families: Iterable[Metric], labels: Mapping[str, str]) -> Iterator[Metric]:
-    """The families with `labels` on every sample, those of its own behind them."""
+    """The families with `labels` added to every sample, ahead of the sample's own labels."""
     for family in families:
         family.samples = [
             Sample(each.name, {**labels, **each.labels}, *each[2:]) for each in family.samples
@@ -111,7 +111,7 @@ def vllm_config(ready: EngineReady | None) -> Iterator[Metric]:
 
 
 class SglangGauges:
-    """SGLang's metrics that are no family of ours under another name."""
+    """SGLang's metrics that do not correspond to one of our families."""
 
     def __init__(self) -> None:
         self._since = (time.monotonic(), 0)
@@ -126,7 +126,7 @@ class SglangGauges:
         requests: int,
         aborted: float,
     ) -> Iterator[Metric]:
-        """`generated` tokens and `requests` so far; `aborted` of these had no whole answer."""
+        """Collect from totals: `generated` tokens, `requests`, and how many of them `aborted`."""
         block = ready.block_size if ready else 0
         queried = stats.prefix_query_tokens
         values = {
@@ -143,7 +143,7 @@ class SglangGauges:
         yield CounterMetricFamily("sglang:num_aborted_requests", "Of these, cut short.", aborted)
 
     def _rate(self, generated: int) -> float:
-        """Tokens a second since the scrape before."""
+        """Tokens per second since the previous scrape."""
         now = time.monotonic()
         then, before = self._since
         if now - then >= _SHORTEST:

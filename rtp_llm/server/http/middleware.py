@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASGI middleware of every request: key, size limit, request id, metrics, access log."""
+"""ASGI middleware for all requests: key, size limit, request id, metrics, access log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rtp_llm.server.page.page import asks_for_page
 from rtp_llm.server.telemetry.finished import FinishedRequest
 
 OPEN_PATHS = frozenset({"/health", "/liveness", "/ping"})
-BODILESS = frozenset({"GET", "HEAD"})  # answered however many others are open
+BODILESS = frozenset({"GET", "HEAD"})  # not subject to the limit on open requests
 CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted
 
 _access = logging.getLogger("rtp_llm.access")
@@ -43,8 +43,8 @@ _log = logging.getLogger("rtp_llm.server")
 class RequestMiddleware:
     """The outermost ASGI application.
 
-    `paths`: those known to the router, for metric labels; `direct`: method and path of what is
-    called in place of `app`; `json_paths`: those that take a JSON body with POST.
+    `paths`: the routes, for metric labels; `direct`: handlers called instead of `app`, by method
+    and path; `json_paths`: the paths that take a JSON body with POST.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RequestMiddleware:
             self._finish(context)
 
     def buffer_body(self, scope: Scope) -> Body | None:
-        """See BufferBody. What would be refused without its body is called at once."""
+        """See BufferBody. Requests that are refused regardless of their body are called at once."""
         path, headers = self._path(scope), dict(scope["headers"])
         if scope["method"] != "POST" or path not in self._json_paths:
             return None
@@ -108,7 +108,7 @@ class RequestMiddleware:
             return None
 
     def _note_abandoned(self, scope: Scope) -> None:
-        """Many may go away at once: this is all that is done for one."""
+        """Count a client that disconnected; kept cheap, as many may disconnect at once."""
         seconds = time.perf_counter() - scope[BODY].began
         self._count(scope["path"], CLIENT_CLOSED, seconds)
         if self._state.settings.access_log:
@@ -130,14 +130,14 @@ class RequestMiddleware:
             check_content_type(headers)
 
     def _path(self, scope: Scope) -> str:
-        """Without the prefix, if a proxy left it on, and without a slash at its end."""
+        """The path without the prefix that a proxy may have left, and without a trailing slash."""
         path: str = scope["path"]
         if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
             path = path.removeprefix(self._prefix)
         return path.rstrip("/") or "/"
 
     def _is_open(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether it is answered without a key. The page is: it asks the user for the key."""
+        """Whether no key is needed. The web page needs none: it asks the user for the key."""
         if scope["path"] in OPEN_PATHS:
             return True
         page = self._state.settings.page
@@ -145,7 +145,7 @@ class RequestMiddleware:
 
     @contextlib.contextmanager
     def _counted(self, scope: Scope) -> Iterator[None]:
-        """The place of a request among those of its key; raises ApiError 429."""
+        """Count the request against the limits of its key; raises ApiError 429."""
         account: Account | None = scope.get(ACCOUNT)
         if account is None or scope["path"] not in self._json_paths:
             yield
@@ -178,7 +178,7 @@ class RequestMiddleware:
 
 
 class _RequestContext:
-    """One request on its way through."""
+    """The state of one request in the middleware."""
 
     def __init__(self, scope: Scope, send: Send, headers: Mapping[bytes, bytes]) -> None:
         self.request_id = kept_request_id(headers) or f"req_{uuid.uuid4().hex}"
@@ -187,7 +187,7 @@ class _RequestContext:
         self.started = body.began if body else time.perf_counter()
         self.status: int | None = None
         self.engine: EngineInterface | None = None
-        """Whose load the answer may report; None: nothing is generated."""
+        """The engine whose load the answer may report; None if the request does not generate."""
         self._scope = scope
         self._headers = headers
         self._send = send
@@ -203,12 +203,12 @@ class _RequestContext:
 
     @property
     def client(self) -> str:
-        """Its address."""
+        """The client's address."""
         return str((self._scope.get("client") or ("",))[0])
 
     @property
     def route(self) -> str:
-        """The path as the router has it: /v1/models/{name:path} for all models."""
+        """The route's path, such as /v1/models/{name:path} for all models."""
         return str(getattr(self._scope.get("route"), "path", self.path))
 
     @property
@@ -217,7 +217,7 @@ class _RequestContext:
         return bool(answer and answer.disconnected)
 
     async def send(self, message: Message) -> None:
-        """Note the status and put the request id into the headers."""
+        """Record the status and add the request id to the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             account: Account | None = self._scope.get(ACCOUNT)
@@ -231,7 +231,7 @@ class _RequestContext:
         await self._send(message)
 
     def finished(self, model: str, code: int, seconds: float) -> FinishedRequest:
-        """For telemetry."""
+        """The finished request, for telemetry."""
         account: Account | None = self._scope.get(ACCOUNT)
         answer = self._scope.get("rtp_llm.answer")
         return FinishedRequest(
@@ -246,7 +246,7 @@ class _RequestContext:
         )
 
     def record(self, code: int, seconds: float) -> dict[str, Any]:
-        """The line of the access log; never any content of the request."""
+        """Write the access log line, which never contains the content of the request."""
         record: dict[str, Any] = {
             "id": self.request_id,
             "client": self.client,

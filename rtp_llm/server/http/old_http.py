@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of HTTP/1.0, whose clients (nginx's proxy by default) know no chunks."""
+"""HTTP/1.0 requests, whose clients (nginx's proxy by default) do not support chunks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 def without_chunks(cycle: Any, app: ASGIApp) -> ASGIApp:
-    """`app` for the request of uvicorn's `cycle`: what has no length ends with the connection."""
+    """Wrap `app` for uvicorn's `cycle`: closing the connection ends an answer without a length."""
     cycle.keep_alive = False
-    cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1: ignored in such a request
+    cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1: to be ignored in an HTTP/1.0 request
 
     async def called(scope: Scope, receive: Receive, send: Send) -> None:
         endless = False

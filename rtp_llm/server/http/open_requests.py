@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many requests are open at once, and how much is held of their bodies: both have an end."""
+"""Limits on the number of open requests and on the memory held by their bodies."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from starlette.types import Message, Receive, Scope
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.errors import ApiError, unavailable
 
-# Of a scope: the Body, where it came in, or was refused, before the application was called.
+# Scope key: the Body that arrived or was refused before the application was called.
 BODY = "rtp_llm.body"
 # Bodies up to this size may also use the last part of max_open_bytes.
 SMALL_BYTES, RESERVE = 2**16, 1 / 32
 
 
 class OpenRequests:
-    """Those of one process. Belongs to an event loop.
+    """The open requests of one process. Belongs to an event loop.
 
-    A body that is still arriving takes no place from requests that are whole. There may be as many
-    of the former as of the latter; where there is no room, the one that has been arriving longest
-    makes way.
+    Arriving bodies and complete requests are limited separately, to the same number. When there is
+    no room for another arriving body, the one that has been arriving longest is refused.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -40,9 +39,9 @@ class OpenRequests:
         )
 
     def expect(self, on_abandon: Callable[[], None]) -> Body:
-        """A body that comes in before its request is entered. Raises ApiError 503.
+        """Register a body that arrives before its request is entered. Raises ApiError 503.
 
-        `on_abandon` is called if its client goes away instead.
+        `on_abandon` is called if the client disconnects first.
         """
         self.check_room()
         body = Body(self, on_abandon)
@@ -51,9 +50,9 @@ class OpenRequests:
 
     @contextlib.contextmanager
     def enter(self, scope: Scope, receive: Receive) -> Iterator[Receive]:
-        """Its place, and the way to read its body. Both raise ApiError where there is no room.
+        """Enter a request, and get its body's `receive`. Both raise ApiError if there is no room.
 
-        Reading on after the end of the body says that it is not held any more.
+        Reading past the end of the body signals that it is no longer held.
         """
         body: Body | None = scope.pop(BODY, None)
         if body is None:
@@ -65,17 +64,17 @@ class OpenRequests:
             body.leave()
 
     async def pace(self) -> None:
-        """Let one large body on in each turn of the event loop, however many are whole at once."""
+        """Admit one large body per turn of the event loop, however many are complete at once."""
         async with self._pace:
             await asyncio.sleep(0)
 
     def check_room(self) -> None:
-        """Raise ApiError 503 while as many whole requests are open as may be."""
+        """Raise ApiError 503 while the maximum number of complete requests is open."""
         if self.count >= self._most:
             raise _closing(unavailable(_FULL.format("requests"), "overloaded"))
 
     def arrive(self, body: Body) -> None:
-        """More of a body is waited for."""
+        """Register a body that is waiting for more data."""
         if body in self.arriving:
             return
         if len(self.arriving) >= self._most:
@@ -101,20 +100,20 @@ class OpenRequests:
 
     @property
     def window(self) -> tuple[float, int]:
-        """Seconds, and the bytes of a body that must come in them."""
+        """Seconds, and the number of bytes that must arrive within them."""
         seconds = self._settings.body_timeout
         return seconds, max(1, int(seconds * self._settings.min_body_rate))
 
     @property
     def most_of_one(self) -> int:
-        """Bytes of the longest body that is taken."""
+        """Size in bytes of the largest body that is accepted."""
         return self._settings.max_request_bytes
 
 
 class Body:
-    """That of one request: it counts as arriving, then as open, until it is left.
+    """The body of one request: it counts as arriving, then as open, until the request ends.
 
-    It grows in its connection first, which checks it now and then, if the application expects it.
+    If the application expects it, it first grows in its connection, which checks it periodically.
     """
 
     def __init__(
@@ -123,10 +122,10 @@ class Body:
         self.held = 0
         self.began = time.perf_counter()
         self.on_refused: Callable[[], None] | None = None
-        """Called when it is refused before it was opened, which then raises the error."""
+        """Called if it is refused before it was opened; `open` then raises the error."""
         self._requests, self._on_abandon = requests, on_abandon
         self._receive: Receive
-        self._grown = 0  # bytes that are held but not received
+        self._grown = 0  # bytes reserved but not yet received
         self._complete = self._counted = False
         self._error: ApiError | None = None
         self._timeout: asyncio.Timeout | None = None
@@ -135,7 +134,7 @@ class Body:
     # -- in its connection -----------------------------------------------------------------------
 
     def grow(self, size: int) -> bool:
-        """`size` bytes of it have come by now; whether to wait for more."""
+        """Note that `size` bytes have arrived in total; returns whether to wait for more."""
         if not self._until:
             self._open_window()
         try:
@@ -149,12 +148,12 @@ class Body:
         return size <= self._requests.most_of_one
 
     def check(self, now: float) -> None:
-        """Refuse it if it is late; ``now``: the loop's time."""
+        """Refuse the body if it is late; ``now``: the loop's time."""
         if now >= self._until:
             self.refuse(self._late())
 
     def abandon(self) -> None:
-        """Its client went away."""
+        """Drop the body: the client disconnected."""
         self.leave()
         tell, self._on_abandon = self._on_abandon, None
         if tell is not None:
@@ -163,12 +162,12 @@ class Body:
     # -- in the application ----------------------------------------------------------------------
 
     def open(self, receive: Receive) -> Receive:
-        """The way to read it; `receive`: the connection's."""
+        """Wrap the connection's `receive`, to read the body within its limits."""
         self._receive, self.on_refused, self._missing = receive, None, 0
         return self.receive
 
     async def receive(self) -> Message:
-        """The next part; raises ApiError."""
+        """The next part of the body; raises ApiError."""
         if self._complete:
             self._release()
             return await self._receive()
@@ -191,7 +190,7 @@ class Body:
         return message
 
     async def _next(self) -> Message:
-        """Waits until so much came in each window, or all of it."""
+        """Wait for the minimum amount of data per window, or the end of the body."""
         if self._missing <= 0:
             self._open_window()
         try:
@@ -223,7 +222,7 @@ class Body:
         return _closing(ApiError(408, text, code="request_timeout"))
 
     def refuse(self, error: ApiError) -> None:
-        """It makes way for another one, which does not wait for that."""
+        """Refuse the body to make room for another one, without waiting."""
         self._error = error
         self._requests.arriving.pop(self, None)
         self._release()
@@ -244,13 +243,13 @@ class Body:
         self.held = 0
 
 
-# Of an application: the Body in which a request is to grow before the application is called; None:
-# it is called at once.
+# An application's method: returns the Body in which a request grows before the application is
+# called, or None to call it at once.
 BufferBody = Callable[[Scope], Body | None]
 _FULL = "As many requests are open as may be (see --max-open-{}); try again."
 
 
 def _closing(error: ApiError) -> ApiError:
-    """The rest of the body is not read."""
+    """Headers that close the connection, as the rest of the body is not read."""
     error.headers["Connection"] = "close"
     return error

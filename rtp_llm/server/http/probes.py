@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints that tell about the server; none of them enqueues work."""
+"""Endpoints about the server's state; none of them enqueues work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Probes:
     """Handlers of one server."""
 
     def __init__(self, state: ServerState, routes: Sequence[BaseRoute]) -> None:
-        """`routes`: of the whole application, for its list of endpoints."""
+        """`routes`: all routes of the application, for the list of endpoints."""
         self._state = state
         self._routes = routes
 
@@ -137,7 +137,7 @@ def list_endpoints(routes: Iterable[BaseRoute]) -> str:
 
 
 def try_line(url: str, model: str, *, chat: bool) -> str:
-    """A curl command that asks the served model something; `chat`: it has a chat template."""
+    """A curl command to try the served model; `chat`: it has a chat template."""
     question = "What is 12 + 30?"
     wanted: dict[str, Any] = {"model": model}
     if chat:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the headers of a request ask for: a host, a type and an encoding of the body, an id."""
+"""Request headers: the host, the body's type and encoding, and the request id."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.http.open_requests import Body, BufferBody
 from rtp_llm.server.keys.quota import LIMIT_HEADERS
 
-# Of a header that names a request: what is kept of a client's, and what is not.
+# A client's request id that is kept as it is: short and printable.
 _ID = re.compile(rb"[!-~]{1,128}")
 _JSON_TYPE = re.compile(r"application/(?:[\w.+-]+\+)?json")
-# Bytes that are decompressed before others have a turn.
+# Bytes to decompress before yielding to the event loop.
 _PIECE_BYTES = 2**18
 
 
 class HostCheck:
-    """Refuses requests under a foreign name, where no key keeps strangers out.
+    """Refuses requests with a foreign Host header if no key protects the server.
 
-    A page from the web can let its own name point to this machine, and a browser then takes this
-    server for the page's (DNS rebinding). An address, and a name without a dot, cannot be such a
-    name. Servers that listen on all addresses, or ask for a key, take every name.
+    A web page can point its own domain name at this machine, and a browser then treats this server
+    as the page's origin (DNS rebinding). Addresses and names without a dot cannot be abused like
+    that. Servers that listen on all addresses, or require a key, accept every name.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -45,7 +45,7 @@ class HostCheck:
         )
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise ApiError 403 for a foreign name; ``headers`` with names in lower case."""
+        """Raise ApiError 403 for a foreign host; ``headers`` have lower-case names."""
         if not self._checks:
             return
         host = headers.get(b"host", b"").decode("latin-1").strip().lower()
@@ -72,9 +72,9 @@ def _is_address(name: str) -> bool:
 
 
 def check_content_type(headers: Mapping[bytes, bytes]) -> None:
-    """Raise ApiError 415 unless the body is said to be JSON.
+    """Raise ApiError 415 unless the body is declared as JSON.
 
-    A browser sends what its pages like to other sites, but asks before it sends this type.
+    Browsers send cross-site requests of simple types freely, but ask first before they send JSON.
     """
     given = headers.get(b"content-type", b"").decode("latin-1")
     if _JSON_TYPE.fullmatch(given.partition(";")[0].strip().lower()):
@@ -90,15 +90,15 @@ def check_content_type(headers: Mapping[bytes, bytes]) -> None:
 
 
 def kept_request_id(headers: Mapping[bytes, bytes]) -> str | None:
-    """The X-Request-Id of the client, if it is a short printable one."""
+    """The client's X-Request-Id, if it is short and printable."""
     given = headers.get(b"x-request-id", b"")
     return given.decode("ascii") if _ID.fullmatch(given) else None
 
 
 def decoded(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> Receive:
-    """``receive`` for a body in the encoding that it says; it ends one byte above ``limit``.
+    """Wrap ``receive`` to decode the body's Content-Encoding, up to one byte above ``limit``.
 
-    Raises ApiError 415 for an encoding other than gzip; the receive raises 400 for broken ones.
+    Raises ApiError 415 for encodings other than gzip; the result raises 400 for corrupt data.
     """
     encoding = headers.get(b"content-encoding", b"").strip().lower()
     if encoding in (b"", b"identity"):
@@ -115,7 +115,7 @@ def decoded(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> Rec
 
 
 class _Gunzip:
-    """Decompresses a body in pieces, with turns for others between them."""
+    """Decompresses a body in pieces, yielding to the event loop between them."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive, self._left = receive, limit + 1
@@ -123,7 +123,7 @@ class _Gunzip:
         self._rest, self._complete = b"", False
 
     async def __call__(self) -> Message:
-        """The next part, of at most _PIECE_BYTES."""
+        """The next part of the body, at most _PIECE_BYTES long."""
         if self._complete:
             return await self._receive()
         more = True
@@ -142,7 +142,7 @@ class _Gunzip:
 
     def _inflate(self) -> bytes:
         if self._stream.eof:
-            self._rest = b""  # what follows the stream is nothing
+            self._rest = b""  # data after the end of the gzip stream is ignored
             return b""
         try:
             data = self._stream.decompress(self._rest, min(_PIECE_BYTES, self._left))
@@ -165,7 +165,7 @@ class _Cors(CORSMiddleware):
 
 
 def with_cors(app: ASGIApp, settings: Settings) -> ASGIApp:
-    """The application for web pages of ``cors_origins``; the browser's question needs no key."""
+    """Add CORS for ``cors_origins``; the browser's preflight request needs no key."""
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     if not origins:
         return app

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms of what single requests asked for and how long they took."""
+"""Per-request histograms: lengths, parameters and times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from rtp_llm.sampling_params import SamplingParams
 
-# Powers of two and of ten between a word and the longest contexts.
+# Bucket bounds for lengths, from a single token to the longest contexts.
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(10**n * m for n in (3, 4, 5) for m in (1, 2, 5)))
 SEQUENCES = (1, 2, 5, 10, 20, 50, 100)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -19,7 +19,7 @@ TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 
 
 @dataclass(slots=True)
 class SequenceTimes:
-    """When things happened to one sequence, in seconds of one clock; its tokens so far."""
+    """Timestamps of one sequence, in seconds of one clock, and its number of tokens so far."""
 
     arrival: float
     first_token: float = 0.0
@@ -29,7 +29,7 @@ class SequenceTimes:
 
 
 class RequestMetrics:
-    """Observed once for each prompt and once for each sequence that ended: not for each token."""
+    """Updated once per prompt and once per finished sequence, not for each token."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
@@ -68,7 +68,7 @@ class RequestMetrics:
         )
 
     def begin(self, prompt_tokens: int, params: SamplingParams) -> None:
-        """A prompt goes to the engine."""
+        """Record a prompt that is sent to the engine."""
         self.begun += 1
         self._prompt_tokens.observe(prompt_tokens)
         self._n.observe(params.n)
@@ -76,15 +76,15 @@ class RequestMetrics:
             self._max_tokens.observe(params.max_tokens)
 
     def abort(self, sequences: int) -> None:
-        """So many sequences ended before their last token: a client left, or something failed."""
+        """Record sequences that ended early: the client disconnected, or something failed."""
         self._finished.labels("abort").inc(sequences)
 
     def fail(self) -> None:
-        """A sequence ended because no token could be sampled."""
+        """Record a sequence that ended because no token could be sampled."""
         self._finished.labels("error").inc()
 
     def end(self, times: SequenceTimes, finish_reason: str) -> None:
-        """A sequence has its last token."""
+        """Record a sequence that finished."""
         self._finished.labels(finish_reason).inc()
         prefill = max(times.first_token - times.arrival - times.queued, 0.0)
         decode = times.last_token - times.first_token

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a process that serves stops: signals, and the time that open answers get.
+"""Graceful shutdown of a serving process: signals, and draining of open answers.
 
 `rtp-llm serve` and `rtp-llm route` share it.
 """
@@ -17,9 +17,9 @@ from typing import Protocol
 from rtp_llm.config.options import plain_number
 
 POLL_SECONDS = 0.1
-# How long cut streams may take to write their last event.
+# Seconds for cut streams to write their last event.
 CUT_SECONDS = 1.0
-# `timeout`, terminals and wrappers may deliver one signal twice; nobody asks twice that quickly.
+# `timeout`, terminals and wrappers may deliver one signal twice; no user repeats it that quickly.
 SAME_SIGNAL_SECONDS = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -28,26 +28,26 @@ class Cuttable(Protocol):
     """An open answer that a shutdown may cut."""
 
     def cut(self) -> None:
-        """End it with an error that the client sees."""
+        """End the answer with an error that the client sees."""
 
 
 class Drainable(Protocol):
-    """What has open answers."""
+    """A component with open answers."""
 
     @property
     def answers(self) -> Collection[Cuttable]:
-        """Those that are open."""
+        """The open answers."""
 
     @property
     def answered(self) -> int:
-        """How many ended by themselves, well or badly."""
+        """Number of answers that ended by themselves, successfully or not."""
 
     async def wait_until_idle(self, seconds: float) -> bool:
-        """Wait for open answers to end; False when some are left after `seconds`."""
+        """Wait for open answers to end; returns False if some are left after `seconds`."""
 
 
 class StopSignals:
-    """The first signal asks to stop, the second to hurry, the third ends the process at once."""
+    """The first signal requests a stop, the second a quick one, the third kills the process."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.stop = asyncio.Event()
@@ -61,8 +61,8 @@ class StopSignals:
     def listen(self) -> None:
         """Handle SIGNALS on the running loop.
 
-        A hang-up that was ignored at the start stays ignored, as `nohup` wants it; SIGINT does
-        not, as shells ignore it for each background job of a script.
+        A SIGHUP that was ignored at the start stays ignored, as `nohup` expects. An ignored SIGINT
+        does not, as shells ignore it for every background job of a script.
         """
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -92,9 +92,9 @@ class StopSignals:
 async def drain(
     what: Drainable, seconds: float, signals: StopSignals, logger: logging.Logger
 ) -> int:
-    """Let open answers end for up to `seconds`, or until a second signal; cut the rest.
+    """Let open answers finish for up to `seconds`, or until a second signal; cut the rest.
 
-    Returns how many were cut. The log says it, too.
+    Returns the number of answers that were cut, which is also logged.
     """
     waiting, before = len(what.answers), what.answered
     logger.info("draining %d open requests, for up to %s s", waiting, plain_number(seconds))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a server cannot start."""
+"""The error of a server that cannot start."""
 
 from __future__ import annotations
 
 
 class StartError(RuntimeError):
-    """The message says what to change."""
+    """The server cannot start; the message says what to change."""

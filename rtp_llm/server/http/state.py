@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server is doing: starting, ready or draining; and the requests that are open."""
+"""The server's phase (starting, ready, draining, ...) and its open answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REASONS = {
 
 
 class ServerState:
-    """Owned by the event loop of the HTTP server."""
+    """The state of the server. Belongs to the event loop of the HTTP server."""
 
     def __init__(self, settings: Settings, engine: EngineInterface) -> None:
         self.settings = settings
@@ -49,17 +49,17 @@ class ServerState:
         self.created = int(time.time())
         self.answers: set[Cuttable] = set()
         self.answered = 0
-        """Answers that ended by themselves, well or badly."""
+        """Number of answers that ended by themselves, successfully or not."""
         self._tokenizer: Tokenizer | None = None
         self.forms_or_none: Detected | None = None
-        """Of the model's tool calls and thinking, once they are known."""
+        """The formats of the model's tool calls and reasoning, once they are known."""
         self._draining = False
         engine.on_step = self.metrics.observe_step
         self.metrics.watch_engine(engine, lambda: self.phase == "ready")
 
     @property
     def phase(self) -> Phase:
-        """A dead engine shows even while draining."""
+        """The current phase; a dead engine takes precedence over draining."""
         if self.engine.failure is not None:
             return "engine_dead"
         if self._draining:
@@ -72,22 +72,22 @@ class ServerState:
 
     @property
     def reason(self) -> str:
-        """Why the server is not ready."""
+        """Why the server is not ready, in words."""
         failure = self.engine.failure
         return _REASONS.get(self.phase, "") + (f": {failure}" if failure else "") + "."
 
     def open(self, tokenizer: Tokenizer) -> None:
-        """The tokenizer is there; requests are admitted once the engine is, too.
+        """Set the tokenizer; requests are admitted as soon as the engine is ready, too.
 
-        Raises ModelFilesError when the model's sampling defaults could serve no request.
+        Raises ModelFilesError if the model's sampling defaults are invalid for every request.
         """
         if self.settings.use_generation_config:
-            _ = tokenizer.defaults  # reads and checks them
+            _ = tokenizer.defaults  # reads and checks the defaults
         self.forms_or_none = choose_forms(self.settings, tokenizer)
         self._tokenizer = tokenizer
 
     def start_draining(self) -> None:
-        """Admit no further request, and let an engine that dies now be dead."""
+        """Stop admitting requests, and do not restart the engine if it dies from now on."""
         self._draining = True
         self.engine.stop_restarting()
 
@@ -97,37 +97,37 @@ class ServerState:
             raise self.not_ready()
 
     def not_ready(self) -> ApiError:
-        """The 503 of the present phase."""
+        """The 503 error for the current phase."""
         return unavailable(self.reason, self.phase)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Raises ApiError 503 while it is still loading."""
+        """The tokenizer; raises ApiError 503 while it is loading."""
         if self._tokenizer is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
         return self._tokenizer
 
     @property
     def forms(self) -> Detected:
-        """The same; raises ApiError 503 while they are not known."""
+        """The formats of tool calls and reasoning; raises ApiError 503 until they are known."""
         if self.forms_or_none is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
         return self.forms_or_none
 
     @property
     def has_chat(self) -> bool:
-        """Whether chats can be rendered; taken for granted until the tokenizer is there."""
+        """Whether chats can be rendered; assumed to be true until the tokenizer is loaded."""
         return self._tokenizer is None or self._tokenizer.has_chat_template
 
     @property
     def reads_documents(self) -> bool:
-        """Whether the chat template does; False until the tokenizer is there."""
+        """Whether the chat template supports documents; False until the tokenizer is loaded."""
         tokenizer = self._tokenizer
         return tokenizer is not None and "documents" in tokenizer.template_variables()
 
     @property
     def limits(self) -> Limits:
-        """Raises ApiError 503 before the engine is ready."""
+        """The engine's limits; raises ApiError 503 until the engine is ready."""
         ready = self.engine.ready
         if ready is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
@@ -143,23 +143,23 @@ class ServerState:
 
     @property
     def defaults(self) -> GenerationDefaults:
-        """Sampling defaults of the model, if they are to be used."""
+        """The model's sampling defaults, if they are enabled."""
         used = self.settings.use_generation_config
         return self.tokenizer.defaults if used else GenerationDefaults()
 
     def begin_answer(self, answer: Cuttable) -> None:
-        """An answer is being generated."""
+        """Register an answer that is being generated."""
         self.answers.add(answer)
         self.metrics.open_requests.set(len(self.answers))
 
     def end_answer(self, answer: Cuttable) -> None:
-        """It ended."""
+        """Remove an answer that has ended."""
         self.answers.discard(answer)
         self.answered += 1
         self.metrics.open_requests.set(len(self.answers))
 
     async def wait_until_idle(self, seconds: float) -> bool:
-        """Wait for open answers to end; False when some are left after `seconds`."""
+        """Wait for open answers to end; returns False if some are left after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.answers and time.monotonic() < deadline:
             await asyncio.sleep(0.02)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS of the listener: certificate and key, the authorities of clients, and their renewal."""
+"""TLS of the listener: certificate, key, client certificate authorities, and their renewal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """None without ssl_certfile; StartError for files that cannot be used."""
+    """The TLS context, None without ssl_certfile; raises StartError for unusable files."""
     if settings.ssl_certfile is None:
         for name in _NEED_CERTIFICATE:
             if getattr(settings, name):
@@ -53,7 +53,7 @@ def _load(context: ssl.SSLContext, settings: Settings) -> None:
 
 
 def load_authorities(context: ssl.SSLContext, name: str, path: str) -> None:
-    """Trust those in the file that the setting `name` gives; StartError if it cannot be used."""
+    """Load the authorities in the file that the setting `name` gives; raises StartError."""
     _check_readable(name, path)
     try:
         context.load_verify_locations(path)
@@ -63,7 +63,7 @@ def load_authorities(context: ssl.SSLContext, name: str, path: str) -> None:
 
 
 def _check_readable(name: str, path: str) -> None:
-    """OpenSSL does not say which file is missing."""
+    """Raise StartError for an unreadable file, as OpenSSL does not name it."""
     try:
         with open(path, "rb"):
             pass
@@ -72,19 +72,19 @@ def _check_readable(name: str, path: str) -> None:
 
 
 def _no_passphrase() -> str:
-    """Else OpenSSL would ask on the terminal."""
+    """Refuse keys with a passphrase; otherwise OpenSSL would prompt for it on the terminal."""
     raise StartError("--ssl-keyfile: the key has a passphrase; take it off with `openssl pkey`")
 
 
 class Renewal:
-    """Loads changed files into the context that new connections are made with."""
+    """Reloads changed files into the context used for new connections."""
 
     def __init__(self, context: ssl.SSLContext, settings: Settings) -> None:
         self._context, self._settings = context, settings
         self._seen = self._look()
 
     def check(self) -> None:
-        """Files that do not fit together, maybe as half of them are written, change nothing."""
+        """Reload changed files; files that do not match, perhaps half-written, are ignored."""
         now = self._look()
         if now == self._seen:
             return

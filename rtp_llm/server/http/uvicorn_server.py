@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""uvicorn, with its signal handling left to us."""
+"""A uvicorn server without uvicorn's signal handling."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rtp_llm.server.http.connections import ConnectionPool
 from rtp_llm.server.http.listener import remove_path
 from rtp_llm.server.http.tls import Renewal, server_context
 
-# Ticks of uvicorn's main loop, 0.1 s each, between two looks at all connections.
+# Ticks of uvicorn's main loop, 0.1 s each, between sweeps of all connections.
 SWEEP_TICKS = 5
-RENEWAL_TICKS = 100  # the same, before its certificate is looked at
-# After the drain nothing should be open any more; what is, is not waited for.
+RENEWAL_TICKS = 100  # the same, between checks for a new certificate
+# After the drain nothing should still be open; do not wait for whatever is.
 CLOSE_SECONDS = 2
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one application on sockets that are already bound; stop it with `should_exit`.
+    """Serves one application on already bound sockets; stop it with `should_exit`.
 
-    An application with a method `buffer_body` is asked which bodies it need not wait for itself.
+    If the application has a method `buffer_body`, it decides which bodies are buffered for it.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -57,7 +57,7 @@ class HttpServer(uvicorn.Server):
         self._handshake_seconds = settings.header_timeout if tls else None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. uvicorn would wait a minute for a client that begins TLS and says no more."""
+        """Listen; TLS handshakes get --header-timeout instead of uvicorn's default of a minute."""
         protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
         make = functools.partial(
             protocol,
@@ -79,7 +79,7 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, and let those that are open end."""
+        """Stop accepting connections, and let the open ones end."""
         for each in sockets or ():
             remove_path(each)
         await super().shutdown(sockets)
@@ -88,12 +88,12 @@ class HttpServer(uvicorn.Server):
         """Called by uvicorn every 0.1 s."""
         if counter % SWEEP_TICKS == 0:
             for _ in self.connections.sweep(asyncio.get_running_loop().time()):
-                await asyncio.sleep(0)  # others have a turn
+                await asyncio.sleep(0)  # yield to other tasks
         if self._renewal is not None and counter % RENEWAL_TICKS == 0:
             self._renewal.check()
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are run.py's business: they start a drain, not a shutdown."""
+        """Signals are handled by run.py, which drains first; so nothing is captured here."""
         yield
