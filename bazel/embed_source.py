@@ -20,7 +20,7 @@ _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
 
 
 def main() -> int:
-    """Exit code; a header that is not there has been named on standard error."""
+    """Write the file and return the exit code; a missing header is named on standard error."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--root", required=True, help="folder of generated headers")
@@ -62,7 +62,7 @@ def _included(
 
 
 def _registration(name: str, text: str) -> str:
-    """The text in a raw string whose end cannot be in it."""
+    """Quote the text as a raw string with a delimiter that does not occur in it."""
     fence = "end"
     while f"){fence}" in text:
         fence += "_"

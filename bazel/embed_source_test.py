@@ -37,7 +37,7 @@ def _embed(folder: Path, source: str, headers: dict[str, str]) -> subprocess.Com
 
 
 def _embedded(folder: Path, source: str, headers: dict[str, str]) -> str:
-    """What the program that was written registers: its name, then the text."""
+    """Return what the generated program registers: its name, then the text."""
     done = _embed(folder, source, headers)
     assert done.returncode == 0, done.stderr
     (folder / "rtp_llm/kernels/xpu/runtime").mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A oneAPI of empty files and small scripts that @local_xpu takes for complete."""
+"""A fake oneAPI of empty files and small scripts that @local_xpu accepts as complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEARCH = """
 
 
 def write(root: Path, *, lists_includes: bool = True) -> Path:
-    """A oneAPI; its icx and icpx write what they are called with into `root`/calls."""
+    """Create a fake oneAPI whose icx and icpx log their command lines to `root`/calls."""
     for part in PARTS:
         (root / part).parent.mkdir(parents=True, exist_ok=True)
         (root / part).touch()

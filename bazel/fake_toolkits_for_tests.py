@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Toolkits of empty files and small scripts that the repository rules take for complete."""
+"""Fake toolkits of empty files and small scripts that the repository rules accept as complete."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _touch(path: Path) -> None:
 
 
 def write_compiler(path: Path, root: Path, answers: str) -> None:
-    """A compiler that answers as `answers` (branches of a shell `case`) say."""
+    """Write a fake compiler that answers as given by `answers` (branches of a shell `case`)."""
     path.write_text(_COMPILER.format(root=root, answers=answers))
     path.chmod(0o755)
 
 
 def write_cuda(root: Path) -> Path:
-    """A CUDA toolkit for sm_80 and sm_90."""
+    """Create a fake CUDA toolkit for sm_80 and sm_90."""
     for part in CUDA_PARTS:
         _touch(root / part)
     write_compiler(root / "bin/nvcc", root, NVCC)
@@ -65,7 +65,7 @@ def write_cuda(root: Path) -> Path:
 
 
 def write_rocm(root: Path) -> Path:
-    """A HIP compiler for gfx906 and gfx90a; its device libraries know gfx942 too."""
+    """Create a fake HIP compiler for gfx906 and gfx90a; its device libraries also know gfx942."""
     for part in ROCM_PARTS:
         _touch(root / part)
     for gpu in ("906", "90a", "942"):
@@ -76,7 +76,7 @@ def write_rocm(root: Path) -> Path:
 
 
 def write_torch(folder: Path, device_libraries: tuple[str, ...] = ()) -> Path:
-    """A folder for PYTHONPATH with a package torch, built for the device that the libraries say."""
+    """Create a PYTHONPATH folder with a fake torch, whose libraries say which device it is for."""
     torch = folder / "torch"
     for library in ("libc10.so", "libtorch_cpu.so", *device_libraries):
         _touch(torch / "lib" / library)
@@ -87,6 +87,6 @@ def write_torch(folder: Path, device_libraries: tuple[str, ...] = ()) -> Path:
 
 
 def calls(root: Path) -> list[str]:
-    """The command lines that a toolkit's compilers were called with."""
+    """Return the command lines with which a toolkit's compilers were called."""
     log = root / "calls"
     return log.read_text().splitlines() if log.exists() else []

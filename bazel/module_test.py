@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MODULE.bazel for Bazel 8 and 9, which nothing here runs: what they removed is used nowhere.
+"""MODULE.bazel for Bazel 8 and 9, which are not run here: nothing uses what they removed.
 
 The lists follow the release notes of Bazel 8.0 and 9.0.
 """
@@ -15,17 +15,17 @@ import pytest
 from bazel.nested_for_tests import source_tree
 
 ROOT = source_tree()
-# Read by WORKSPACE builds alone.
+# Read only by WORKSPACE builds.
 _WORKSPACE_ONLY = ("3rdparty/bazel4/", "3rdparty/cc_rules/native/", "3rdparty/rules_python/")
 _FILES = ("BUILD", "*.bzl", "*.BUILD.tpl", "BUILD.external")
 
-# Rules and providers that are no built-ins any more: a file that names one has to load it.
+# Rules and providers that are no longer built in: a file that names one has to load it.
 _MOVED = re.compile(
     r"(?<![\w.\"/:@-])(?<!def )(?:native\.)?"
     r"((?:cc|py|java|sh|objc|proto)_\w+(?=\()|cc_common|java_common|CcInfo|CcToolchainConfigInfo"
     r"|PyInfo|PyRuntimeInfo|JavaInfo|ProtoInfo)\b(?!\s*=[^=])"
 )
-# Files that Bazel 8 or 9 have no more in their embedded tools, or that only forward and warn.
+# Files that Bazel 8 or 9 no longer embed, or that only forward and warn.
 _MOVED_FILES = (
     "@bazel_tools//tools/build_defs/cc:action_names.bzl",
     "@bazel_tools//tools/cpp:cc_toolchain_config_lib.bzl",

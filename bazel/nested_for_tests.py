@@ -29,7 +29,7 @@ class NestedBazel:
             f"--output_user_root={folder / 'user'}",
             f"--output_base={self.output_base}",
             "--max_idle_secs=60",
-            # A server lives for a minute: what compiles its code better would not pay.
+            # A server lives for a minute: optimised compilation of its code would not pay off.
             "--host_jvm_args=-XX:TieredStopAtLevel=1",
             "--host_jvm_args=-XX:+UseSerialGC",
         ]
@@ -64,12 +64,12 @@ class NestedBazel:
 
     def close(self) -> None:
         subprocess.run([*self._startup, "shutdown"], cwd=self._folder, capture_output=True)
-        # Bazel makes its folders read-only, which pytest's clean-up stumbles over.
+        # Bazel makes its folders read-only, which breaks pytest's clean-up.
         subprocess.run(["chmod", "-R", "u+w", str(self.output_base)], capture_output=True)
 
 
 def linked_tree(folder: Path) -> Path:
-    """`folder` with links to the sources, without the outer build's bazel-* links to walk into."""
+    """Fill `folder` with links to the sources, leaving out the outer build's bazel-* links."""
     folder.mkdir(exist_ok=True)
     for path in source_tree().iterdir():
         if not path.name.startswith((".", "bazel-")):
@@ -79,5 +79,5 @@ def linked_tree(folder: Path) -> Path:
 
 
 def source_tree() -> Path:
-    """The workspace that this test was built from: runfiles are links into it."""
+    """Return the workspace that this test was built from: runfiles are links into it."""
     return Path("WORKSPACE").resolve().parent

@@ -47,7 +47,7 @@ def bazel(nested: NestedBazel, tmp_path_factory: pytest.TempPathFactory) -> Baze
 
 
 def _ask(bazel: Bazel, repository: str = "lost_xpu", **settings: str) -> str:
-    """What Bazel says when `repository` is asked for in a build for xpu; it must refuse."""
+    """Return Bazel's message when an xpu build requests `repository`; it must refuse."""
     done = bazel("query", f"@{repository}//:all", RTP_LLM_DEVICE="xpu", **settings)
     assert done.returncode != 0, done.stdout
     return done.stderr
@@ -56,7 +56,7 @@ def _ask(bazel: Bazel, repository: str = "lost_xpu", **settings: str) -> str:
 def test_no_build_for_another_device_looks(
     bazel: Bazel, nested: NestedBazel, tmp_path: Path
 ) -> None:
-    """Every label is there without a network, and no package is fetched."""
+    """All labels exist without a network, and no package is fetched."""
     root = fake.write(tmp_path)
     found = bazel("query", "deps(@local_xpu//:all)", ONEAPI_ROOT=str(root), RTP_LLM_DEVICE="cpu")
     assert found.returncode == 0, found.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clones at different paths give the same wheel: one compiles everything, one takes what is cached.
+"""Clones at different paths build the same wheel: one compiles everything, one uses the cache.
 
 The cache of this machine (user.bazelrc names it) has what the build around this test compiled, at a
 third path. On a machine without one both clones compile.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rtp_py_test runs: pytest with the arguments of the target and of `bazel test`."""
+"""The main program of an rtp_py_test: pytest with the arguments of the target and `bazel test`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 def main() -> int:
     args = ["-p", "no:cacheprovider", "-q", "--import-mode=importlib", "--rootdir=."]
-    # Plugins that pytest finds among the packages and no test uses: a second of imports each time.
+    # Plugins that pytest would discover but no test uses: importing them takes a second each time.
     args += ["-p", "no:schemathesis", "-p", "no:anyio"]
-    # Which test hangs is seen long before the target's time is over.
+    # Shows which test hangs long before the target times out.
     args += ["-o", "faulthandler_timeout=240"]
     if folder := os.environ.get("TEST_TMPDIR"):
         # pytest's usual place is shared by all tests that run, and cleaned by each of them.

@@ -48,7 +48,7 @@ COLUMNS = (
 
 @dataclass
 class Seen:
-    """By another client while the abuse went on; seconds and MiB."""
+    """What another client measured during the abuse; seconds and MiB."""
 
     waits: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -116,7 +116,7 @@ def measure(
 async def watch(
     server: ServerProcess, abuser: subprocess.Popen[str]
 ) -> tuple[Seen, dict[str, int], float, float]:
-    """What was seen, how the abuser was answered, memory before it began and after it ended."""
+    """Return the measurements, the abuser's responses, and memory before and after the abuse."""
     seen = Seen()
     place = urllib.parse.urlsplit(server.url)
     host, port = place.hostname or "127.0.0.1", place.port or 80
@@ -154,7 +154,7 @@ async def _running(work: Coroutine[Any, Any, None]) -> Any:
 
 
 async def _probe(host: str, port: int, seen: Seen) -> None:
-    """A new connection for each question, as a load balancer has."""
+    """Probe /health, each time over a new connection, as a load balancer does."""
     while True:
         began = time.perf_counter()
         reader, writer = await asyncio.open_connection(host, port)
@@ -168,7 +168,7 @@ async def _probe(host: str, port: int, seen: Seen) -> None:
 
 
 async def _stream(host: str, port: int, seen: Seen) -> None:
-    """A stream that goes on all the time."""
+    """Keep one stream running and record the gaps between its chunks."""
     content = {"prompt": "a house", "max_tokens": 60_000, "stream": True, "ignore_eos": True}
     body = json.dumps(content).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -188,7 +188,7 @@ async def _weigh(processes: list[int], seen: Seen) -> None:
 
 
 def memory(processes: list[int]) -> float:
-    """Resident memory of all, in MiB."""
+    """Return the resident memory of all processes, in MiB."""
     files = (pathlib.Path(f"/proc/{process}/statm") for process in processes)
     return sum(int(file.read_text().split()[1]) for file in files) * _PAGE
 

@@ -34,7 +34,7 @@ _ROUND_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Shape:
-    """`sequences` of equal length, each with `queries` new tokens at its end."""
+    """A batch of `sequences` equally long sequences, each ending in `queries` new tokens."""
 
     sequences: int
     queries: int
@@ -192,7 +192,7 @@ def _sample_with_torch(logits: Tensor, temperature: float, top_k: int, top_p: fl
 
 
 def _race(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median over rounds of the mean seconds of a call; each round is many short calls."""
+    """Return the median over rounds of the mean seconds per call; a round is many short calls."""
     timed = {name: _timed(call) for name, call in contenders.items()}
     return {name: figure.median for name, figure in interleave(timed, rounds).items()}
 

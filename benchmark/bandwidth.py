@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast this machine reads memory: the limit of decoding, whose every step reads the weights."""
+"""How fast this machine reads memory: the limit of decoding, since each step reads all weights."""
 
 from __future__ import annotations
 

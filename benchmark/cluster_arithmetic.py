@@ -27,7 +27,7 @@ HOURS_OF_A_YEAR = 8766.0
 
 @dataclass(frozen=True)
 class Workload:
-    """Tokens of a mean request, and the bytes in which they travel."""
+    """Tokens of an average request, and the bytes that carry them."""
 
     prompt_tokens: int = 1024
     output_tokens: int = 256
@@ -39,12 +39,12 @@ class Workload:
 
     @property
     def events(self) -> float:
-        """Of one answer."""
+        """Events of one answer."""
         return self.output_tokens / self.tokens_an_event
 
     @property
     def request_bytes(self) -> float:
-        """Both ways, without TCP's own."""
+        """Bytes in both directions, without TCP overhead."""
         prompt = self.prompt_tokens * self.bytes_a_prompt_token
         return prompt + self.events * self.bytes_an_event
 
@@ -55,29 +55,29 @@ class Replica:
 
     gpus: int
     batch: int
-    """B: sequences of the step that was measured."""
+    """B: sequences in the measured step."""
     step_seconds: float
     step_context: int
-    """c: tokens of each sequence in that step."""
+    """c: context tokens of each sequence in that step."""
     prefill_tokens_per_second: float
-    """r: of the prompt's tokens, over the time to the first token."""
+    """r: prompt tokens per second, over the time to the first token."""
     kv_bytes_per_token: float
-    """k: what one GPU of the replica reads."""
+    """k: cache bytes per token that one GPU of the replica reads."""
     copy_bytes_per_second: float
-    """m: of one GPU's memory."""
+    """m: bytes per second that one GPU copies in its memory."""
     kv_cache_bytes: float
-    """Of one GPU: its memory without weights and room for steps."""
+    """Cache memory of one GPU: its memory minus weights and room for steps."""
     source: str
     efficiency: float = 0.74
-    """e: served over reckoned tokens/s; see `cluster_size.REPLICAS`."""
+    """e: measured over calculated tokens/s; see `cluster_size.REPLICAS`."""
 
     def step_at(self, context: float) -> float:
-        """s: seconds of a step whose sequences have so many tokens."""
+        """s: seconds of a step whose sequences have this many tokens."""
         more = self.batch * (context - self.step_context) * self.kv_bytes_per_token
         return self.step_seconds + more / self.copy_bytes_per_second
 
     def tokens_per_second(self, workload: Workload) -> float:
-        """t: output tokens a second under that workload, all the time busy.
+        """t: output tokens per second under that workload, fully busy.
 
         Raises ValueError where the batch's sequences do not fit into the KV cache.
         """
@@ -96,41 +96,41 @@ class Replica:
 
 @dataclass(frozen=True)
 class Costs:
-    """What does not depend on the model: failures, routers, prices, updates."""
+    """Parameters that do not depend on the model: failures, routers, prices, updates."""
 
     gpus_per_machine: int = 8
-    """h."""
+    """h: GPUs of a machine."""
     failures_per_gpu_year: float = 0.17
-    """f: each takes its machine away."""
+    """f: failures of a GPU per year; each takes its machine out of service."""
     hours_away: float = 24.0
-    """D: until a machine that failed serves again."""
+    """D: time until a failed machine serves again."""
     nines: int = 3
     request_seconds: float = 1.05e-3
-    """a: of a router's core for a request (./dev bench router_rate)."""
+    """a: seconds of a router's core per request (./dev bench router_rate)."""
     event_seconds: float = 88e-6
-    """b: of a router's core for an event."""
+    """b: seconds of a router's core per event."""
     check_seconds: float = 0.5e-3
-    """Of a router's core for one health check."""
+    """Seconds of a router's core per health check."""
     checks_per_second: float = 2.0
     router_load: float = 0.6
     """l: the share of its core that a router may use."""
     cell: int = 64
-    """w: replicas that the same routers know."""
+    """w: replicas in the same cell, which share its routers."""
     http_seconds: float = 18e-6
-    """Of a core for a token that a replica's HTTP process sends."""
+    """Seconds of a core for each token that a replica's HTTP process sends."""
     link_bytes_per_second: float = 100e9 / 8
-    """Of the one link or load balancer through which clients come."""
+    """Bandwidth of the single link or load balancer that clients come through."""
     gpu_hour: float = 3.0
     core_hour: float = 0.05
     load: float = 0.5
-    """Mean tokens/s over those kept."""
+    """Mean load: average tokens/s over the tokens/s kept."""
     update_share: float = 0.05
-    """Of the replicas, at most so many are exchanged at a time."""
+    """The largest share of the replicas that is exchanged at a time."""
     drain_seconds: float = 30.0
     start_seconds: float = 60.0
 
     def check_load(self, replicas: int) -> float:
-        """w d: share of a router's core that watching so many replicas takes."""
+        """w d: share of a router's core spent on health checks of this many replicas."""
         return replicas * self.checks_per_second * self.check_seconds
 
 
@@ -148,20 +148,20 @@ class Plan:
     routers: int
     network_bytes_per_second: float
     cost_per_million: float
-    """Infinite where no tokens/s can be kept."""
+    """Cost of a million tokens; infinite where no tokens/s can be kept."""
     update_seconds: float
     bottlenecks: tuple[tuple[str, float], ...]
-    """What would be full if there were one of it, and how many times; the first to fill first."""
+    """Overloaded single components, each with its load factor; the first to fill up comes first."""
 
 
 def share_away(costs: Costs, machine_gpus: int) -> float:
-    """u: of the time that a machine of so many GPUs is away."""
+    """u: share of the time that a machine of this many GPUs is out of service."""
     failing = costs.failures_per_gpu_year * machine_gpus * costs.hours_away / HOURS_OF_A_YEAR
     return failing / (1 + failing)
 
 
 def spare_machines(machines: int, away: float, nines: int) -> int:
-    """k: the fewest so that more than k of the machines are away for 10^-nines of the time."""
+    """k: the fewest spares so that more than k machines are away at most 10^-nines of the time."""
     within = 0.0
     for spare in range(machines + 1):
         within += _probability(machines, spare, away)
@@ -171,7 +171,7 @@ def spare_machines(machines: int, away: float, nines: int) -> int:
 
 
 def _probability(machines: int, away: int, share: float) -> float:
-    """Of exactly so many being away, each by itself."""
+    """Probability that exactly this many machines are away, independently of each other."""
     if share in (0.0, 1.0):
         return float(away == machines * share)
     ways = math.lgamma(machines + 1) - math.lgamma(away + 1) - math.lgamma(machines - away + 1)
@@ -179,12 +179,12 @@ def _probability(machines: int, away: int, share: float) -> float:
 
 
 def traffic_load(rate: float, workload: Workload, costs: Costs) -> float:
-    """q (a + b O / n): router cores that so many requests a second take."""
+    """q (a + b O / n): router cores that this many requests per second take."""
     return rate * (costs.request_seconds + costs.event_seconds * workload.events)
 
 
 def routers_of_cell(replicas: int, rate: float, workload: Workload, costs: Costs) -> int:
-    """R: routers before so many replicas of ``rate`` requests/s each; two so that one may stop.
+    """R: routers for this many replicas of ``rate`` requests/s each; at least two, so one may stop.
 
     One replica needs none. Raises ValueError where watching takes all that a router may use.
     """
@@ -198,7 +198,7 @@ def routers_of_cell(replicas: int, rate: float, workload: Workload, costs: Costs
 
 
 def plan(gpus: int, replica: Replica, rate: float, workload: Workload, costs: Costs) -> Plan:
-    """The cluster of so many GPUs whose replicas give ``rate`` output tokens/s each.
+    """Size the cluster of this many GPUs whose replicas give ``rate`` output tokens/s each.
 
     Raises ValueError where not even one replica fits.
     """
@@ -235,7 +235,7 @@ def plan(gpus: int, replica: Replica, rate: float, workload: Workload, costs: Co
 
 
 def limits(rate: float, workload: Workload, costs: Costs) -> dict[str, float]:
-    """Replicas of ``rate`` tokens/s with which each thing that there may be one of is full."""
+    """Number of replicas of ``rate`` tokens/s at which each single component is full."""
     requests = rate / workload.output_tokens
     checks = costs.check_load(1)
     return {

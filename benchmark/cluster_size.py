@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters: tokens/s, spares, routers, network and cost from one GPU to ten thousand, reckoned.
+"""Clusters: tokens/s, spares, routers, network and cost for 1 to 10,000 GPUs, calculated.
 
 Nothing is measured here: the formulas are in benchmark/cluster_arithmetic.py, their inputs are
 measured elsewhere or, where `docs/cluster.md` says so, assumed. Every input is a flag.
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def sized(arguments: argparse.Namespace) -> Report:
-    """The table. Raises ValueError for what cannot be."""
+    """Return the table. Raises ValueError for impossible inputs."""
     replica = REPLICAS[arguments.replica]
     workload = replace(Workload(), **_named(Workload, arguments))
     costs = replace(Costs(), **_named(Costs, arguments))

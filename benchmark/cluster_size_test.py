@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of clusters: examples by hand, limits, what must grow with what, and the page."""
+"""Cluster arithmetic: examples worked by hand, limits, monotonicity, and the page's table."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_how_long_a_machine_is_away():
 
 @pytest.mark.parametrize(("nines", "spare"), [(1, 1), (2, 1), (3, 2), (9, 2)])
 def test_spares_of_two_machines_by_hand(nines, spare):
-    # None is away for 0.8281 of the time, both for 0.0081.
+    # No machine is away 0.8281 of the time; both are away 0.0081 of the time.
     assert spare_machines(2, 0.09, nines) == spare
 
 

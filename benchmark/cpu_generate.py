@@ -84,7 +84,7 @@ def main() -> None:
 def measure_shape(
     report: Report, shape: str, rounds: int, threads: int, timer: Timer, *, with_llama: bool
 ) -> None:
-    """All cells of a shape: one batch size after the other, all contenders in turn."""
+    """Measure all cells of a shape: one batch size after the other, all contenders in turn."""
     kinds, steps = CELLS[shape]
     folder = model_folder(shape)
     engines = {kind: _engine(folder, kind, threads, timer) for kind in kinds}

@@ -105,7 +105,7 @@ def _measure(
 def _rate(
     llm: LLM, chats: list[Chat], params: list[SamplingParams], batch: int
 ) -> tuple[float, float, float]:
-    """Tokens a second, so many chats at a time; the mean acceptance length; the gap."""
+    """Return tokens/s for this many concurrent chats, the mean acceptance length and the gap."""
     engine = llm._engine
     assert isinstance(engine, Engine)
     before = engine.stats()
@@ -155,7 +155,7 @@ def _user(text: str) -> dict[str, str]:
 
 
 def _said_before(count: int) -> tuple[list[Chat], list[SamplingParams]]:
-    """The same questions in each round, after one that does not count."""
+    """Ask the same questions in each round, after a warm-up round."""
     sums = random.Random(1)
     questions = [f"Tell me a story about a {hero}." for hero in HEROES]
     while len(questions) < count:
@@ -176,7 +176,7 @@ def _stories() -> list[tuple[Chat, str]]:
 
 
 def _in_the_chat(count: int) -> tuple[list[Chat], list[SamplingParams]]:
-    """A story that was told in the chat, asked for again."""
+    """Ask again for a story that was told earlier in the chat."""
     chats = []
     for number in range(count):
         asked, story = _stories()[number % len(HEROES)]
@@ -189,7 +189,7 @@ _seeds = itertools.count(1)
 
 
 def _made_up(count: int) -> tuple[list[Chat], list[SamplingParams]]:
-    """Stories by sampling, with seeds that never come again."""
+    """Sample stories with seeds that never repeat."""
     chats = [[_user(f"Tell me a story about a {HEROES[i % len(HEROES)]}.")] for i in range(count)]
     params = [
         SamplingParams(temperature=1.5, max_tokens=96, seed=next(_seeds)) for _ in range(count)

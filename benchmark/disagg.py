@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefill and decode on different workers: what the store costs a prompt, what callers notice.
+"""Prefill and decode on different workers: the store's cost per prompt, and what clients see.
 
 First token ("first"), time between two tokens ("gap") and a long prompt's first token ("long").
 `--part step`: milliseconds of each of four prompts with blocks offered to the store and without, in
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 class StoringEngine:
-    """A prefill worker's engine whose prompts go to the store, or do not."""
+    """A prefill worker's engine whose prompts go to the store or not."""
 
     def __init__(self, arguments: Any, threads: int) -> None:
         settings = settings_for(
@@ -112,7 +112,7 @@ class StoringEngine:
 
 
 def steps(arguments: Any) -> Report:
-    """Prompts with and without the store, for each number of writer threads."""
+    """Time prompts with and without the store, for each number of writer threads."""
     columns = (
         "writer threads",
         "off ms",
@@ -152,7 +152,7 @@ def steps(arguments: Any) -> Report:
 
 
 def rate_to_host(device: Device) -> float:
-    """Bytes per second of the quickest of a few copies into pinned memory."""
+    """Return bytes per second of the fastest of a few copies into pinned memory."""
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device.torch_device)
     host = device.pinned_empty((COPY_BYTES,), torch.uint8)
     begin, end = device.new_event(timed=True), device.new_event(timed=True)
@@ -166,7 +166,7 @@ def rate_to_host(device: Device) -> float:
     return max(rates)
 
 
-# -- what callers notice -----------------------------------------------------------------------
+# -- what clients see --------------------------------------------------------------------------
 
 SHORT_PROMPT, ANSWER = 32, 96
 STREAMS = 2
@@ -300,7 +300,7 @@ def _rows(layer: torch.Tensor) -> NDArray[np.int64]:
 
 
 def _plain(total: int) -> float:
-    """Seconds of so many bytes through one connection, both ends in this process."""
+    """Return the seconds to send this many bytes over one connection within this process."""
     listener = socket.create_server(("127.0.0.1", 0))
     sender = socket.create_connection(listener.getsockname())
     receiver, _ = listener.accept()

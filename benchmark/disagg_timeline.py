@@ -30,7 +30,7 @@ _BLOCK_SIZE, _BLOCKS = 16, 4
 
 @dataclass
 class Layer:
-    """When what happened to it, in milliseconds since the step began."""
+    """Timestamps of a layer's events, in milliseconds since the step began."""
 
     forward: tuple[float, float] = (0.0, 0.0)
     handed_over: float = 0.0
@@ -50,7 +50,7 @@ def run(layers: int, threads: int) -> list[Layer]:
         return 1e3 * (time.perf_counter() - began)
 
     class Wire:
-        """Takes its time."""
+        """A transport whose transfers take LAYER_SECONDS each."""
 
         def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
             start = now()
@@ -86,7 +86,7 @@ def _inputs() -> CacheStoreInputs:
 
 
 def timeline(arguments: Any) -> Report:
-    """Each layer of one step; of several numbers of threads, what the whole step took."""
+    """Report each layer of one step, and the whole step's time for several thread counts."""
     if len(arguments.writer_threads or ()) > 1:
         return _sweep(arguments)
     (threads,) = arguments.writer_threads or (4,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How even experts lie: in order, dealt round robin, and as the planner places them.
+"""How evenly experts are placed: in order, round robin, and by the planner.
 
 Loads are 1/k for the k-th expert of a random order, as of a skewed router; the figure is the
 busiest rank's load over the mean. No device is used.
@@ -17,11 +17,11 @@ _SEEDS = 5
 
 
 def round_robin(placement: Placement) -> Placement:
-    """One physical expert to each rank in turn."""
+    """Assign physical experts to the ranks round robin."""
     ranks, logical = placement.num_ranks, placement.num_logical
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     for physical, expert in enumerate(placement.experts):
-        # A second copy goes to another rank than the first.
+        # The second copy goes to a different rank from the first.
         dealt[(physical + physical // logical) % ranks].append(expert)
     return Placement(tuple(e for each in dealt for e in each), logical, ranks)
 

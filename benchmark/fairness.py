@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fairness: what a key that floods the server leaves of another key's time to first token.
+"""Fairness: how a key that floods the server affects another key's time to first token.
 
 "other" sends one prompt each --interval seconds: alone, then while as many clients as the flood
 has send all the time, by a key of their own ("flood"), and by that of "other" itself, which is
@@ -72,7 +72,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def key_file() -> Iterator[tuple[str, str, str]]:
-    """The path of a file with two keys, and the keys."""
+    """Write a file with two keys; return its path and the keys."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "keys.toml"
         (flood, first), (other, second) = new_key("flood"), new_key("other")
@@ -82,7 +82,7 @@ def key_file() -> Iterator[tuple[str, str, str]]:
 
 
 class Load:
-    """One kind of load, over several rounds. ``other``, ``flood``: keys; None: it stays away."""
+    """One kind of load, over several rounds. ``other``, ``flood``: keys, or None for no client."""
 
     def __init__(
         self, url: str, arguments: argparse.Namespace, other: str | None, flood: str | None
@@ -111,7 +111,7 @@ class Load:
         self.seconds += ended - began
 
     def _times(self) -> list[float]:
-        """When the other key asks, with some jitter: it must not fall in step with the flood."""
+        """Return the other key's request times, jittered so as not to align with the flood."""
         if self._other is None:
             return []
         interval = self._arguments.interval
@@ -130,7 +130,7 @@ class Load:
             )
 
     async def _stream(self, length: int, max_tokens: int, key: str | None) -> float:
-        """One answer; the time to its first token."""
+        """Request one answer and return the time to its first token, in seconds."""
         prompt = [_FIRST_ID + self._random.randrange(_IDS) for _ in range(length)]
         began = time.perf_counter()
         answer = await stream(self._url, prompt, max_tokens, key=key)
@@ -159,7 +159,7 @@ def show(report: Report, loads: dict[str, Load]) -> None:
 
 
 def p95(values: list[float]) -> float:
-    """The value that 95 % do not exceed."""
+    """Return the 95th percentile."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(0.95 * len(ordered)) - 1)] if ordered else 0.0
 

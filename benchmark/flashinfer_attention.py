@@ -20,7 +20,7 @@ _PLANS = 5
 
 @dataclass(frozen=True)
 class Planned:
-    """A layer of a planned step, and the host's microseconds for the plan and its first launch."""
+    """A layer of a planned step, and the host's microseconds to plan it and launch it first."""
 
     run: Callable[[], Tensor]
     plan_us: float

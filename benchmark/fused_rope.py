@@ -91,7 +91,7 @@ class Case:
         return 2 * self.qkv.nbytes + len(self.qkv) * HEAD_DIM * 4
 
     def copy(self) -> None:
-        """As many bytes as they must at least be: a projection read, another one written."""
+        """Move the minimum number of bytes: one projection is read, another one written."""
         torch.add(self.qkv, 0, out=self.copied)
 
     def fused(self, norm: bool = False) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rotary embedding and cache write in one pass bring to whole steps of a model on a GPU.
+"""What fusing rotary embedding and cache write saves in whole steps of a model on a GPU.
 
 The engine runs three ways: "one pass" (norms, rotation and cache write in one operator), "two"
 (norms, then rotation with the write), "apart" (norms, rotation, then two index writes). Decoding
@@ -40,7 +40,7 @@ def rotate_apart(
     kv_heads: int,
     head_dim: int,
 ) -> None:
-    """Without any fusion."""
+    """Run rotary embedding and cache write as separate kernels."""
     cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     if q_weight is not None and k_weight is not None:
         ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps, norm_offset)

@@ -30,7 +30,7 @@ CPU_TIME = (
 
 
 def prompts(batch: int, length: int) -> list[list[int]]:
-    """Prompts that share no prefix, the same ones every time."""
+    """Return prompts that share no prefix, the same on every call."""
     generator = torch.Generator().manual_seed(batch * 65536 + length)
     shape = (batch, length)
     numbers = torch.randint(1, _VOCABULARY_IN_USE, shape, generator=generator)
@@ -43,7 +43,7 @@ def generate(
     tokens: int,
     *processors: transformers.LogitsProcessor,
 ) -> None:
-    """So many tokens after each row of ``ids``, by transformers and greedily."""
+    """Generate this many tokens after each row of ``ids``, greedily, with transformers."""
     with torch.inference_mode():
         model.generate(
             ids,
@@ -57,7 +57,7 @@ def generate(
 
 
 class OurEngine:
-    """The engine in this process."""
+    """Our engine, running in this process."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Transformers:
 
 
 class _Clock(transformers.LogitsProcessor):
-    """Notes when the logits of each step are there."""
+    """Records when the logits of each step are available."""
 
     def __init__(self, timer: Timer) -> None:
         self.times: list[float] = []

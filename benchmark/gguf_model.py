@@ -38,7 +38,7 @@ QUANTIZATIONS = {
 
 
 def write_gguf(folder: pathlib.Path, output: pathlib.Path, kind: str) -> None:
-    """Writes `folder` (Qwen3, safetensors) to `output`; `kind` is a key of `QUANTIZATIONS`.
+    """Convert `folder` (Qwen3, safetensors) to `output`; `kind` is a key of `QUANTIZATIONS`.
 
     Vectors stay float32, as llama.cpp wants them. The words are made up: only ids are used.
     """

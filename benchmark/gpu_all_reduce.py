@@ -98,7 +98,7 @@ def main() -> None:
 def measure(
     membership: Membership, sizes: list[int], hidden: int, rounds: int
 ) -> list[dict[str, float]]:
-    """A rank's microseconds, for each size in bytes."""
+    """Return a rank's microseconds for each size in bytes."""
     device = the_gpu()
     device.make_current()
     world = World.connect(membership, device, TIMEOUT)
@@ -108,7 +108,7 @@ def measure(
 
 
 class _Sums:
-    """Of zeros: sums of sums stay what they were."""
+    """All-reduces of zeros, so that repeated sums do not grow."""
 
     def __init__(self, world: World, device: Device, most_bytes: int, hidden: int) -> None:
         self._world, self._device, self._hidden = world, device, hidden

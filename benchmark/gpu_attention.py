@@ -95,7 +95,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a decode step of the case has besides: the projection, places, a table, norms."""
+    """Other inputs of the case's decode step: projection, slots, a block table, norms."""
 
     case: Case
     qkv: Tensor
@@ -219,7 +219,7 @@ class Bench:
         return row
 
     def prompts(self) -> Report:
-        """Whole prompts, and the second halves of such whose first came from the prefix cache."""
+        """Measure whole prompts, and second halves of prompts whose first half is cached."""
         names = [*self._paged, *(["flashinfer"] if self._has_flashinfer else []), *SDPA]
         report = Report(
             f"Prompt attention on {self._device.description()}, {self._heads} heads",
@@ -241,7 +241,7 @@ class Bench:
         return report
 
     def mixtures(self) -> Report:
-        """Several prompts, parts of long ones, and prompts among sequences that decode."""
+        """Measure several prompts, chunks of long prompts, and prompts mixed with decodes."""
         names = [*self._paged, *(["flashinfer"] if self._has_flashinfer else [])]
         columns = ["batch", *(f"{name} us" for name in names), "operator TFLOP/s"]
         if self._has_flashinfer:

@@ -92,7 +92,7 @@ def measure(
 
 
 class _Layer:
-    """The way to the experts and back; what arrives is sent back as it is."""
+    """Measure dispatch and combine; received rows are sent back unchanged."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ CONTEXT = 32768  # longest sequence of the GPU benchmarks
 
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
-    """What every benchmark of the engine on a GPU can be asked."""
+    """Add the flags that all GPU engine benchmarks share."""
     flags.add_argument("--shape", default="qwen3-0.6b", help="a shape of benchmark/random_model.py")
     flags.add_argument("--rounds", type=int)
     flags.add_argument(
@@ -40,7 +40,7 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
 
 
 def add_routing(flags: argparse.ArgumentParser) -> None:
-    """How mixtures of experts route."""
+    """Add --uniform-routing, for mixtures of experts."""
     flags.add_argument(
         "--uniform-routing",
         action="store_true",
@@ -49,12 +49,12 @@ def add_routing(flags: argparse.ArgumentParser) -> None:
 
 
 def add_mtp(flags: argparse.ArgumentParser) -> None:
-    """Multi-token prediction."""
+    """Add --mtp: the number of drafts by multi-token prediction."""
     flags.add_argument("--mtp", type=int, default=0, metavar="K", help="draft tokens of a sequence")
 
 
 def mtp_settings(drafts: int) -> dict[str, Any]:
-    """So many draft tokens in every step; none for 0."""
+    """Draft this many tokens in every step; 0 disables drafts."""
     if not drafts:
         return {}
     return {
@@ -96,7 +96,7 @@ def states_mib(shape: str, sequences: int) -> int:
 
 
 class GpuEngine:
-    """Runs requests of token ids to their end, and says how long its steps took."""
+    """Runs requests of token ids to completion and times the steps."""
 
     def __init__(
         self,
@@ -159,5 +159,5 @@ class GpuEngine:
 
 
 def greedy(tokens: int) -> SamplingParams:
-    """So many tokens, whatever they are."""
+    """Generate exactly this many tokens, ignoring end tokens."""
     return SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)

@@ -42,7 +42,7 @@ _REST = ("chosen/peer", "limit_us", "tb_per_s")
 
 @dataclass(frozen=True)
 class Operands:
-    """Random q with its scales, and weights enough to be cold."""
+    """Random q with its scales, and enough weights to keep the cache cold."""
 
     q: Tensor
     scales: Tensor
@@ -60,7 +60,7 @@ class Operands:
         return Operands(q, scales, (first, *others), weight_scales)
 
     def rows_value(self) -> Tensor:
-        """What q is worth, in float32."""
+        """Dequantise q to float32."""
         scales = fp8_blocks.row_major(self.scales, self.q.shape[-2])
         return fp8_blocks.dequantize_rows(self.q, scales)
 

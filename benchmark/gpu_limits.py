@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the device can do at most: bytes it copies and products it makes in a second."""
+"""The device's measured limits: bytes copied and matrix operations per second."""
 
 from __future__ import annotations
 

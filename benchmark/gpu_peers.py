@@ -32,7 +32,7 @@ class EagerTransformers:
         self._model, self._device, self._prompt = model, device, prompt
 
     def step_seconds(self, batch: int) -> float:
-        """Mean time of a step, the prompt's own taken away."""
+        """Mean time of a step, not counting the prompt."""
         size = self._model.config.vocab_size
         ids = torch.tensor(prompts(batch, self._prompt), device=self._device.torch_device) % size
         few, many = (self._seconds(ids, tokens) for tokens in (2, 34))

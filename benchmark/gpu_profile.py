@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a decoding step goes on a GPU: share by kernel, and how long it idles.
+"""Where a decode step's time goes on a GPU: share by kernel, and idle time.
 
 Kernels are traced inside the graphs. Busy: the union of their intervals, as overlapped
 launches count once; idle: what is left of the same step's time measured without the trace.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests of offline throughput, as nano-vllm's bench.py draws them, and how they are run."""
+"""Requests for offline throughput, drawn as in nano-vllm's bench.py, and a function to run them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def make_changes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def flags_of(settings: Settings) -> list[str]:
-    """The settings that are not their defaults, as flags."""
+    """Return the settings that differ from their defaults, as flags."""
     flags = []
     for field in dataclasses.fields(Settings):
         value = getattr(settings, field.name)
@@ -147,7 +147,7 @@ def measure(
 
 
 def requests(asked: list[list[int]], answers: list[int], size: int) -> list[dict[str, Any]]:
-    """What is posted for each prompt."""
+    """Return the request body for each prompt."""
     common = {"temperature": 0.6, "ignore_eos": True, "stream": True}
     return [
         {
@@ -161,7 +161,7 @@ def requests(asked: list[list[int]], answers: list[int], size: int) -> list[dict
 
 
 def check(answers: Sequence[Answer], tokens: int) -> None:
-    """Every stream ended as it should, with all of its tokens."""
+    """Check that every stream ended normally with all of its tokens."""
     broken = [answer for answer in answers if not answer.whole]
     if broken or sum(answer.tokens for answer in answers) != tokens:
         raise SystemExit(f"{len(broken)} answers were not whole: {(broken or answers)[0]}")

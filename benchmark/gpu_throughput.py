@@ -90,7 +90,7 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def limit_seconds(shape: str, prompts: list[list[int]], answers: list[int], rates: Rates) -> float:
-    """Bytes that decoding must read and operations of the prompts; neither hides the other."""
+    """Lower bound: bytes that decoding reads plus operations of the prompts, not overlapped."""
     contexts = sum(
         len(prompt) * count + count * (count - 1) / 2
         for prompt, count in zip(prompts, answers, strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long work takes on a GPU: replays of a captured graph between two marks of a stream."""
+"""How long work takes on a GPU: replays of a captured graph between two events of a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REPEATS = 20  # of the work in a graph, so that its launch does not count
 
 
 def the_gpu() -> Device:
-    """The GPU of this machine that the build is for; ends the program where there is none."""
+    """Return this machine's GPU for the current build; exits the program if there is none."""
     device = resolve_device()
     if not device.supports("graph_capture"):
         raise SystemExit(
@@ -24,7 +24,7 @@ def the_gpu() -> Device:
 
 
 def microseconds(device: Device, work: Callable[[], object], rounds: int) -> float:
-    """The quickest of `rounds` replays, for one time of the work."""
+    """Return the fastest of `rounds` replays, divided by the repetitions in the graph."""
     replay = captured(device, work)
     return min(replay() for _ in range(rounds))
 

@@ -67,7 +67,7 @@ PERIOD = 16  # tokens after which prompts repeat themselves, with --ngrams
 
 
 class WrongDrafts(DeviceProposer):
-    """Drafts for every sequence, none of which is ever accepted; made from tokens, as n-grams."""
+    """Drafts for every sequence that are never accepted; made from tokens, like n-grams."""
 
     needs_tokens = True
 
@@ -97,7 +97,7 @@ def own_settings(arguments: argparse.Namespace, batches: Sequence[int]) -> dict[
 
 
 def compare_matchers(arguments: argparse.Namespace) -> None:
-    """N-grams that the host matches, and those that the device does."""
+    """Compare n-grams matched on the host with n-grams matched on the device."""
     rounds, batches = arguments.rounds or (2 if arguments.quick else 5), arguments.batch or BATCHES
     device, changes = resolve_device(), own_settings(arguments, batches)
     print("building the contenders ...", flush=True)
@@ -166,7 +166,7 @@ def decode(engine: GpuEngine, asked: list[list[int]], width: int) -> tuple[int, 
 
 
 def compare_verification(arguments: argparse.Namespace) -> None:
-    """Steps with and without drafts, none of which is right."""
+    """Measure steps with and without drafts, none of which is correct."""
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     batches, width = arguments.batch or BATCHES, 1 + arguments.drafts
     device = resolve_device()
@@ -240,7 +240,7 @@ def step_seconds(engine: GpuEngine, asked: list[list[int]], width: int) -> float
 
 
 def layers_ms(engine: GpuEngine, batch: int, width: int, device: Device) -> float | None:
-    """Of one replay on what the last step left; None without a graph of this size."""
+    """Time one replay on the state of the last step; None without a graph of this size."""
     graphs = engine.built.worker.runner._graphs
     captured = graphs and graphs._captured.get(GraphSize(batch * width, batch, width))
     if not captured:

@@ -121,7 +121,7 @@ class Timed:
 
 
 class Load:
-    """Runs batches on one engine, the same ones every time."""
+    """Runs the same batches on one engine each time."""
 
     def __init__(self, built: BuiltEngine, steps: int, clock: Callable[[], float]) -> None:
         self._engine, self._steps, self._clock = built.engine, steps, clock
@@ -163,7 +163,7 @@ class Load:
         options: Any = {"whitespace_flexible": False}
         text = LLMatcher.grammar_from_json_schema(_schema(place), overrides=options)
         random = np.random.default_rng(place)
-        # So that free sequences do not end either.
+        # Keeps free sequences from ending, too.
         wish = SamplingParams(
             temperature=0.8, max_tokens=450, seed=place, ignore_eos=not constrained
         )

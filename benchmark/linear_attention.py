@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gated delta rule and its convolution on the CPU: time, and the share of what limits them.
+"""The gated delta rule and its convolution on the CPU: time, and share of the hardware limit.
 
 Prompts are compared with the chunked PyTorch of transformers, and count the arithmetic of a token
 by token rule (6 Dk Dv a value head). Decode steps count the bytes of the states, which each step

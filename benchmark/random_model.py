@@ -217,12 +217,12 @@ def prompt_operations(shape: str, length: int) -> float:
 
 
 def _active_weights(shape: str) -> float:
-    """Weights of all layers that one token is multiplied with."""
+    """Number of weights of all layers that one token is multiplied by."""
     return _layer_weights(shape, SHAPES[shape].get("num_experts_per_tok", 0))
 
 
 def experts_of(sizes: dict[str, Any]) -> int:
-    """Routed experts of a layer, 0 of a dense model."""
+    """Routed experts per layer; 0 for a dense model."""
     return int(sizes.get("num_experts") or sizes.get("n_routed_experts", 0))
 
 

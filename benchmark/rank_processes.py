@@ -39,7 +39,7 @@ def together(size: int, work: Callable[..., Any], *inputs: Any) -> list[Any]:
 
 
 def _answers(receivers: list[Any]) -> list[Any]:
-    """In the order of the ranks; the first that ends without one ends all."""
+    """Return results in rank order; if a rank ends without one, all ranks are ended."""
     answers: dict[int, Any] = {}
     while len(answers) < len(receivers):
         for ready in connection.wait([r for n, r in enumerate(receivers) if n not in answers]):

@@ -16,7 +16,7 @@ import torch
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The flags that every benchmark has."""
+    """Return the parser with the flags that every benchmark has."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write the figures here")
     made.add_argument("--quick", action="store_true", help="fewer rounds and small shapes only")
@@ -25,7 +25,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Return a description of the machine on which the figures are measured."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),

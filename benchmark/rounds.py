@@ -21,7 +21,7 @@ class Figure:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The least and the greatest value."""
+        """Return the smallest and largest value."""
         return min(self.values), max(self.values)
 
 

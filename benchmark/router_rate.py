@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routing: what `rtp-llm route` takes of a core for a request, an event and a health check.
+"""Routing: the core time that `rtp-llm route` spends per request, event and health check.
 
 Its workers have no model and do nothing but answer (benchmark/processes/fake_workers.py). What is
 measured is the processor time of the router's process alone, so clients and workers on the same
@@ -63,7 +63,7 @@ def _add(report: Report, what: str, seconds: float) -> None:
 
 
 class _Router:
-    """The process, its clients, and what it takes of a core."""
+    """The router process, its clients, and its processor time."""
 
     def __init__(self, process: int, url: str, workers: int) -> None:
         self._process, self._url, self._workers = process, url, workers
@@ -114,7 +114,7 @@ def _body(number: int, events: int, prompt_bytes: int) -> dict[str, Any]:
 
 @contextmanager
 def _router(count: int, steps_per_second: float) -> Iterator[_Router]:
-    """A router before so many workers."""
+    """Start a router with this many workers."""
     program = "benchmark.processes.fake_workers"
     with _program(program, str(count), str(steps_per_second)) as workers:
         ports = json.loads(_line(workers))

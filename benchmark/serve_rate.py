@@ -102,7 +102,7 @@ def measure(
 
 
 def body(endpoint: str, tokens: int, number: int) -> dict[str, Any]:
-    """A request whose answer has so many tokens and says how many it had."""
+    """Return a request whose answer has this many tokens and reports its usage."""
     content: dict[str, Any] = {"max_tokens": tokens, "stream": True, "ignore_eos": True}
     content |= {"temperature": 0.6, "stream_options": {"include_usage": True}}
     if endpoint == "completions":

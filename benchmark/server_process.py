@@ -49,7 +49,7 @@ class ServerProcess:
             text=True,
         )
         self.phases: dict[str, float] = {}
-        # Its log, which is read all the time so that it never has to wait.
+        # Its log is read continuously, so that the server never blocks on it.
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         self.url = ""
@@ -67,7 +67,7 @@ class ServerProcess:
         raise SystemExit(f"the server did not start (exit code {self._process.wait()})")
 
     def _read_log(self) -> None:
-        """Keeps the phases of the engine's start; shows what is worse than information."""
+        """Keep the phases of the engine's startup; print lines above level info."""
         for line in self._process.stderr or ():
             if started := _START.search(line):
                 self.phases = {
@@ -93,7 +93,7 @@ class ServerProcess:
         return [pid, *map(int, children)]
 
 
-# What takes less than that is not seen by processor_seconds.
+# Shorter times are invisible to processor_seconds.
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 

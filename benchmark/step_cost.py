@@ -60,7 +60,7 @@ def arrays_of(batch: Any) -> list[Any]:
 
 
 def flat(arrays: list[Any]) -> list[Any]:
-    """Those of several groups one by one."""
+    """Flatten the list: the arrays of several groups come as tuples."""
     return [
         array for value in arrays for array in (value if isinstance(value, tuple) else (value,))
     ]

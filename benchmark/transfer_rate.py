@@ -105,7 +105,7 @@ def _options() -> Any:
 
 
 def _layers(address: int, size: int, slices: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """Blocks that fill the memory, but that every row lacks its last 64 bytes if it has slices."""
+    """Return blocks that fill the memory; with slices, every row lacks its last 64 bytes."""
     per_layer = size // _LAYERS // _BLOCK_BYTES
     row = _BLOCK_BYTES // slices
     layers = []

@@ -92,7 +92,7 @@ class ReadsFrom:
             self._transports.hear("far", stored, self)
 
     def pause(self) -> None:
-        """As a connection: what is told here is never too much."""
+        """Implements the connection interface: there is never too much unread data."""
 
     def resume(self) -> None:
         """As a connection."""

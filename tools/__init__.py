@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What building, checking and releasing need; nothing of it goes into the wheel."""
+"""Tools for building, checking and releasing; none of them is part of the wheel."""

@@ -25,7 +25,7 @@ def _user(content: object) -> dict[str, object]:
     return {"role": "user", "content": content}
 
 
-# Path and content of requests that take long to read, or to render.
+# Paths and bodies of requests that take long to parse or to render.
 BODIES: dict[str, Callable[[], tuple[str, object]]] = {
     "a text of 7 MB to tokenise": lambda: ("/tokenize", {"prompt": "a house " * 900_000}),
     "a text of 30 MB to tokenise": lambda: ("/tokenize", {"prompt": "a house " * 3_800_000}),
@@ -77,7 +77,7 @@ Statuses = collections.Counter[str]
 
 
 class Target:
-    """A server, and for how long it is abused."""
+    """The target server, and how long to abuse it."""
 
     def __init__(self, url: str, seconds: float, connections: int) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -89,7 +89,7 @@ class Target:
         return socket.create_connection(self.place, timeout=timeout)
 
     def turns(self) -> Iterator[None]:
-        """Until the time is over, but at least once."""
+        """Iterate until the time is over, but at least once."""
         until = time.monotonic() + self.seconds
         yield
         while time.monotonic() < until:
@@ -110,7 +110,7 @@ def request(path: str, content: object) -> bytes:
 
 
 def send_whole(target: Target, data: bytes, statuses: Statuses) -> None:
-    """The same request again and again, each over a connection of its own."""
+    """Repeat the same request, each time over a new connection."""
     for _ in target.turns():
         answer = b""
         try:
@@ -123,7 +123,7 @@ def send_whole(target: Target, data: bytes, statuses: Statuses) -> None:
 
 
 def send_endlessly(target: Target, begin: bytes, more: bytes, statuses: Statuses) -> None:
-    """60 MB over one connection, as fast as they are taken; then over the next."""
+    """Send 60 MB over one connection as fast as the server reads; then over the next one."""
     piece = more * (_MEBIBYTE // len(more))
     for _ in target.turns():
         answer = b""
@@ -142,7 +142,7 @@ def send_endlessly(target: Target, begin: bytes, more: bytes, statuses: Statuses
 
 
 def hold_many(target: Target, begin: bytes, more: bytes, statuses: Statuses) -> None:
-    """As many connections as are wanted; each that ends is replaced by another one."""
+    """Keep the requested number of connections open, replacing each one that ends."""
     with selectors.DefaultSelector() as selector:
         for _ in target.turns():
             for _ in range(target.connections - len(selector.get_map())):
@@ -172,7 +172,7 @@ def hold_many(target: Target, begin: bytes, more: bytes, statuses: Statuses) -> 
 
 
 def read_nothing(target: Target, statuses: Statuses) -> None:
-    """Streams with all that can be in them, from a few connections that read nothing."""
+    """Request streams with every option from a few connections that read nothing."""
     content = {"prompt": ["a house", "a cat"], "n": 8, "max_tokens": 30_000, "stream": True}
     data = request(TEXT, content | {"ignore_eos": True})
     connections = []

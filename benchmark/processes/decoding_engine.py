@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that decodes when it is told to: for each line of its input it prints the seconds."""
+"""An engine that decodes on request: for each line of input it prints the seconds taken."""
 
 from __future__ import annotations
 

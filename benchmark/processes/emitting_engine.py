@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine process without a model: a token for every sequence at the pace that is asked for.
+"""An engine process without a model: a token for every sequence at the requested pace.
 
 It stands in for a GPU that is quicker than this machine, to see what the HTTP process can send.
 EMITTING_STEPS_PER_SECOND says how many steps; 0: as many as there can be.
@@ -34,7 +34,7 @@ VOCABULARY = 30000
 
 
 class EmittingEngine(Serving):
-    """What EngineService needs of an engine."""
+    """The part of an engine that EngineService needs."""
 
     def __init__(self, rate: float) -> None:
         self._seconds = 1 / rate if rate else 0.0
@@ -53,7 +53,7 @@ class EmittingEngine(Serving):
         return False
 
     def work_idle(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def add(self, request: AddRequest) -> None:
         first = request.request_id << INDEX_BITS

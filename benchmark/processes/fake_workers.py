@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers without a model, many in one process: what a router is measured before.
+"""Servers without a model, many in one process: the workers of a router under test.
 
 As a program: COUNT STEPS_PER_SECOND. Prints the ports as JSON, then serves on loopback until it is
 ended. A POST is answered with a stream of `max_tokens` events, of which each step sends one to

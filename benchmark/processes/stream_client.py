@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that cost little: many streams over raw sockets, from processes of their own.
+"""Cheap clients: many streams over raw sockets, from separate processes.
 
 What a stream sends is not parsed but counted: events, and the usage at its end. As a program this
 is one such process: a line of JSON requests on standard input, a line of answers on standard
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def whole(self) -> bool:
-        """It ended as a stream should."""
+        """Whether the stream ended normally."""
         return self.end.endswith(_LAST.decode())
 
 
@@ -101,7 +101,7 @@ class _Stream:
         return bool(piece) and not self.tail.endswith(_END)
 
     def finish(self) -> Answer:
-        """The answer, with the usage that its last event told."""
+        """Return the answer, with the usage from its last event."""
         self.socket.close()
         _, found, rest = self.tail.rpartition(_USAGE)
         self.answer.tokens = int(rest.split(b",")[0]) if found else 0

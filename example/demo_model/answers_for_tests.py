@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both demos were taught, asked of an engine that has one of them."""
+"""Questions on what both demos were taught, for an engine that runs one of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_facts_and_stories(llm: LLM) -> None:
 
 
 def assert_tool_calls(llm: LLM, tokenizer: Tokenizer) -> None:
-    """The calculator is called for sums that training never showed, and its word is passed on."""
+    """The calculator is called for sums not seen in training, and its result is passed on."""
     cases = calculator.held_out_cases(200)
     prompts = [data.case_prompts(tokenizer, system, case) for system, case in cases]
     calls = _continue(llm, [asking for asking, _ in prompts])
@@ -48,7 +48,7 @@ def assert_tool_calls(llm: LLM, tokenizer: Tokenizer) -> None:
 
 
 def assert_no_needless_calls(llm: LLM, tokenizer: Tokenizer) -> None:
-    """What is no sum is answered as it is without tools."""
+    """Questions that are not sums are answered as without tools."""
     tools = (calculator.SIGNATURE, "get_weather(city)")
     system = calculator.system(tools)
     answers = _continue(llm, [data.prompt_ids(tokenizer, q, system) for q, _ in facts.TURNS])

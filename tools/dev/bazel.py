@@ -19,7 +19,7 @@ FIRST_REFUSED = 10
 
 @functools.cache
 def command() -> str:
-    """Name of the Bazel on the PATH; refuses a version that this repository does not work with."""
+    """Return the name of the Bazel on the PATH; raises StepError for an unsupported version."""
     for name in ("bazel", "bazelisk"):
         if shutil.which(name):
             version = output_of([name, "--version"], remedy="install Bazel 4.2.3 to 7")

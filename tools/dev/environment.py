@@ -35,7 +35,7 @@ class _Environment:
         return self.folder / "installed.json"
 
     def installed(self) -> dict[str, str]:
-        """What it was stamped with; empty if it is not complete."""
+        """The content of its stamp; empty if the environment is incomplete."""
         try:
             stamp: dict[str, str] = json.loads(self._stamp.read_text())
         except (OSError, ValueError):
@@ -43,14 +43,14 @@ class _Environment:
         return stamp if (self.commands / "python").exists() else {}
 
     def begin(self) -> None:
-        """It is incomplete until it is stamped."""
+        """Mark the environment as incomplete until it is stamped again."""
         self._stamp.unlink(missing_ok=True)
 
     def stamp(self, what: dict[str, str]) -> None:
         self._stamp.write_text(json.dumps(what))
 
     def create(self, lock: Path, *options: str) -> None:
-        """Anew, with the packages of the lock."""
+        """Recreate the environment with the packages of the lock."""
         command = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(self.folder)]
         run(command, remedy=_REMEDY, shown=False)
         self.pip(*options, "--require-hashes", "-r", str(lock))

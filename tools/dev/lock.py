@@ -21,7 +21,7 @@ _PIP_TOOLS_OPTIONS = (
     "--no-emit-find-links",
     "--strip-extras",
 )
-# pip-tools resolves for the machine that it runs on; uv, for any that it is told.
+# pip-tools resolves for the machine that it runs on; uv resolves for any given platform.
 _UV = "uv==0.13.9"
 _UV_OPTIONS = (
     "--quiet",
@@ -90,7 +90,7 @@ def _compile_for_aarch64(name: str, *options: str) -> None:
 
 
 def _run_in_deps(name: str, *command: str) -> None:
-    """Both tools name files in their comments as they are given, so they run where those are."""
+    """Run a tool in the files' folder: both tools copy file names into comments as given."""
     say(f"{Path(command[0]).name}: deps/{command[-2]}")
     comment = f"./dev lock {'cpu' if name == 'dev' else name}"
     settings = {"CUSTOM_COMPILE_COMMAND": comment, "UV_CUSTOM_COMPILE_COMMAND": comment}

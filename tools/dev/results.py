@@ -66,7 +66,7 @@ def report(targets: Iterable[Target]) -> Iterator[str]:
 
 
 def _slowest(what: str, found: Iterable[tuple[Target, str, float]]) -> Iterator[str]:
-    """Lines of the ten whose seconds are most; `found` are (target, name, seconds)."""
+    """Format the ten slowest entries of `found`, which are (target, name, seconds)."""
     first = sorted(found, key=lambda row: -row[2])[:SLOWEST]
     if first:
         yield f"slowest {what}:"

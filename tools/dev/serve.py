@@ -31,7 +31,7 @@ def serve(arguments: Sequence[str]) -> None:
 
 
 def demo_arguments(arguments: Sequence[str]) -> list[str]:
-    """Those of `rtp-llm serve` for the demo, which drafts by its own head unless told otherwise."""
+    """Return the demo's flags for `rtp-llm serve`: it drafts with its own head by default."""
     own = [str(_DEMO), "--served-model-name", "demo"]
     told = any(argument.startswith("--speculative") for argument in arguments)
     if not told and not any(name.startswith("RTP_LLM_SPECULATIVE") for name in os.environ):
@@ -40,7 +40,7 @@ def demo_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def refuse_busy_port(host: str, port: str) -> None:
-    """StepError when nobody could listen there."""
+    """Raise StepError if the address cannot be listened on."""
     if not port.isdigit():
         raise StepError(f"--port {port} is not a number")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of ./dev: each says what it does, and a failed one says how to go on."""
+"""Steps of ./dev: each says what it does, and a failed one says how to proceed."""
 
 from __future__ import annotations
 

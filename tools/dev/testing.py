@@ -24,7 +24,7 @@ _OF_DEVICES = {
 }
 _TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
 
-# Those of the cache store's asynchronous writer; `./dev soak` has all of the runtime's.
+# Tests of the cache store's asynchronous writer; `./dev soak` runs all of the runtime's.
 _OF_THREADS = ("//rtp_llm/cpp/cache_store:writer_tests",)
 
 _LINTERS = [

@@ -23,7 +23,7 @@ CHAT_TEMPLATE = (
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, both [rows, tokens]."""
 IGNORED = -100
-"""The label that the loss skips: what the user says is not to be learnt."""
+"""The label that the loss ignores: the user's words are not to be learnt."""
 
 
 def train_tokenizer(seed: int) -> Tokenizer:

@@ -159,7 +159,7 @@ def save_tokenizer(
 
 
 def round_weights(model: torch.nn.Module) -> None:
-    """To what bfloat16 stores: a head learns from the states that the stored weights give."""
+    """Round weights to bfloat16: a head learns from the states that the stored weights give."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.bfloat16())
