@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan that took drafts for right has to be corrected by, once it is on the device."""
+"""Corrects a plan that assumed all drafts to be accepted, once it is on the device."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Correction:
-    """How many drafts of the step before were rejected: the device alone knows it, the host where.
+    """How many drafts of the previous step were rejected: only the device knows the numbers, the
+    host knows where they are.
 
-    By so much are the plan's sequences shorter than it says. ``rejected`` int32 [N], on the device;
-    its places int32 ``of_sequence`` [B] of each sequence, ``of_row`` [R] of each row.
+    The plan's sequences are shorter than it says by these numbers. ``rejected`` int32 [N] is on the
+    device; ``of_sequence`` int32 [B] and ``of_row`` int32 [R] index it for sequences and rows.
     """
 
     rejected: Tensor
@@ -30,9 +31,9 @@ class Correction:
     of_row: NDArray[np.int32]
 
     def apply(self, batch: ForwardBatch, places: Tensor, block_size: int) -> ForwardBatch:
-        """The plan's batch with the positions, lengths and slots that are right.
+        """Return the plan's batch with corrected positions, lengths and slots.
 
-        ``places`` int32 [B], on the device: of its sequences, as in ``of_sequence``.
+        ``places`` int32 [B], on the device, is the ``of_sequence`` of its sequences.
         """
         assert batch.host is not None, "made from a plan"
         tabled = [group for group, slots in enumerate(batch.slot_mapping) if len(slots)]

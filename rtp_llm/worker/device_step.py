@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step whose numbers are on the device: what drafts, and the model's layers, read the same."""
+"""A step with its numbers on the device, where the drafter and the model's layers read them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class DeviceStep:
     """``plan`` between `ModelRunner.begin` and the next one.
 
-    ``captured``: the graph that computes it, on numbers that were written already; None: it runs
-    eagerly. ``writing``: around its layers, which are told of as StepWriter says.
+    ``captured`` is the graph that computes it on numbers that are already written; None: it runs
+    eagerly. ``writing`` is entered around its layers and notified of each of them: see StepWriter.
     """
 
     plan: StepPlan
@@ -36,12 +36,13 @@ class DeviceStep:
 
     @cached_property
     def batch(self) -> ForwardBatch:
-        """Its tokens and sequences, without padding. `token_ids` names none once its layers ran."""
+        """Its tokens and sequences, without padding. Once its layers have run, `token_ids` has no
+        names left, only tokens."""
         return self.make_batch()
 
     @cached_property
     def cu_rows(self) -> Tensor:
-        """The plan's row_cu, int32 [O + 1]. To be asked for before the plan changes."""
+        """The plan's row_cu, int32 [O + 1]. Must be read before the plan changes."""
         plan = self.plan
         if np.array_equal(plan.row_cu, plan.cu_seqlens_q):  # no sequence computes its prompt
             return self.batch.cu_seqlens_q
@@ -49,8 +50,8 @@ class DeviceStep:
 
     @contextmanager
     def layers(self) -> Iterator[ForwardBatch]:
-        """The batch for layers that write what is kept of its tokens, of which ``writing`` hears;
-        for those of the model, and then for those that draft."""
+        """The batch for layers that write to the cache, with ``writing`` notified of each: first
+        the layers of the model, then those of the drafter."""
         if self.writing is None:
             yield self.batch
         else:

@@ -40,9 +40,9 @@ class LocalWorker(Worker):
         drafter: DeviceDrafter | None = None,
         constraints: Constraints | None = None,
     ) -> None:
-        """``overlaps``: the runner and the sampler share tokens that no host knows yet;
-        ``drafter``: and it finds drafts. ``constraints``, which the engine lets follow the tokens,
-        mask logits."""
+        """``overlaps``: the runner and the sampler share tokens that the host does not know yet.
+        ``drafter`` finds drafts for them. ``constraints`` mask logits; the engine lets them follow
+        the tokens."""
         self.runner = runner
         self.sampler = sampler
         self.constraints = constraints
@@ -112,8 +112,8 @@ class LocalWorker(Worker):
         return step
 
     def _forward(self, begun: DeviceStep) -> tuple[Tensor, Download | None]:
-        """Hidden states [T, hidden], and the drafts that only the device knows, where masks depend
-        on them."""
+        """Hidden states [T, hidden] and, if masks depend on them, the drafts that only the device
+        knows."""
         sampled, plan = self.runner.sampled, begun.plan
         verifies = self.drafter is not None and plan.num_outputs < plan.num_rows
         if sampled is None or not verifies or not plan.sampling_flags & CONSTRAINED:
@@ -125,8 +125,8 @@ class LocalWorker(Worker):
         return self.runner.forward(begun), drafts
 
     def masks(self, plan: HeadPlan, found: Download | None) -> TokenMasks | None:
-        """What constrained rows may sample, once the step before is committed; ``found``: the
-        drafts that are -1 in the plan."""
+        """Masks of what constrained rows may sample, once the previous step is committed;
+        ``found``: the drafts that are -1 in the plan."""
         if self.constraints is None or not plan.sampling_flags & CONSTRAINED:
             return None
         drafts = plan.draft_tokens
@@ -144,8 +144,8 @@ class LocalWorker(Worker):
 
 
 class LocalStep:
-    """A step on the device: its ``hidden`` states, and ``logits`` (None: no prompt comes to its end
-    in it). ``plan``: what heads read of the step's."""
+    """A step on the device: its ``hidden`` states, and ``logits`` (None: no prompt ends in it).
+    ``plan`` is the part of the step's plan that heads read."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class LocalStep:
         pools: list[PoolPart],
         drafts: Download | None,
     ) -> None:
-        """``drafts``: those that the plan does not know, if masks depend on them."""
+        """``drafts``: the drafts that the plan does not know, if masks depend on them."""
         self._worker, self._plan, self._begun = worker, plan, begun
         self._hidden = hidden
         self._logits = logits

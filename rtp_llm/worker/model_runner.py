@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the model on the batch that the scheduler filled; its arrays are copied to GPUs only."""
+"""Runs the model on the batch that the scheduler filled; only GPUs need a copy of its arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
-# The largest batch, in which all smaller ones can run, that of one sequence, and with its drafts.
+# The largest batch, in which all smaller ones can run, and that of one sequence, without and with
+# its drafts.
 _CAPTURED_AT_ONCE, _WITH_DRAFTS = 2, 3
 
 
@@ -40,18 +41,19 @@ class StepWriter(Protocol):
     """Takes keys and values to another worker while later layers still run."""
 
     def begin(self, batch: StepPlan) -> AbstractContextManager[Callable[[int], None]] | None:
-        """None: nothing of this batch is for others.
+        """Begin a step; None if no other worker needs anything of this batch.
 
-        Else around the layers, each of which is told of once its keys and values are written, and
-        again around those that draft; an exception that leaves the context is not replaced.
+        Otherwise a context to run the layers in, and again the layers of the drafter. It is
+        notified of each layer once its keys and values are written. An exception that leaves the
+        context is not replaced.
         """
 
     def send_drafts(self, batch: StepPlan, drafter: DeviceDrafter) -> None:
-        """The drafter has taken in a step of which something is for others."""
+        """Send draft states, once the drafter has taken in a step that other workers need."""
 
 
 class _Substituting:
-    """A model that first looks up tokens of the step before, inside captured graphs too."""
+    """A model that first looks up tokens of the previous step, inside captured graphs too."""
 
     def __init__(self, model: CausalLM, sampled: SampledTokens) -> None:
         self._model = model
@@ -66,8 +68,8 @@ class _Substituting:
 class ModelRunner:
     """The model, its KV cache, and how a step passes through them.
 
-    With ``sampled`` batches may name tokens that the host does not know yet. May be set: ``writer``
-    where keys and values are for other workers too, ``drafts`` that graphs find.
+    With ``sampled`` batches may name tokens that the host does not know yet. ``writer`` may be set
+    if other workers need keys and values too, ``drafts`` if graphs find them.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class ModelRunner:
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
         writing = None if self.writer is None else self.writer.begin(plan)
-        if writing is None and self._graphs is not None:  # a replayed step tells of no layer
+        if writing is None and self._graphs is not None:  # a replayed step cannot report its layers
             captured = self._graphs.begin(plan)
             if captured is not None:
                 return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
@@ -149,10 +151,10 @@ class ModelRunner:
         return correction.apply(forward, places, self.cache.block_size)
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
-        """Logits float32 [R, columns] of the tokens ``rows`` [R] of the batch: those of the
-        vocabulary that are here.
+        """Logits float32 [R, columns] of the tokens ``rows`` [R] of the batch, for the part of the
+        vocabulary on this rank.
 
-        A token may have several rows: those of the sequences that share its prompt.
+        A token may have several rows, one for each of the sequences that share its prompt.
         """
         if not rows_are_tokens(rows, len(hidden)):
             hidden = hidden.index_select(0, self.device.upload(rows))
@@ -168,7 +170,7 @@ class ModelRunner:
             token_ids=torch.zeros_like(numbers),
             positions=numbers,
             slot_mapping=(numbers % block_size,) * groups,
-            # Blocks may be of one token.
+            # Blocks may have a single token.
             block_table=(torch.zeros(1, 2, dtype=torch.int32, device=device),) * groups,
             cu_seqlens_q=2 * numbers,
             seq_lens=numbers[1:] + 1,
@@ -198,9 +200,9 @@ class ModelRunner:
     ) -> StepGraphs:
         """Let steps run as graphs from now on; the first sizes are captured at once.
 
-        The others follow in `work_idle`, or when a batch asks for one. With ``ranks``, which all do
-        this at the same time, they follow as SharedGraphs says. ``session``: of ranks that compute
-        each step together.
+        The others follow in `work_idle`, or when a batch needs one. With ``ranks``, all of which do
+        this at the same time, they follow as described in SharedGraphs. ``session`` belongs to
+        ranks that compute each step together.
         """
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
         slot = 0 if self.drafts is None else self.drafts.padding_slot
@@ -227,7 +229,7 @@ class ModelRunner:
 
     @property
     def has_idle_work(self) -> bool:
-        """There are graphs to capture."""
+        """Whether there are graphs left to capture."""
         return self._graphs is not None and not self._graphs.complete
 
     def work_idle(self) -> None:

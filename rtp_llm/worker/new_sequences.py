@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker is told of sequences before a plan names them."""
+"""What a worker receives about sequences before a plan names them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class NewSequences:
     """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
 
-    ``stop_ids`` are forbidden before ``params.min_tokens``. With ``pooling``, of one sequence, the
-    mean of the prompt's hidden states is wanted. ``constrained``: masks say what they may sample.
+    ``stop_ids`` are forbidden before ``params.min_tokens``. ``pooling`` (of a single sequence) asks
+    for the mean of the prompt's hidden states. ``constrained``: masks limit what they may sample.
     """
 
     ids: Sequence[int]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens that only the device knows yet: steps name them, and find them at one place."""
+"""Tokens that only the device knows yet, which steps refer to by name and find in one place."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ class BegunStep(Protocol):
 
 
 class SampledTokens:
-    """What lets a step be submitted before the host knows the tokens that it is computed from.
+    """Lets a step be submitted before the host knows the tokens that it is computed from.
 
-    Those of the last step are named by their rows there; drafts of the step at hand, where the
-    device finds them, by the rows that they follow. They lie at one place, so that captured graphs
-    find them. All of it happens in the order of the device's work: a step reads the tokens before
-    its own replace them.
+    Tokens of the last step are named by their rows there; drafts of the current step, if the device
+    finds them, by the rows that they follow. They stay in one place, so that captured graphs find
+    them. Everything happens in the order of the device's work: a step reads the tokens before its
+    own replace them.
 
-    Where steps have drafts, each goes through `begin` before it is submitted and through `verify`
-    once its rows are sampled: the next one, planned as if all drafts were right, is corrected by
-    those that were not. Through `keep_computed`, too, where drafts need the token before a step.
+    A step with drafts goes through `begin` before it is submitted and through `verify` once its
+    rows are sampled: the next step, planned as if all drafts were accepted, is corrected for the
+    rejected ones. It also goes through `keep_computed` if drafts need the token before a step.
     """
 
     def __init__(self, max_rows: int, device: Device, *, optimistic: bool = False) -> None:
-        """``optimistic``: plans take the drafts in flight for right."""
+        """``optimistic``: plans assume that the drafts in flight are accepted."""
         self._device = device
         self._tokens = torch.zeros(3 * max_rows, dtype=torch.int32, device=device.torch_device)
         self.max_rows = max_rows
         self._rows, self.drafts = self._tokens[:max_rows], self._tokens[max_rows : 2 * max_rows]
         self._before = self._tokens[2 * max_rows :]
-        # Of the last step that verified drafts, by the last row of an output: how many were
-        # rejected, and whether it had any. One row more stands for no row.
+        # For the last step that verified drafts, by the last row of an output: how many were
+        # rejected, and whether it had any. An extra row stands for no row.
         self._rejected = torch.zeros(max_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._drafted = np.zeros(max_rows + 1, np.bool_)
         self._optimistic = optimistic
         self.correction: Correction | None = None
-        # Rows int32 [O] of the last tokens that count of the last step; None: it had no drafts.
+        # Rows int32 [O] of the last accepted tokens of the last step; None: it had no drafts.
         self.last_right_rows: Tensor | None = None
 
     def begin(self, plan: StepPlan) -> None:
-        """A step is to be submitted: ``correction`` is what its plan has to be corrected by."""
+        """Call before a step is submitted: sets the ``correction`` of its plan."""
         self.correction = None
         if not self._optimistic:
             return
@@ -70,8 +70,8 @@ class SampledTokens:
             self.correction = Correction(self._rejected, places, places[sequence])
 
     def verify(self, step: BegunStep) -> None:
-        """The rows of a step are sampled: the next one finds the last token of an output that
-        counts under the output's last row, where plans take drafts for right."""
+        """Call once the rows of a step are sampled: if plans are optimistic, the next step finds
+        the last accepted token of an output under the output's last row."""
         plan = step.plan
         self.last_right_rows = None
         self._drafted.fill(False)
@@ -82,8 +82,8 @@ class SampledTokens:
         self._drafted[plan.row_cu[1:] - 1] = np.diff(plan.row_cu) > 1
 
     def keep_computed(self, step: BegunStep, ids: Tensor) -> None:
-        """``step`` was verified, and computed from ``ids`` int32 [T]: the next one, which takes its
-        drafts for right, may ask for what the last token that counts was computed from."""
+        """Call once ``step``, computed from ``ids`` int32 [T], is verified: the next step, planned
+        optimistically, may ask which token the last accepted one was computed from."""
         right, plan = self.last_right_rows, step.plan
         if right is None or not self._optimistic:
             return
@@ -93,7 +93,8 @@ class SampledTokens:
         self._before.index_copy_(0, ends, ids.index_select(0, right))
 
     def named_by_next(self, names: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Ids as they are; of rows of the step before, names of what they were computed from."""
+        """Ids unchanged; names of rows of the previous step become names of the tokens from which
+        those rows were computed."""
         return np.where(names < 0, names - 2 * self.max_rows, names).astype(np.int32)
 
     def find_last_right_rows(self, cu_rows: Tensor, num_rows: int, *, keep: bool = False) -> Tensor:
@@ -118,11 +119,11 @@ class SampledTokens:
         self._rows[: len(tokens)].copy_(tokens)
 
     def tokens(self, num_rows: int) -> Tensor:
-        """Those of the last step, int32 [num_rows]."""
+        """The tokens of the last step, int32 [num_rows]."""
         return self._rows[:num_rows]
 
     def download(self) -> Download:
-        """What plans' names stand for, int32 [2 max_rows]: that of -(i + 1) is number i."""
+        """The tokens that names in plans stand for, int32 [2 max_rows]: -(i + 1) is entry i."""
         return self._device.start_download(self._tokens[: 2 * self.max_rows])
 
     def download_drafts(self, num_rows: int) -> Download:

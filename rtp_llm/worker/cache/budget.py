@@ -12,7 +12,7 @@ RESERVED_FREE_SHARE = 0.3
 # Without a setting a small model must stay small: the cache follows the weights.
 WEIGHTS_MULTIPLE = 4
 SMALLEST_AUTOMATIC_BYTES = 64 * MIB
-# Memory of a device's own, all of it for this process: kept free of the cache in any case.
+# On a device with its own memory, all of it for this process: never given to the cache.
 LEAST_RESERVE_BYTES = 2048 * MIB
 LEAST_RESERVE_SHARE = 20  # a twentieth of the device
 # What sampling may take for a sequence and an entry of the vocabulary: logits, their sorted copy,
@@ -23,12 +23,12 @@ GRAPH_BYTES = 4 * MIB
 
 
 class CacheSizeError(ValueError):
-    """The model or its KV cache does not fit; the message has the numbers and the settings."""
+    """The model or its KV cache does not fit; the message names the numbers and the settings."""
 
 
 @dataclass(frozen=True)
 class CacheBudget:
-    """``bytes`` for the cache (none if not above 0), and the words of an error about them."""
+    """``bytes`` for the cache (none unless above 0), and the wording of an error about them."""
 
     bytes: int
     source: str
@@ -50,12 +50,12 @@ class MeasuredMemory:
     prompt_peak: int = 0
     decode_peak: int = 0
     graphs: int = 0  # how many graphs will be captured
-    graph_share: float = 0.0  # tokens of the largest one over those of the prompt step
+    graph_share: float = 0.0  # tokens of the largest graph divided by tokens of the prompt step
     sampler: int = 0
 
     @property
     def graph_bytes(self) -> int:
-        """What graphs will keep; they share the memory of the largest."""
+        """Bytes that graphs will keep; all of them share the memory of the largest."""
         largest = max(self.decode_peak, int(self.prompt_peak * self.graph_share))
         return largest + self.graphs * GRAPH_BYTES if self.graphs else 0
 
@@ -66,22 +66,23 @@ class MeasuredMemory:
 
 
 def sampler_estimate(max_running: int, vocab_size: int) -> int:
-    """Bytes that sampling for ``max_running`` sequences takes at most."""
+    """The most bytes that sampling for ``max_running`` sequences takes."""
     return max_running * vocab_size * SAMPLER_BYTES
 
 
 def free_within(share: float | None, free: int, total: int) -> int:
-    """Of ``free`` bytes those that leave at most a ``share`` of ``total`` in use; None: all."""
+    """How many of the ``free`` bytes may be used so that at most a ``share`` of ``total`` is in
+    use; with None, all of them."""
     return free if share is None else max(0, free - total + int(share * total))
 
 
 def modest_budget(
     kv_cache_mem_mb: int | None, *, free: int, weights: int, one_sequence: int
 ) -> CacheBudget:
-    """In memory that is shared with the machine: a multiple of the weights, or what was set.
+    """The budget in memory shared with the host: a multiple of the weights, or the set size.
 
     Raises:
-        CacheSizeError: what was set is more than is free.
+        CacheSizeError: the set size is more than is free.
     """
     if kv_cache_mem_mb is not None:
         if kv_cache_mem_mb * MIB > free:
@@ -104,14 +105,15 @@ def measured_budget(
     memory: MeasuredMemory,
     share: float | None = None,
 ) -> CacheBudget:
-    """On a device of its own memory: all that is free but a reserve, or what was set.
+    """The budget on a device with its own memory: all that is free except a reserve, or the set
+    size.
 
-    The reserve is the most of ``reserve_runtime_mem_mb``, what ``share`` (gpu_memory_utilization)
-    leaves together with steps, 2 GiB, a twentieth of the device, and what steps took when they were
-    measured or may take for sampling, with the graphs.
+    The reserve is the largest of ``reserve_runtime_mem_mb``, what ``share``
+    (gpu_memory_utilization) leaves together with steps, 2 GiB, a twentieth of the device, and what
+    steps took when they were measured or may take for sampling, with the graphs.
 
     Raises:
-        CacheSizeError: what was set leaves less than steps need.
+        CacheSizeError: the set size leaves less than steps need.
     """
     if kv_cache_mem_mb is not None:
         _check_asked(kv_cache_mem_mb, memory)

@@ -14,12 +14,12 @@ from rtp_llm.ops.huge_pages import empty_on
 
 
 class KVCache:
-    """``memory[g]`` is what the layers of group g keep, [L, P, N, ...]; ``layers`` in the order of
-    the model has each layer's part [P, N, ...] as its spec describes it, an empty tensor where a
-    layer keeps nothing. ``states`` of a recurrent layer are [N, ...] each, no tensor of others;
-    ``recurrent`` are the groups that have such.
+    """``memory[g]`` is the cache of the layers of group g, [L, P, N, ...]. ``layers`` has each
+    layer's part [P, N, ...] as its spec describes it, in the order of the model; a layer that keeps
+    nothing has an empty tensor. ``states`` of a recurrent layer are [N, ...] each; other layers
+    have none. ``recurrent`` lists the recurrent groups.
 
-    The memory is not initialised: the system gives its pages when they are first written.
+    The memory is not initialised: the system provides its pages when they are first written.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class KVCache:
 
 
 def _as_pages(memory: Tensor) -> Tensor:
-    """[L, P, N, S, Hk, D], as the operator wants it, of numbers that it knows: it moves bytes."""
+    """View as [L, P, N, S, Hk, D] with a dtype that the operator knows: it only moves bytes."""
     wide = memory.view(torch.float16) if memory.itemsize == 1 else memory
     return wide if wide.dim() == 6 else wide[..., None, None]
 

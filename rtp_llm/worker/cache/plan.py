@@ -15,7 +15,7 @@ and n is the capacity. The others need less than that:
   values, so states take at most STATE_SHARE of the budget, whatever R is: the scheduler lets
   sequences wait for a state as for a block.
 
-What these do not take goes to n. With full groups alone n is the budget over the bytes of a block.
+The rest goes to n. With full groups alone n is the budget divided by the bytes of a block.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from rtp_llm.worker.cache.budget import MIB, CacheBudget, CacheSizeError
 
 # States of running sequences and of prefixes, as a multiple of max_running_requests.
 STATES_PER_SEQUENCE = 4
-# The least with which one sequence runs: what it reads, what it writes, and the padding block.
+# The minimum for one sequence to run: the state it reads, the one it writes, and the padding block.
 LEAST_STATES = 3
 # Tokens between two states that the prefix cache may keep. Prompts are cut there: more often would
 # make smaller chunks, less often would find shorter prefixes.
 STATE_INTERVAL = 256
-# Half for states and half for tokens, as SGLang's mamba_full_memory_ratio of 0.9 comes out.
+# Half for states and half for tokens, which is what SGLang's mamba_full_memory_ratio of 0.9 means.
 STATE_SHARE = 0.5
-# Of the blocks of a full group, for the windows of cached prefixes.
+# Divisor of a full group's blocks: this part is for the windows of cached prefixes.
 LEAST_WINDOW_SHARE = 4
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What blocks cost: the groups, tokens per block, and the most that a step can have.
+    """What determines the cost of blocks: the groups, tokens per block, and the largest step.
 
     ``max_running`` sequences run at once; a step computes at most ``max_batch_tokens`` tokens.
     """
@@ -57,7 +57,7 @@ class CacheShape:
             raise ValueError("a cache is planned by its tokens: some layer must have attention")
 
     def num_blocks(self, full: int, states: int) -> tuple[int, ...]:
-        """Blocks of each group where full groups have ``full`` and recurrent ones ``states``."""
+        """Blocks of each group if full groups have ``full`` and recurrent groups ``states``."""
         counts = {"full": full, "recurrent": states}
         return tuple(
             min(full, self._windows(spec.window, full)) if spec.window else counts[spec.kind]
@@ -71,13 +71,13 @@ class CacheShape:
         return max(1, most // self.block_size) * self.block_size
 
     def bytes(self, full: int, states: int) -> int:
-        """What these blocks take."""
+        """Bytes taken by ``full`` and ``states`` blocks of the groups."""
         costs = (group.block_bytes(self.block_size) for group in self.groups)
         counts = self.num_blocks(full, states)
         return sum(cost * count for cost, count in zip(costs, counts, strict=True))
 
     def bytes_for(self, tokens: int) -> int:
-        """Bytes of the blocks with which one sequence of ``tokens`` runs, padding included."""
+        """Bytes of the blocks that one sequence of ``tokens`` needs, padding included."""
         return self.bytes(self._blocks(tokens) + 1, LEAST_STATES)
 
     def states_within(self, budget: int) -> int:
@@ -136,9 +136,10 @@ class CachePlan:
     bytes: int
 
     def within(self, others: Sequence[CachePlan], shape: CacheShape) -> CachePlan:
-        """What all of ``others`` have room for too: stages of a pipeline use the same blocks.
+        """The largest plan that all of ``others`` have room for too: the stages of a pipeline use
+        the same blocks.
 
-        ``shape`` is this one's.
+        ``shape`` is the cache shape of this stage.
         """
         plans = [self, *others]
         counts = tuple(map(min, zip(*(each.num_blocks for each in plans), strict=True)))
@@ -157,7 +158,7 @@ class CachePlan:
 
     @property
     def capacity(self) -> int:
-        """Tokens that fit."""
+        """How many tokens fit into the cache."""
         return (self.full_blocks - 1) * self.block_size
 
 
@@ -166,8 +167,8 @@ def plan_cache(
 ) -> CachePlan:
     """Choose the number of blocks and the longest sequence.
 
-    ``context`` is what the model was made for, ``max_seq_len`` what the user asked for (None:
-    automatic, then the length shrinks to what the cache holds).
+    ``context`` is the context length of the model, ``max_seq_len`` the requested length (None:
+    automatic, the length shrinks to what the cache holds).
 
     Raises:
         CacheSizeError: a sequence of ``max_seq_len`` tokens, or of one block, does not fit.

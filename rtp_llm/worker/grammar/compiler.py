@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _THREADS = 2
 _CACHE_BYTES = 256 * 2**20
 _DEADLINE = 5.0
-# What a request's schema of 256 KiB may become, and more.
+# More than a request's schema of 256 KiB can become.
 LONGEST_GRAMMAR = 2 * 2**20
 
 
@@ -31,12 +31,12 @@ class Compilation:
 
     @property
     def overdue(self) -> bool:
-        """It has taken longer than a grammar may, and nobody waits for it any more."""
+        """Whether it has exceeded the time limit, so that nobody waits for it any more."""
         return bool(self.began) and time.monotonic() - self.began[0] > _DEADLINE
 
     @property
     def ready(self) -> bool:
-        """`result` says something now."""
+        """Whether `result` is available now."""
         return self.future.done() or self.overdue
 
     def result(self) -> Matcher:
@@ -61,7 +61,7 @@ class GrammarCompiler:
         self._bytes = 0
 
     def compile(self, text: str) -> Compilation:
-        """Begin with it, unless it is known. Raises GrammarError if it is too long."""
+        """Start to compile a grammar, unless it is known. Raises GrammarError if it is too long."""
         found = self._known.get(text)
         if found is not None and not found.overdue:
             self._known.move_to_end(text)
@@ -85,11 +85,11 @@ class GrammarCompiler:
         return self._library.compile(text)
 
     def _evict(self) -> None:
-        """Those in use live on with their sequences."""
+        """Drop the least recently used; grammars in use live on with their sequences."""
         while self._bytes > self._cache_bytes and len(self._known) > 1:
             text, _ = self._known.popitem(last=False)
             self._bytes -= self._library.size_of(text)
 
     def close(self) -> None:
-        """Take no more; for tests, a process just ends."""
+        """Accept no more grammars; only tests need this, a process just ends."""
         self._threads.shutdown(wait=False, cancel_futures=True)

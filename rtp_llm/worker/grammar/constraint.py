@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one sequence may say next: its thinking first, then the answer that obeys a grammar."""
+"""What one sequence may generate next: its thinking first, then an answer that obeys a grammar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Constraint:
-    """Follows the tokens that count, never drafts. Without a grammar only thinking is limited.
+    """Follows committed tokens, never drafts. Without a grammar only thinking is limited.
 
     While it may still turn out that the output opens its thinking, the answer is followed, too.
     """
@@ -23,7 +23,7 @@ class Constraint:
     def __init__(
         self, grammar: Matcher | None, thinking: Thinking | None, eos_token_ids: Sequence[int]
     ) -> None:
-        """``grammar``: at its beginning; it is copied."""
+        """``grammar`` must be at its beginning; it is copied."""
         self._start, self._eos = grammar, eos_token_ids
         self._thought = None if thinking is None else Thought.of(thinking)
         self._matcher = None if self._is_thinking(self._thought) else self._begun()
@@ -78,7 +78,7 @@ class Constraint:
         elif matcher is None:
             writer.only(row, thought.next_of_opening)
         else:
-            # The matcher goes on before masks are filled.
+            # The matcher advances before masks are filled.
             writer.follow(matcher.copy(), row, (), also=thought.next_of_opening)
 
     def _after(
@@ -91,7 +91,7 @@ class Constraint:
         return following, matcher if goes_on else None
 
     def count_valid(self, drafts: Sequence[int]) -> int:
-        """How many of ``drafts`` it lets through; none while the thinking may be opening."""
+        """How many of ``drafts`` it accepts; none while the thinking may be opening."""
         thought, matcher = self._thought, self._matcher
         for place, draft in enumerate(drafts):
             if thought is None or thought.phase is Phase.OVER:
@@ -127,7 +127,7 @@ class Constraint:
         return thought is not None and thought.phase is Phase.THINKING
 
     def _goes_on(self, matcher: Matcher | None, token: int) -> bool:
-        """Lets ``matcher`` go on with ``token`` if it can."""
+        """Advance ``matcher`` by ``token``; returns whether it can."""
         if matcher is None or token in self._eos or matcher.count_valid([token]) != 1:
             return False
         return matcher.accept(token)

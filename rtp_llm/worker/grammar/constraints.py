@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constraints of all sequences: what the engine and the sampling head ask of them."""
+"""The constraints of all sequences, as the engine and the sampling head use them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class Constraints:
-    """Belongs to the engine's thread. Steps commit their tokens before the next ones' masks are
-    filled, so that no constraint ever follows a token that does not count."""
+    """Belongs to the engine's thread. Steps commit their tokens before the masks of the next step
+    are filled, so no constraint ever follows a token that is not committed."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Constraints:
         library: GrammarLibrary | None = None,
         why_no_library: str = "",
     ) -> None:
-        """``library``: None where there are no grammars, but budgets of thinking."""
+        """``library`` is None if there are only thinking budgets and no grammars."""
         self.library, self.why_no_library = library, why_no_library
         self._eos = tuple(eos_token_ids)
         self._words = -(-vocab_size // 32)
@@ -48,13 +48,13 @@ class Constraints:
         grammar: Matcher | None,
         thinking: Thinking | None,
     ) -> None:
-        """Sequences that were queued; each follows its own output."""
+        """Add sequences that were queued; each follows its own output."""
         for each, slot in zip(ids, slots, strict=True):
             self._by_id[each] = Constraint(grammar, thinking, self._eos), slot
             self._constrained[slot] = True
 
     def end(self, ids: Iterable[int]) -> None:
-        """Sequences that have ended; others are ignored."""
+        """Remove sequences that have ended; unknown ones are ignored."""
         for each in ids:
             if each in self._by_id:
                 _, slot = self._by_id.pop(each)
@@ -62,7 +62,7 @@ class Constraints:
                 self._failures.pop(each, None)
 
     def observe(self, result: Result) -> None:
-        """A step was committed: the tokens that count."""
+        """Follow the tokens of a committed step."""
         if not self._by_id:
             return
         for each, tokens in zip(result.ids.tolist(), result.tokens.tolist(), strict=True):
@@ -75,7 +75,7 @@ class Constraints:
                     self._failures[each] = constraint.error
 
     def accept(self, sequence: int, token: int) -> None:
-        """A sequence has gained a token; those without a constraint are ignored."""
+        """Follow one token of a sequence; sequences without a constraint are ignored."""
         if sequence not in self._by_id:
             return
         constraint, _ = self._by_id[sequence]
@@ -84,7 +84,7 @@ class Constraints:
             self._failures[sequence] = constraint.error
 
     def take_failures(self) -> dict[int, str]:
-        """Sequences that cannot go on, and why; each once."""
+        """Return sequences that cannot continue and the reasons, each once."""
         failures, self._failures = self._failures, {}
         return failures
 
@@ -135,8 +135,8 @@ class Constraints:
                 self._failures[int(plan.row_ids[writer.rows[task.row]])] = error
 
     def cut(self, drafts: Drafts | None) -> Drafts | None:
-        """Drafts up to the first that a constraint forbids; those that only the device knows stay,
-        and masks see to them."""
+        """Drop drafts from the first one that a constraint forbids; drafts that only the device
+        knows are kept, since masks deal with them."""
         if drafts is None or not self._by_id:
             return drafts
         ids, tokens, lengths = drafts
@@ -151,5 +151,5 @@ class Constraints:
         return ids, tokens, kept
 
     def forced(self, sequence: int) -> list[int]:
-        """Tokens that a sequence must go on with, once its last one was committed."""
+        """Tokens that a sequence must continue with, once its last one was committed."""
         return self._by_id[sequence][0].forced() if sequence in self._by_id else []

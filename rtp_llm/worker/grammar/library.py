@@ -11,34 +11,34 @@ from numpy.typing import NDArray
 
 
 class GrammarError(ValueError):
-    """A grammar that cannot be compiled, or not within its limits; says why."""
+    """A grammar cannot be compiled, or not within its limits; the message says why."""
 
 
 class Matcher(Protocol):
-    """Where an answer stands in its grammar. End-of-sequence ids are never given to it."""
+    """The state of an answer in its grammar. End-of-sequence ids are never passed to it."""
 
     def copy(self) -> Matcher:
-        """Another one at the same place; both go on by themselves."""
+        """A copy in the same state; both advance independently."""
 
     def accept(self, token: int) -> bool:
-        """The answer goes on with ``token``; False if the grammar forbids it."""
+        """Advance by ``token``; returns False if the grammar forbids it."""
 
     def rollback(self, count: int) -> None:
         """Take back the last ``count`` tokens."""
 
     def count_valid(self, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` the answer may go on with, a last end of sequence included."""
+        """How many of ``tokens`` may follow, including a final end of sequence."""
 
     def forced(self) -> list[int]:
-        """Tokens that the answer must go on with, in the tokenizer's own spelling; often none."""
+        """Tokens that must follow, in the tokenizer's own spelling; often none."""
 
     @property
     def done(self) -> bool:
-        """Nothing but the end of the sequence may follow."""
+        """Whether only the end of the sequence may follow."""
 
     @property
     def error(self) -> str | None:
-        """Why it cannot go on, its masks meaning nothing: a limit of the library."""
+        """Why it cannot continue, because of a limit of the library; its masks are then invalid."""
 
 
 class MaskTask(NamedTuple):
@@ -57,7 +57,7 @@ class GrammarLibrary(Protocol):
         """A matcher at the beginning of an answer, which has filled a mask already.
 
         Raises:
-            GrammarError: it is wrong, or too large.
+            GrammarError: the grammar is invalid or too large.
         """
 
     def fill(self, tasks: Sequence[MaskTask], masks: NDArray[np.int32]) -> None:
@@ -67,4 +67,4 @@ class GrammarLibrary(Protocol):
         """
 
     def size_of(self, text: str) -> int:
-        """About how many bytes a compiled grammar takes."""
+        """The approximate size of a compiled grammar in bytes."""

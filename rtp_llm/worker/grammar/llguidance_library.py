@@ -27,10 +27,10 @@ class LlguidanceLibrary:
     """The masks of one tokenizer."""
 
     def __init__(self, tokenizer: LLTokenizer) -> None:
-        """``tokenizer``: of as many tokens as logits are wide."""
+        """``tokenizer`` must have as many tokens as the logits have columns."""
         self._tokenizer = tokenizer
         self._mask_bytes = 4 * -(-tokenizer.vocab_size // 32)
-        # The cores that the engine's own thread and its device leave.
+        # The cores left over by the engine's own thread and its device.
         threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) // 2)
         self._executor = LLExecutor(num_threads=max(1, threads))
         self._threads = threads
@@ -72,7 +72,7 @@ class LlguidanceLibrary:
 
 
 class LlguidanceMatcher(Matcher):
-    """A matcher of the library, which never raises but stays in an error."""
+    """A matcher of the library; it never raises, but stays in an error state."""
 
     def __init__(self, native: LLMatcher) -> None:
         self.native = native

@@ -25,7 +25,7 @@ class TokenMasks(NamedTuple):
 
 @dataclass
 class MaskWriter:
-    """Rows that are not mentioned are free."""
+    """Collects the masks of a step; rows without one are unconstrained."""
 
     rows: list[int] = field(default_factory=list)
     tasks: list[MaskTask] = field(default_factory=list)
@@ -34,13 +34,13 @@ class MaskWriter:
     _without: list[tuple[int, Sequence[int]]] = field(default_factory=list)
 
     def only(self, row: int, token: int) -> None:
-        """Nothing but ``token``."""
+        """Allow only ``token`` in ``row``."""
         self._only.append(len(self.rows))
         self._allowed.append((len(self.rows), token))
         self.rows.append(row)
 
     def without(self, row: int, tokens: Sequence[int]) -> None:
-        """All but ``tokens``."""
+        """Allow everything except ``tokens`` in ``row``."""
         self._without.append((len(self.rows), tokens))
         self.rows.append(row)
 

@@ -21,8 +21,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Thought:
-    """``matched``: so many of ``begin_ids`` (OPENING) or of ``end_ids`` (THINKING) are the last
-    tokens; ``count``: tokens of thinking so far."""
+    """``matched`` is how many of ``begin_ids`` (OPENING) or ``end_ids`` (THINKING) the last tokens
+    match; ``count`` is the number of thinking tokens so far."""
 
     thinking: Thinking
     phase: Phase
@@ -31,17 +31,17 @@ class Thought:
 
     @classmethod
     def of(cls, thinking: Thinking) -> Thought:
-        """At the beginning of an output."""
+        """The state at the beginning of an output."""
         return cls(thinking, Phase.OPENING if thinking.begin_ids else Phase.THINKING)
 
     @property
     def next_of_opening(self) -> int:
-        """OPENING: the token that would go on opening it."""
+        """In OPENING: the next token of ``begin_ids``."""
         return self.thinking.begin_ids[self.matched]
 
     @property
     def forced(self) -> int | None:
-        """The token that must come, because the budget is used up."""
+        """The token that must come next because the budget is used up; None while it is not."""
         budget = self.thinking.budget
         if self.phase is not Phase.THINKING or budget is None or self.count < budget:
             return None
@@ -63,7 +63,7 @@ class Thought:
         return replace(self, phase=phase, matched=matched, count=self.count + 1)
 
     def _match(self, token: int) -> int:
-        """The longest beginning of ``end_ids`` that the last tokens are."""
+        """The length of the longest prefix of ``end_ids`` that the last tokens match."""
         ids = self.thinking.end_ids
         last = (*ids[: self.matched], token)
         for length in range(min(len(last), len(ids)), 0, -1):

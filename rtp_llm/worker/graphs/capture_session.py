@@ -16,15 +16,15 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 
 class CaptureError(RuntimeError):
-    """A rank could not capture a graph or finish it; no rank keeps it."""
+    """A rank could not capture or finish a graph; no rank keeps it."""
 
 
 class NoCaptureMemoryError(CaptureError):
-    """The ranks that failed were short of memory, all of them."""
+    """All ranks that failed were short of memory."""
 
 
 class CapturedCollective(Protocol):
-    """A collective that finds other ranks' buffers by their addresses, as a custom all-reduce.
+    """A collective that finds other ranks' buffers by address, such as a custom all-reduce.
 
     While `capturing`, a call marks its buffer as pending: other ranks open it once the graph is
     captured.
@@ -39,20 +39,20 @@ class CapturedCollective(Protocol):
         """Open the buffers of all ranks, by rank; replays may use them after `commit`."""
 
     def commit(self) -> None:
-        """All ranks have opened them: none is pending any more. Does not fail."""
+        """All ranks have opened the buffers: none is pending any more. Does not fail."""
 
     def discard(self) -> None:
         """Forget the pending buffers and close what was opened for them."""
 
 
 class HostGroup(Protocol):
-    """Ranks that talk to each other in host memory."""
+    """Ranks that communicate through host memory."""
 
     @property
     def size(self) -> int: ...
 
     def wait_for_all(self, seconds: float | None = None) -> None:
-        """Return once every rank has called this; RuntimeError after so many seconds."""
+        """Return once every rank has called this; raises RuntimeError after ``seconds``."""
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
@@ -71,7 +71,7 @@ class _Alone:
 
 
 class CaptureSession:
-    """Around every capture, on all ranks of `group` (None: there is one) for the same sizes."""
+    """Surrounds every capture, on all ranks of `group` (None: only one) for the same sizes."""
 
     def __init__(
         self,
@@ -79,10 +79,11 @@ class CaptureSession:
         collectives: Sequence[CapturedCollective | None] = (),
         patience: float | None = None,
     ) -> None:
-        """`collectives` in the same order on all ranks; None: its module is missing here.
+        """`collectives` are in the same order on all ranks; None if its module is missing here.
 
-        `patience`: seconds that a rank whose capture failed waits for the others. Where steps send
-        and receive they may wait for it in the step that it left, and never come.
+        `patience` is how many seconds a rank waits for the others after its capture has failed. If
+        steps send and receive, the others may be waiting for it in the step it left, and never
+        come.
         """
         self._patience = patience
         self._group = group or _Alone()
@@ -92,9 +93,9 @@ class CaptureSession:
         self.capturing = False
 
     def end(self) -> None:
-        """Free all graphs that were captured, whoever holds them: nothing is replayed any more.
+        """Free all captured graphs, whoever holds them: nothing is replayed any more.
 
-        A communicator that one of them uses waits for that before it ends.
+        A communicator used by one of them waits for this before it ends.
         """
         for graph in self._graphs:
             try:
@@ -104,7 +105,7 @@ class CaptureSession:
 
     @contextmanager
     def capture(self, graph: Graph, stream: Stream | None = None) -> Iterator[None]:
-        """Capture inside; whatever happens, nothing counts as capturing afterwards."""
+        """A context to capture in; whatever happens, nothing counts as capturing afterwards."""
         self._graphs.add(graph)
         before = self.capturing, [each.capturing for each in self._present]
         try:
@@ -120,11 +121,11 @@ class CaptureSession:
             collective.capturing = value
 
     def finish_capture_session(self, failure: Exception | None = None) -> None:
-        """Once after each capture and outside it; `failure`: what went wrong here.
+        """Call once after each capture, outside of it; `failure` is what went wrong on this rank.
 
-        Pending buffers are committed on all ranks or, where something goes wrong on any of them,
-        discarded on all; then all raise CaptureError, a rank that is alone its `failure`. The
-        errors of the group, as RankLostError, are raised as they are.
+        Pending buffers are committed on all ranks or, if something goes wrong on any of them,
+        discarded on all. Then all ranks raise CaptureError; a single rank raises its `failure`.
+        Errors of the group, such as RankLostError, are raised unchanged.
         """
         try:
             self._exchange(failure)
@@ -135,7 +136,7 @@ class CaptureSession:
             collective.commit()
 
     def _discard(self) -> None:
-        """All of them, also when one fails: the error that led here is the one to know."""
+        """Discard all of them, even if one fails: the error that led here is what matters."""
         for collective in self._present:
             try:
                 collective.discard()
@@ -176,7 +177,7 @@ class CaptureSession:
             ) from error
 
     def _agree(self, value: Any, failure: Exception | None) -> list[Any]:
-        """The values of all ranks; raises where one of them has a failure."""
+        """The values of all ranks; raises if one of them has a failure."""
         said = self._group.gather((value, None if failure is None else repr(failure)))
         reasons = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why is not None]
         if failure is not None and self._group.size == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture sizes: batches for which graphs are made, in the order in which they are worth it."""
+"""Capture sizes: the batches for which graphs are captured, the most worthwhile first."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PROMPT_TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
-# A step whose tokens times bytes of weights are more, for each of its layers, computes for longer
-# than the host takes to launch it, so that a graph gains nothing and its padding costs: 256 tokens
-# of an 8B model of 36 layers.
+# If tokens times bytes of weights per layer exceed this, a step computes for longer than the host
+# takes to launch it, so a graph gains nothing and its padding costs: 256 tokens of an 8B model of
+# 36 layers.
 _LAYER_WORK = 4e12 / 36
 # Of several ranks the slowest host holds up all: prompts of 128 tokens of llama-70b on two H200s
 # often waited for one of them. Larger ones compute for longer, and padding costs them more.
@@ -17,7 +17,7 @@ _RANKS_WORK = 1.5
 _WORTH_IT = 64  # tokens for which any model reads its weights for longer than it computes
 # A prompt alone, or one that joins sequences that decode.
 _PROMPT_SEQUENCES = (4, 64)
-# A padded step computes at most so many times the tokens that it has, else it runs eagerly; but the
+# A padded step computes at most this multiple of its tokens, otherwise it runs eagerly; but the
 # smallest tiles of tensor cores have 16 rows anyway.
 _MOST_PADDING = 2
 _LEAST_ROWS = 16
@@ -25,7 +25,7 @@ _LEAST_ROWS = 16
 
 @dataclass(frozen=True, order=True)
 class GraphSize:
-    """``tokens`` of ``sequences``, of which none has more than ``longest``."""
+    """``tokens`` of ``sequences``, none of which has more than ``longest``."""
 
     tokens: int
     sequences: int
@@ -36,8 +36,8 @@ class GraphSize:
         return tokens <= self.tokens and sequences <= self.sequences and longest <= self.longest
 
     def is_for_rows(self, queries: int) -> bool:
-        """Whether it is of steps that only decode or verify, up to ``queries`` tokens of each
-        sequence: one of `decode_sizes` or `verify_sizes`."""
+        """Whether it is a size of steps that only decode or verify, with up to ``queries`` tokens
+        per sequence: one of `decode_sizes` or `verify_sizes`."""
         return self.longest <= queries and self.tokens == self.sequences * self.longest
 
     def pays_for(self, tokens: int) -> bool:
@@ -50,7 +50,7 @@ class GraphSize:
 
 
 def launch_work(layers: int, several_ranks: bool) -> float:
-    """Tokens times bytes of weights of a rank's ``layers`` up to which its steps pay as graphs."""
+    """Tokens times bytes of weights up to which steps of a rank's ``layers`` pay off as graphs."""
     return layers * _LAYER_WORK * (_RANKS_WORK if several_ranks else 1)
 
 
@@ -83,21 +83,22 @@ def graph_sizes(
 
 
 def count_graphs(sizes: Sequence[GraphSize], max_draft_tokens: int | None) -> int:
-    """The graphs that these sizes take: one each, and where a model drafts (None: it does not) one
-    more for steps that only decode or verify."""
+    """The number of graphs for these sizes: one each and, if a model drafts (None: it does not),
+    one more for each size of steps that only decode or verify."""
     if max_draft_tokens is None:
         return len(sizes)
     return len(sizes) + sum(size.is_for_rows(1 + max_draft_tokens) for size in sizes)
 
 
 def decode_sizes(most: int) -> list[GraphSize]:
-    """A token for each of 1, 2, 4, 8, 16, 24, 32 sequences, then every 16, and `most`."""
+    """One token for each of 1, 2, 4, 8, 16, 24, 32 sequences, then in steps of 16, and `most`."""
     counts = {1, 2, 4, 8, 16, 24, 32, *range(48, most, 16), most}
     return [GraphSize(count, count, 1) for count in sorted(counts) if count <= most]
 
 
 def verify_sizes(queries: int, most: int, max_sequences: int) -> list[GraphSize]:
-    """``queries`` tokens for each of as many sequences as `decode_sizes` has, ``most`` in all."""
+    """``queries`` tokens for each sequence, with the sequences of `decode_sizes`; ``most`` in
+    all."""
     if queries > most:
         return []
     batches = decode_sizes(min(max_sequences, most // queries))

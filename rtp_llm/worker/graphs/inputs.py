@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
-# Rows of what is copied: the plan's DEVICE_ARRAYS, and then; _REJECTED: where corrections are, by
-# sequence; _PREVIOUS: the tokens before theirs.
+# Rows of what is copied: the plan's DEVICE_ARRAYS, followed by these. _REJECTED: where each
+# sequence's correction is; _PREVIOUS: the token before those of each sequence.
 _ROWS = {each.name: row for row, each in enumerate(DEVICE_ARRAYS)}
 _SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = range(len(_ROWS), len(_ROWS) + 4)
 
@@ -52,9 +52,9 @@ class GraphInputs:
         padding_slot: int = 0,
         hidden: Tensor | None = None,
     ) -> None:
-        """`max_model_len` in tokens is the longest sequence that a batch can have; `sampled` says
-        what a plan has to be corrected by; `padding_slot`: of sequences that are not there;
-        `hidden`: where the states lie that a stage of a pipeline goes on from."""
+        """`max_model_len` is the longest sequence in tokens that a batch can have; `sampled` knows
+        how a plan has to be corrected; `padding_slot` is the slot of padding sequences; `hidden`
+        holds the input states of a pipeline stage."""
         self._sampled = sampled
         self.max_seqlen_k, self._block_size = max_model_len, block_size
         self._padding_slot = padding_slot
@@ -62,7 +62,7 @@ class GraphInputs:
         self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
         self._recurrent = cache.recurrent
         self._tabled = [group for group in range(groups) if group not in cache.recurrent]
-        # Groups by the rows of their slots: those that have some are next to each other.
+        # Groups by the rows of their slots; groups with slots are adjacent.
         self._slotted = [*self._tabled, *self._recurrent]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
         rows = _FIRST_GROUP + groups + 2 * len(self._recurrent)
@@ -118,23 +118,23 @@ class GraphInputs:
         )
 
     def slots(self, size: GraphSize) -> Tensor:
-        """int32 [B], of a step of ``size`` that was written with slots."""
+        """The slots of a step of ``size`` that was written with slots, int32 [B]."""
         return self._numbers[_SLOTS, : size.sequences]
 
     def previous(self, size: GraphSize) -> Tensor:
-        """int32 [B], of a step of ``size`` that was written with slots: the token before those of
-        each sequence, as SampledTokens name it."""
+        """The token before the step's tokens of each sequence, as SampledTokens names it, int32
+        [B]; for a step of ``size`` that was written with slots."""
         return self._numbers[_PREVIOUS, : size.sequences]
 
     def batch_of(self, plan: StepPlan) -> ForwardBatch:
-        """``plan``, which was written last, without padding."""
+        """The batch of ``plan``, which was written last, without padding."""
         size = GraphSize(plan.num_tokens, plan.num_seqs, plan.max_seqlen_q)
         exact = self._sampled is None or self._sampled.correction is None
         host = HostNumbers(plan.cu_seqlens_q, plan.seq_lens, plan.block_table, exact)
         return replace(self.batch(size), max_seqlen_k=plan.max_seqlen_k, host=host)
 
     def clear(self) -> None:
-        """No sequence has a token, and nothing is written to the cache."""
+        """Clear all inputs: no sequence has a token, and nothing is written to the cache."""
         self._numbers.zero_()
         self._numbers[_SLOTS] = self._padding_slot
         self._numbers[_FIRST_GROUP:] = -1
@@ -143,9 +143,10 @@ class GraphInputs:
     def write(
         self, batch: StepPlan, size: GraphSize, slots: NDArray[np.int32] | None = None
     ) -> None:
-        """The numbers of ``batch``, for a step of ``size`` that holds it; waits for no device.
+        """Write the numbers of ``batch`` for a step of ``size`` that holds it; never waits for the
+        device.
 
-        ``slots`` [B] of its sequences, where the step reads them, and the tokens before theirs.
+        ``slots`` [B] of its sequences are given if the step reads them and the previous tokens.
         """
         host = self._staged.begin()
         numbers = host[: self._count].reshape(self._shape)
@@ -174,7 +175,8 @@ class GraphInputs:
             self._correct(correction, batch)
 
     def _correct(self, correction: Correction, batch: StepPlan) -> None:
-        """On the device: the step before rejected drafts that the plan took for right."""
+        """Correct on the device for drafts that the plan assumed to be accepted, but which the
+        previous step rejected."""
         tokens, sequences = batch.num_tokens, batch.num_seqs
         ops.correct_positions(
             self._numbers[_ROWS["positions"], :tokens],

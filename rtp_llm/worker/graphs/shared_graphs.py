@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of ranks that have experts for each other: all replay the same size."""
+"""Graphs of ranks that share experts: all ranks replay the same size."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class Ranks(Protocol):
     """The other ranks, as a capture needs them."""
 
     def padded(self, rows: int, tokens: Tensor, alone: bool) -> AbstractContextManager[None]:
-        """Inside, a step runs that has so many rows on every rank.
+        """A context for a step with this many rows on every rank.
 
-        The first `tokens` (int32 [1]) of this rank hold a token. `alone`: the others take no part.
+        The first `tokens` (int32 [1]) rows of this rank hold a token. `alone`: the other ranks take
+        no part.
         """
 
     def all_can(self, can: bool) -> bool:
@@ -35,9 +36,9 @@ class Ranks(Protocol):
 class SharedGraphs(StepGraphs):
     """Every rank calls `capture_next` and `agree` equally often and with the same numbers.
 
-    So all have captured the same sizes and choose the same one; in it each rank has room for as
-    many tokens as the fullest of them has. Nothing that one rank may fail in involves the others:
-    steps are tried alone, and while they are captured no message travels.
+    So all ranks have captured the same sizes and choose the same one, in which each rank has room
+    for as many tokens as the fullest rank has. Whatever may fail on one rank does not involve the
+    others: steps are tried alone, and no message is sent while they are captured.
     """
 
     def __init__(
@@ -48,18 +49,18 @@ class SharedGraphs(StepGraphs):
         sizes: Sequence[GraphSize],
         ranks: Ranks,
     ) -> None:
-        """As StepGraphs; `step` is that of this rank."""
+        """See StepGraphs; `step` is the step of this rank."""
         super().__init__(self._padded, inputs, device, sizes)
         self._layers, self._ranks = step, ranks
         self._agreed: GraphSize | None = None
 
     def agree(self, tokens: int, sequences: int, longest: int) -> bool:
-        """The next step has at most these numbers on any rank: whether all of them replay it."""
+        """Whether all ranks replay the next step, which has at most these numbers on any rank."""
         self._agreed = self._choose(tokens, sequences, longest)
         return self._agreed is not None
 
     def replay_empty(self) -> None:
-        """Replay the agreed size on no tokens: only the experts here have something to do."""
+        """Replay the agreed size without tokens: only the local experts have something to do."""
         assert self._agreed is not None
         self._inputs.clear()
         self._captured[self._agreed].graph.replay()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
 
 _logger = logging.getLogger("rtp_llm.engine")
-_WARM_UPS = 2  # what a kernel compiles or allocates when it is first called is not for a graph
+_WARM_UPS = 2  # a graph must not capture what a kernel compiles or allocates at its first call
 # Steps between two captures that requests wait for: they never notice more than one at a time.
 _PAUSE = 64
 
@@ -54,8 +54,8 @@ class StepDrafts(Protocol):
 class Captured:
     """A graph and what it computes.
 
-    ``drafts``: it finds the step's drafts itself, and ``extend`` is what is left to do after the
-    sampling, if there is something; without, whoever drafts does all of it eagerly.
+    ``drafts``: it finds the step's drafts itself, and ``extend`` is the remaining work after
+    sampling, if there is any. Otherwise the drafter does all of it eagerly.
     """
 
     graph: Graph
@@ -64,14 +64,14 @@ class Captured:
     extend: Graph | None = None
 
     def replay(self, tokens: int) -> Tensor:
-        """The rows [tokens, ...] of what was written last, valid until the next replay."""
+        """Replay the graph; returns rows [tokens, ...] that are valid until the next replay."""
         self.graph.replay()
         return self.hidden[:tokens]
 
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Nothing is collected inside: that could free another graph, which ends a capture."""
+    """Disable garbage collection inside: it could free another graph, which ends a capture."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -101,9 +101,9 @@ class StepGraphs:
     ) -> None:
         """`step` gives a row for each token; `sizes` come in the order of `capture_next`.
 
-        `session` of ranks that capture together: what one of them has no memory for is dropped on
-        all, and other failures raise CaptureError on all.
-        `drafts`: what steps do for them is captured too, where they decode or verify.
+        `session` belongs to ranks that capture together: a size for which one of them has no memory
+        is dropped on all, and other failures raise CaptureError on all.
+        With `drafts` the work for drafts is captured too, in steps that decode or verify.
         """
         self._bar = bar or TerminalBar()
         self._session = session or CaptureSession()
@@ -120,7 +120,7 @@ class StepGraphs:
 
     @property
     def complete(self) -> bool:
-        """No size is left to capture."""
+        """Whether no size is left to capture."""
         return not self._waiting
 
     def capture_next(self) -> None:
@@ -142,7 +142,7 @@ class StepGraphs:
         return captured
 
     def batch(self, plan: StepPlan) -> ForwardBatch:
-        """The plan that was begun last, as it was written."""
+        """The batch of the plan that was begun last, as it was written."""
         return self._inputs.batch_of(plan)
 
     def _size_of(self, batch: StepPlan) -> GraphSize | None:
@@ -214,7 +214,7 @@ class StepGraphs:
         return made
 
     def _is_drafting(self, size: GraphSize) -> bool:
-        """Whether graphs of the size have what steps do for drafts."""
+        """Whether graphs of the size include the work for drafts."""
         return self._drafts is not None and size.is_for_rows(1 + self._drafts.max_draft_tokens)
 
     def _run(self, size: GraphSize) -> Tensor:

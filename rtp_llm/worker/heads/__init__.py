@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of hidden states: sampled tokens, verified drafts, log-probabilities, vectors."""
+"""Heads over hidden states: sampled tokens, verified drafts, log-probabilities, vectors."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logits whose columns are divided among ranks, and how these come to the same tokens."""
+"""Logits with columns divided among ranks, and how the ranks arrive at the same tokens."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _LOW = 0x7FFFFFFF
 _BROKEN = torch.iinfo(torch.int64).max
-# Below it are the keys of rows without a finite logit.
+# Keys of rows without a finite logit are below this.
 _LEAST_FINITE = -(0x7F800000 << 32)
 
 
 class LogitShards:
-    """Of several ``ranks``; all of them call the same methods in the same order."""
+    """The logits of several ``ranks``, all of which call the same methods in the same order."""
 
     def __init__(self, model: CausalLM, ranks: TensorParallel, device: torch.device) -> None:
         assert ranks.group is not None, "one rank has all of them"
@@ -36,17 +36,16 @@ class LogitShards:
         self.least_columns = -least  # of any rank
 
     def gather(self, logits: Tensor) -> Tensor:
-        """This rank's columns float32 [R, columns] -> all of them [R, vocabulary], on every
-        rank."""
+        """Gather this rank's columns, float32 [R, columns], into [R, vocabulary] on every rank."""
         return self._model.gather_logits(logits)
 
     def share(self, tokens: Tensor) -> None:
-        """Replace ``tokens`` int32 [R] by those of rank 0, which alone knows what its host adds."""
+        """Replace ``tokens`` int32 [R] by rank 0's; only rank 0 knows what its host adds."""
         self._group.broadcast(tokens)
 
     def best(self, logits: Tensor, settings: RowSettings) -> tuple[Tensor, Tensor]:
         """Tokens and status of `sample` for rows that all take the arg max (``settings``), from
-        this rank's columns float32 [R, columns]; 8 or 16 bytes of each row travel."""
+        this rank's columns float32 [R, columns]; sends 8 or 16 bytes per row."""
         tokens, status = ops.sample(
             logits,
             settings.temperature,
@@ -67,8 +66,8 @@ class LogitShards:
         return tokens.int(), status
 
     def sample(self, logits: Tensor, settings: RowSettings, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens and status of `sample`, from this rank's columns float32 [R, columns]: each rank
-        gets all columns of a part of the rows, of which it tells the tokens to the others."""
+        """Tokens and status of `sample`, from this rank's columns float32 [R, columns]. Each rank
+        gets all columns of some of the rows, and sends their tokens to the others."""
         group, rows = self._group, len(logits)
         part = -(-rows // group.size)
         first, last = (min(rows, part * (group.rank + number)) for number in (0, 1))
@@ -92,8 +91,8 @@ class LogitShards:
         return tokens.contiguous(), status.to(torch.int8)
 
     def top_logprobs(self, logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As the operator `top_logprobs`, from this rank's columns float32 [R, columns]; k is at
-        most `least_columns`. 8 (k + 1) bytes of each row travel."""
+        """Like the operator `top_logprobs`, from this rank's columns float32 [R, columns]; k is at
+        most `least_columns`. Sends 8 (k + 1) bytes per row."""
         finite = torch.where(logits.isfinite(), logits, -torch.inf)
         own = tokens.long() - self._first
         is_here = (own >= 0) & (own < self._count)
@@ -128,8 +127,8 @@ class LogitShards:
 
 
 def _keys(logits: Tensor, tokens: Tensor, status: Tensor, first: int) -> Tensor:
-    """int64 [R], of which the largest wins: the best logit, then the lowest column. A row that is
-    broken on one rank is so on all."""
+    """Sort keys int64 [R], the largest of which wins: the best logit, then the lowest column. A row
+    that is broken on one rank is broken on all."""
     values = logits.gather(1, tokens.long()[:, None])[:, 0] + 0.0  # one zero, not two
     bits = values.view(torch.int32)
     # As integers negative floats are in reverse order.

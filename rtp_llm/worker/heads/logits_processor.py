@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook that lets code change logits before anything else does: grammars, bans, budgets."""
+"""A hook for code that changes logits before anything else does: grammars, bans, budgets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProcessorTable:
             self._members.setdefault(id(processor), entry)[1][slots] = True
 
     def release(self, slots: NDArray[np.int32] | list[int]) -> None:
-        """The sequences of ``slots`` have ended; forget processors that serve nobody."""
+        """The sequences of ``slots`` have ended; drop processors that serve none any more."""
         for key, (_, members) in list(self._members.items()):
             members[slots] = False
             if not members.any():
@@ -72,7 +72,7 @@ class ProcessorTable:
     ) -> None:
         """Let every processor change its rows of ``logits`` [R, vocabulary] in place.
 
-        Histories may name rows of the step before, whose tokens are ``previous``.
+        Histories may name rows of the previous step; ``previous`` has the tokens of those rows.
         """
         slots = plan.row_slots
         history = plan.history_tokens

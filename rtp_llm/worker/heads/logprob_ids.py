@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token ids whose log-probabilities a request wants in place of the most likely ones."""
+"""Token ids for which a request wants log-probabilities instead of the most likely tokens'."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LogprobIds:
     ) -> tuple[Tensor, Tensor]:
         """The top ``values`` and ``ids`` [L, k] of ``logits`` [L, vocabulary] in ``slots`` [L].
 
-        Rows that want ids of their own have these first, and [L, k] is as wide as they need.
+        Rows with requested ids have these first, and [L, k] is as wide as they need.
         """
         rows = np.flatnonzero(self.counts[slots])
         if not len(rows):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head that pools: one vector of a prompt's hidden states, where it is asked for."""
+"""The pooling head: one vector from a prompt's hidden states, if requested."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class PoolPart:
 class PoolHead:
     """Averages hidden states as they pass through steps, chunk by chunk, in float32.
 
-    It needs all of them: prompts to be pooled do not read the prefix cache. One that is computed
-    again after a preemption begins again.
+    It needs all of them: prompts to be pooled do not read the prefix cache. After a preemption a
+    prompt starts over.
     """
 
     def __init__(self, device: Device) -> None:
@@ -56,11 +56,11 @@ class PoolHead:
         self._wishes[sequence] = _Wish(length)
 
     def remove(self, sequence: int) -> None:
-        """It was aborted."""
+        """Forget a sequence that was aborted."""
         self._wishes.pop(sequence, None)
 
     def submit(self, hidden: Tensor, plan: HeadPlan) -> list[PoolPart]:
-        """The prompts that end among the hidden states [T, C]; waits for nothing."""
+        """The parts of prompts that end in the hidden states [T, C] of this step; never waits."""
         if not self._wishes:
             return []
         parts = []
@@ -80,8 +80,8 @@ class PoolHead:
         return parts
 
     def read(self, parts: Sequence[PoolPart]) -> tuple[list[Pooled], list[frozenset[int]]]:
-        """The vectors, but for sequences that were aborted meanwhile, and each sequence, as a set,
-        whose hidden states have NaN or infinity; waits."""
+        """The vectors, except of sequences aborted in the meantime, and one set for each sequence
+        with NaN or infinity in its hidden states; waits for the device."""
         found, broken = [], []
         for part in parts:
             (values,) = part.values.read()

@@ -58,7 +58,7 @@ class RaggedTable:
 def flat_index(
     slots: NDArray[np.int32], counts: NDArray[np.int64], width: int
 ) -> NDArray[np.int64]:
-    """Places of the first ``counts`` [R] entries of ``slots`` [R] in a table ``width`` wide."""
+    """Flat indices of the first ``counts`` [R] entries of ``slots`` [R] in a table of ``width``."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     within = np.arange(total) - np.repeat(ends - counts, counts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head that samples: from logits to one token for each row, without a loop over requests."""
+"""The sampling head: from logits to one token per row, without a loop over requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Logprobs:
     ids: NDArray[np.int32]
 
     def of(self, chosen: NDArray[np.int64], places: NDArray[np.int32]) -> Logprobs:
-        """Those of the entries ``chosen`` [M], whose tokens are at ``places`` [M]."""
+        """The log-probabilities of the entries ``chosen`` [M], with tokens at ``places`` [M]."""
         return Logprobs(
             places, self.wanted[chosen], self.chosen[chosen], self.values[chosen], self.ids[chosen]
         )
@@ -82,7 +82,7 @@ class SampleHandle:
         self._wanted = wanted
 
     def read(self) -> Sampled:
-        """The tokens, once. The only place of a step that waits for the device."""
+        """Return the tokens, once. The only place of a step that waits for the device."""
         tokens, status, *scores = self._download.read()
         broken = int(np.count_nonzero(status))
         if broken:  # errors in place of tokens: -1 - status
@@ -121,8 +121,8 @@ class Sampler:
         sampled: SampledTokens | None = None,
         shards: LogitShards | None = None,
     ) -> None:
-        """``sampled`` keeps each step's tokens for the step that is submitted after it; ``shards``:
-        of ranks that sample the same tokens."""
+        """``sampled`` keeps each step's tokens for the step that is submitted after it; ``shards``
+        is for ranks that sample the same tokens."""
         self._device, self._shards = device, shards
         self._sampled = sampled
         self._upload = device.upload
@@ -175,10 +175,10 @@ class Sampler:
         """Sample a token for each row of ``logits`` (float32 [R, vocabulary], or this rank's
         columns of it, changed in place).
 
-        ``previous`` are the tokens of the step before, if the histories of rows with logits
-        processors may name them. Rows with ``drafts`` take these where rejection sampling does,
-        rows with ``masks`` what these allow.
-        Waits for nothing; the arrays of ``plan`` may change afterwards.
+        ``previous`` are the tokens of the previous step, if the histories of rows with logits
+        processors may name them. Rows with ``drafts`` take their draft if rejection sampling
+        accepts it, rows with ``masks`` only what these allow.
+        Never waits; the arrays of ``plan`` may change afterwards.
         """
         flags = plan.sampling_flags
         if self._shards is not None:
@@ -203,7 +203,7 @@ class Sampler:
         raw: _RawRows | None,
         top_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]],
     ) -> SampleHandle:
-        """With the log-probabilities of rows that want some; without `raw` none does."""
+        """Add the log-probabilities of rows that want them; without `raw` none does."""
         if self._sampled is not None:
             self._sampled.keep(sampled[0])
         if raw is None:
@@ -223,7 +223,7 @@ class Sampler:
     def _needs_no_gather(
         self, plan: SamplingRows, drafts: SampledDrafts | None, shards: LogitShards
     ) -> bool:
-        """Whether ranks with a part of the columns each do without all of them."""
+        """Whether ranks can sample from their own columns, without gathering all of them."""
         flags = plan.sampling_flags
         if flags & ~(flag.RANDOM | flag.LOGPROBS) or (drafts is not None and flags & flag.RANDOM):
             return False
@@ -236,7 +236,7 @@ class Sampler:
     def _sample_shards(
         self, logits: Tensor, plan: SamplingRows, shards: LogitShards
     ) -> SampleHandle:
-        """The same where nothing but the rows' settings counts."""
+        """Sample from shards, where nothing but the rows' settings matters."""
         flags = plan.sampling_flags
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
         if flags & flag.RANDOM:
@@ -255,7 +255,7 @@ class Sampler:
         previous: NDArray[np.int32] | None,
         masks: TokenMasks | None,
     ) -> tuple[RowSettings, Tensor]:
-        """Settings and step numbers of the rows, whose logits are edited as they ask."""
+        """Edit the logits as the rows request; returns the rows' settings and step numbers."""
         flags = plan.sampling_flags
         if masks is not None:
             ops.apply_token_bitmask(logits, *self._device.upload_all(*masks))
@@ -316,7 +316,7 @@ class Sampler:
             ops.add_logit_bias(logits, *self._device.upload_all(*pairs))
 
     def _keep_raw(self, logits: Tensor, plan: SamplingRows) -> _RawRows:
-        """The model's own logits of the rows that want log-probabilities, and those rows."""
+        """Keep the model's own logits of rows that want log-probabilities, and those rows."""
         wanted = self._wanted_logprobs[plan.row_slots]
         rows = np.flatnonzero(wanted >= 0)
         if len(rows) < plan.num_rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head that scores prompts: log-probabilities of prompt tokens, where they are asked for."""
+"""The head that scores prompts: log-probabilities of prompt tokens, if requested."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
 _SLICE = 64
-# Alternatives of a slice: who reads its message has an event loop that must not stand still.
+# Alternatives of a slice: its message is read in an event loop, which must not be blocked.
 _SLICE_ENTRIES = 2**15
 
 
 @dataclass(frozen=True)
 class PromptScores:
-    """Log-probabilities of P prompt tokens from position ``start`` on, of sequence ``sequence``.
+    """Log-probabilities of P prompt tokens of ``sequence``, from position ``start`` on.
 
     ids int32 [P], chosen float32 [P], values float32 [P, k], top_ids int32 [P, k], ranks int32 [P]:
     how many tokens are at least as likely, itself included.
@@ -72,9 +72,9 @@ class ScorePart:
 class ScoreHead:
     """Scores the prompt tokens that pass through a step, chunk by chunk.
 
-    Token p's distribution is the hidden state of token p - 1, so a chunk of tokens a to b gives
-    those of tokens a + 1 to b + 1, the one after the prompt left out. A prompt that is computed
-    again after a preemption gives the same parts again; the reader stores them by position.
+    The distribution of token p comes from the hidden state of token p - 1, so a chunk of tokens a
+    to b scores tokens a + 1 to b + 1, except the one after the prompt. A prompt that is recomputed
+    after a preemption gives the same parts again; the reader stores them by position.
     """
 
     def __init__(self, runner: ModelRunner) -> None:
@@ -90,13 +90,13 @@ class ScoreHead:
             self._wishes.update(dict.fromkeys(sequences, wish))
 
     def remove(self, sequence: int) -> None:
-        """It was aborted; another one of its request goes on with the prompt."""
+        """Forget an aborted sequence; another one of its request continues the prompt."""
         wish = self._wishes.pop(sequence, None)
         if wish is not None:
             wish.sequences.discard(sequence)
 
     def submit(self, hidden: Tensor, plan: HeadPlan) -> list[ScorePart]:
-        """The parts that this step's hidden states [T, C] give; waits for nothing."""
+        """The parts of prompts that this step's hidden states [T, C] score; never waits."""
         return list(self._parts(hidden, plan)) if self._wishes else []
 
     def _parts(self, hidden: Tensor, plan: HeadPlan) -> Iterator[ScorePart]:
@@ -130,8 +130,8 @@ class ScoreHead:
         return ScorePart(sequence, wish, start, ids, download)
 
     def read(self, parts: Sequence[ScorePart]) -> tuple[list[PromptScores], list[frozenset[int]]]:
-        """The scores of a step's parts, but for requests that were aborted meanwhile, and the
-        sequences of each request whose prompt gave NaN or infinity; waits."""
+        """The scores of a step's parts, except of requests aborted in the meantime, and the
+        sequences of each request with NaN or infinity in its scores; waits for the device."""
         found: list[tuple[_Wish, PromptScores]] = []
         broken: dict[int, _Wish] = {}
         for part in parts:

@@ -21,7 +21,7 @@ _NUM_INTS = 2
 
 
 class RowSettings(NamedTuple):
-    """One value for each row: float32 [R], but top_k and ngram_size int32 [R], seeds int64 [R]."""
+    """One value per row: float32 [R], except top_k and ngram_size int32 [R], seeds int64 [R]."""
 
     temperature: Tensor
     top_p: Tensor
@@ -35,7 +35,7 @@ class RowSettings(NamedTuple):
 
 
 class SlotSettings:
-    """The settings of all slots, on the host: writing them asks nothing of the device."""
+    """The settings of all slots, on the host: writing them does not involve the device."""
 
     def __init__(self, num_slots: int, device: Device) -> None:
         self._upload_all = device.upload_all

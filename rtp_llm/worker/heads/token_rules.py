@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
 
 _BITS = 8
-_ANY = -1  # a place of a shorter sequence, which every token fits
+_ANY = -1  # padding of a shorter sequence, which matches every token
 
 
 class AllowedTokens:
-    """Allowed token ids by slot, as bits on the device: a step gathers the rows that have some.
+    """Allowed token ids by slot, as bits on the device: a step gathers the rows that have any.
 
     Memory is taken at the first use: ``num_slots`` x vocabulary / 8 bytes.
     """
@@ -73,7 +73,7 @@ class AllowedTokens:
 
 
 class BannedSequences:
-    """Token sequences by slot whose last token must not follow the others."""
+    """Banned token sequences by slot: their last token must not follow the others."""
 
     def __init__(self, num_slots: int, device: Device) -> None:
         self._device = device
@@ -113,8 +113,8 @@ class BannedSequences:
     ) -> None:
         """Set the logits [R, vocabulary] of tokens that would end a sequence to -inf.
 
-        Of a row's history (``tokens``, bounded by ``cu_tokens`` [R + 1]) the last ``steps`` [R]
-        were generated; only these count.
+        The last ``steps`` [R] tokens of a row's history (``tokens``, bounded by ``cu_tokens``
+        [R + 1]) were generated; only these count.
         """
         counts = self._counts[slots]
         if not counts.any():

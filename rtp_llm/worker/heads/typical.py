@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.sampling_params import SamplingParams
 
-# Of logits that are looked at together: about 100 MB of temporary memory.
+# Logits that are processed together: about 100 MB of temporary memory.
 _MOST_LOGITS = 2**20
 
 
@@ -41,7 +41,8 @@ class TypicalSampling:
     def apply(self, logits: Tensor, settings: RowSettings, slots: NDArray[np.int32]) -> RowSettings:
         """Set the logits [R, vocabulary] of tokens that are not typical to -inf.
 
-        Returns ``settings`` whose filters take no more away from those rows: theirs come first.
+        Returns ``settings`` with filters that remove nothing more from those rows: their own
+        filters are applied first.
         """
         rows = np.flatnonzero(self._mass[slots] < 1)
         if not len(rows):
@@ -54,7 +55,7 @@ class TypicalSampling:
             taken = logits.index_select(0, part)
             given = (each.index_select(0, part) for each in filters)
             weights = weigh_rows(taken, *given).weights
-            # Logits that are not finite stay: the sampler says what is wrong with them.
+            # Logits that are not finite stay: the sampler reports what is wrong with them.
             taken.masked_fill_(taken.isfinite() & ~typical(weights, shares), -torch.inf)
             logits.index_copy_(0, part, taken)
         return settings._replace(

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class VerifyHead:
-    """Samples a token for each row of outputs with drafts, and accepts drafts that equal theirs.
+    """Samples a token for each row of outputs with drafts, and accepts drafts that equal it.
 
-    Where a draft is one token, not a distribution, to accept it when the model samples it, and else
-    to take what the model sampled, is rejection sampling exactly. Every row is sampled with the
-    seed and the step number that it has without drafts, so that a seeded request gets the same
-    tokens. Drafts that were sampled go through `rejection_sample`, whose token for a row is the
-    draft that follows the row if it is accepted, and never otherwise; the rest is the same.
+    If a draft is one token, not a distribution, then accepting it when the model samples it, and
+    otherwise taking what the model sampled, is exactly rejection sampling. Every row is sampled
+    with the seed and the step number that it has without drafts, so that a seeded request gets the
+    same tokens. Sampled drafts go through `rejection_sample`: its token for a row equals the draft
+    that follows the row if and only if it is accepted; the rest is the same.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class VerifyHead:
         device_drafts: SampledTokens | None = None,
         sampling: DraftSampling | None = None,
     ) -> None:
-        """``device_drafts`` has the drafts that plans do not know, ``sampling`` what they were
-        sampled from; None: they were not."""
+        """``device_drafts`` has the drafts that plans do not know; ``sampling`` has what they were
+        sampled from, or is None if they were not sampled."""
         self._sampler = sampler
         self._device_drafts, self._sampling = device_drafts, sampling
 
@@ -52,20 +52,21 @@ class VerifyHead:
         *,
         masks: TokenMasks | None = None,
     ) -> VerifyHandle:
-        """As Sampler's: float32 [R, vocabulary], all rows of all outputs, changed in place."""
+        """See Sampler.submit: ``logits`` float32 [R, vocabulary] has all rows of all outputs, and
+        is changed in place."""
         outputs = _Outputs.of(plan)
         unknown: Download | None = None
         if self._device_drafts is not None:
             unknown = self._device_drafts.download_drafts(plan.num_rows)
-            if plan.sampling_flags & PROCESSORS:  # whose histories name drafts
+            if plan.sampling_flags & PROCESSORS:  # their histories name drafts
                 (previous,) = self._device_drafts.download().read()
-                previous = np.maximum(previous, 0)  # as the layers see drafts that are not there
+                previous = np.maximum(previous, 0)  # as the layers see missing drafts
         rows, drafts = _whole_histories(plan, outputs), self._sampled_drafts(plan, outputs)
         sampling = self._sampler.submit(logits, rows, previous, drafts, masks)
         return VerifyHandle(sampling, outputs, plan.draft_tokens.copy(), unknown)
 
     def _sampled_drafts(self, plan: HeadPlan, outputs: _Outputs) -> SampledDrafts | None:
-        """None where no row of the step was sampled at random, or no draft is."""
+        """None if no row of the step is sampled at random, or no draft was sampled."""
         sampling, sampled = self._sampling, self._device_drafts
         if sampling is None or sampled is None or not plan.sampling_flags & RANDOM:
             return None
@@ -95,10 +96,10 @@ class VerifyHandle:
         if self._unknown is not None:
             (found,) = self._unknown.read()
             drafts = np.where((drafts < 0) & ~outputs.is_last, found, drafts)
-        # An error is no token and no draft; neither is -1, a draft that nobody knows.
+        # An error is neither a token nor a draft, and so is -1, an unknown draft.
         wrong = (tokens != drafts) | (tokens < 0)
         before = np.cumsum(wrong) - wrong
-        counts = before == before[outputs.first_row]  # all drafts of its output before it are right
+        counts = before == before[outputs.first_row]  # all earlier drafts of its output are right
         kept = np.flatnonzero(counts)
         width = int(outputs.place[kept].max()) + 1
         accepted = np.full((outputs.count, width), -1, np.int32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes say to each other, as bytes; who reads them checks types and sizes."""
+"""Messages between nodes, as bytes; the reader checks types and sizes."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
 
 
 class Lost(msgspec.Struct, tag="lost", frozen=True, kw_only=True):
-    """The node's ranks can go on no more."""
+    """The node's ranks cannot continue."""
 
     reason: str
 
 
 class Alive(msgspec.Struct, tag="alive", frozen=True):
-    """The node's process runs; sent again and again from Begin on."""
+    """The node's process is running; sent repeatedly after Begin."""
 
 
 # -- from the first node to another ---------------------------------------------------------------
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True, kw_only=True):
-    """It cannot take part, and would not if it came again."""
+    """The node cannot take part, and trying again would not help."""
 
     reason: str
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True, kw_only=True):
-    """All nodes are there: start the ranks, which meet at ``rendezvous`` (see Membership)."""
+    """All nodes have connected: start the ranks, which meet at ``rendezvous`` (see Membership)."""
 
     rendezvous: str
 
 
 class Layout(msgspec.Struct, tag="layout", frozen=True, kw_only=True):
-    """Steps come from now on; see Steps."""
+    """Steps start to arrive; see Steps."""
 
     size: int
     offsets: dict[str, int]
@@ -63,11 +63,11 @@ class Layout(msgspec.Struct, tag="layout", frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, layout: PlanLayout, in_flight: int) -> Layout:
-        """As it travels."""
+        """The frame of a plan layout."""
         return cls(**dataclasses.asdict(layout), in_flight=in_flight)
 
     def plan_layout(self) -> PlanLayout:
-        """Raises LinkError for one that cannot be."""
+        """The plan layout of this frame. Raises LinkError if it is impossible."""
         layout = PlanLayout(self.size, self.offsets, self.group_offsets)
         try:
             layout.check()
@@ -90,7 +90,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, new: NewSequences) -> Sequences:
-        """As they travel: without processors, which are rank 0's alone."""
+        """The frame of new sequences, without processors, which only rank 0 has."""
         return cls(
             ids=_numbers(new.ids),
             slots=_numbers(new.slots),
@@ -128,8 +128,8 @@ class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, tag="step", frozen=True, kw_only=True):
-    """One that is published: its ``kind`` (see StepMemory) and, of a plan, what StepChannel and
-    PlanLayout.spans say of it."""
+    """A published step: its ``kind`` (see StepMemory) and, for a plan, its numbers and parts as
+    given by StepChannel and PlanLayout.spans."""
 
     kind: int
     numbers: list[int]
@@ -137,7 +137,7 @@ class Step(msgspec.Struct, tag="step", frozen=True, kw_only=True):
 
 
 class Over(msgspec.Struct, tag="over", frozen=True, kw_only=True):
-    """The engine ends in order."""
+    """The engine shuts down regularly."""
 
 
 FromFirst = Refused | Begin | Layout | Sequences | End | Step | Over
@@ -149,12 +149,12 @@ _of_other = msgspec.msgpack.Decoder(FromOther)
 
 
 def encode(frame: FromFirst | FromOther) -> bytes:
-    """Its bytes."""
+    """The bytes of a frame."""
     return _encoder.encode(frame)
 
 
 def from_first(data: bytes | bytearray) -> FromFirst:
-    """What the first node said. Raises LinkError for what is none of its frames."""
+    """Decode a frame of the first node. Raises LinkError for anything else."""
     try:
         frame: FromFirst = _of_first.decode(data)
         return frame
@@ -163,7 +163,7 @@ def from_first(data: bytes | bytearray) -> FromFirst:
 
 
 def from_other(data: bytes | bytearray) -> FromOther:
-    """What another node said. Raises LinkError for what is none of its frames."""
+    """Decode a frame of another node. Raises LinkError for anything else."""
     try:
         frame: FromOther = _of_other.decode(data)
         return frame
@@ -172,7 +172,7 @@ def from_other(data: bytes | bytearray) -> FromOther:
 
 
 def of_message(message: NewSequences | Ended) -> Sequences | End:
-    """A message to workers, as it travels."""
+    """The frame of a message to workers."""
     if isinstance(message, Ended):
         return End(ids=tuple(_numbers(message.ids)), aborted=message.aborted)
     return Sequences.of(message)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection between two nodes, whose ends have proven to each other that they know a key.
+"""A TCP connection between two nodes that have proven to each other that they know a key.
 
-Nothing is believed of a peer before that, and nothing is ever unpickled: a frame is a length and as
-many bytes, which frames.py knows how to read. What travels is neither encrypted nor signed.
+A peer is not trusted before that, and nothing is ever unpickled: a frame is a length and that many
+bytes, which frames.py decodes. Frames are neither encrypted nor signed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import socket
 import threading
 from typing import Literal
 
-MOST_BYTES = 1 << 30  # of a frame: more than any plan has
+MOST_BYTES = 1 << 30  # per frame: more than any plan has
 _LENGTH_BYTES = 8
 _NONCE_BYTES = _PROOF_BYTES = 32
 _HANDSHAKE_SECONDS = 5.0
-# A machine that is gone is noticed by the kernel, which asks after a second without traffic: that
-# needs no thread of a process, which may be held up for seconds while it loads.
+# The kernel notices that a machine is gone, with a probe after a second without traffic. That needs
+# no thread of this process, which may be held up for seconds while it loads.
 _PROBE_SECONDS = 1
 _GONE_MILLISECONDS = 2000
 
@@ -29,7 +29,7 @@ Side = Literal["first", "other"]
 
 
 class LinkError(RuntimeError):
-    """The connection cannot be used, or not any more; the message says why."""
+    """The connection cannot be used (any more); the message says why."""
 
 
 class WrongKeyError(LinkError):
@@ -40,10 +40,10 @@ class Link:
     """Sends and receives frames; any thread may send, one receives."""
 
     def __init__(self, connection: socket.socket, key: bytes, side: Side) -> None:
-        """Prove to the peer, whose side is the other one, that this one has the ``key``.
+        """Prove to the peer on the other side that this side has the ``key``.
 
-        Raises LinkError, and closes the connection, when the peer does not do the same:
-        WrongKeyError when it has another key.
+        Raises LinkError, and closes the connection, if the peer does not do the same; WrongKeyError
+        if it has another key.
         """
         self._socket, self._lock = connection, threading.Lock()
         self.peer = str(connection.getpeername()[0])
@@ -83,7 +83,7 @@ class Link:
         self._socket.settimeout(None)
 
     def send(self, frame: bytes) -> None:
-        """Raises LinkError when the peer is gone."""
+        """Send a frame. Raises LinkError if the peer is gone."""
         try:
             with self._lock:
                 self._socket.sendall(len(frame).to_bytes(_LENGTH_BYTES, "little"))
@@ -92,7 +92,8 @@ class Link:
             raise LinkError(f"{self.peer} is gone ({error})") from error
 
     def readable(self, seconds: float) -> bool:
-        """Whether something comes within that time, or the end. Others may send meanwhile."""
+        """Whether a frame or the end of the connection arrives in that time; other threads may send
+        in the meantime."""
         try:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
@@ -101,9 +102,9 @@ class Link:
             return True
 
     def receive(self, seconds: float | None = None) -> bytearray:
-        """The next frame, waited for that long.
+        """Wait for the next frame, but no longer than that.
 
-        Raises LinkError when none comes, because the peer is gone or breaks the rules.
+        Raises LinkError if none arrives, because the peer is gone or violates the protocol.
         """
         try:
             self._socket.settimeout(seconds)
@@ -128,7 +129,7 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """The peer has not ended the connection; asked while it is not to say anything."""
+        """Whether the peer has kept the connection open; for times when it has nothing to send."""
         try:
             return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
@@ -137,12 +138,12 @@ class Link:
             return False
 
     def finish(self) -> None:
-        """Nothing more will be sent; what was sent arrives."""
+        """Send nothing more; what was sent still arrives."""
         with contextlib.suppress(OSError):  # the peer is gone
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Who waits for a frame hears of it, here and there."""
+        """Close the connection; threads that wait for a frame, on both sides, notice it."""
         with contextlib.suppress(OSError):  # the peer was first
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

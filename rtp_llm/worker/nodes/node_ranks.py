@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a node that is not the first: they get what the first node sends."""
+"""The ranks of a node other than the first: they get what the first node sends."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rtp_llm.worker.shared.step_board import StepBoard
 
 
 class NodeRanks:
-    """Puts plans that came from the first node where ``processes`` look for them.
+    """Puts plans from the first node where ``processes`` look for them.
 
-    Raises WorkerLostError when a rank is lost, LinkError for what cannot have come from a node.
+    Raises WorkerLostError if a rank is lost, LinkError for frames that no node can have sent.
     """
 
     def __init__(self, processes: RankProcesses, timeout: float) -> None:
-        """``timeout``: seconds that a rank may take to begin a step."""
+        """``timeout``: seconds within which a rank has to begin a step."""
         self._processes, self._timeout = processes, timeout
         self._board: StepBoard | None = None
         self._layout: PlanLayout | None = None
         self._plans = memoryview(b"")
 
     def take(self, frame: Layout | Sequences | End | Step) -> None:
-        """Do what the first node says."""
+        """Execute a frame of the first node."""
         if isinstance(frame, Layout):
             self._begin(frame)
             return

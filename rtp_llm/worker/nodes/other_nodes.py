@@ -26,21 +26,20 @@ from rtp_llm.worker.shared.loss import Loss, WorkerLostError
 from rtp_llm.worker.shared.memory import PLAN
 from rtp_llm.worker.shared.messages import Ended
 
-# Its machine is watched by the kernel (see Link), its ranks by themselves: this is for a process
-# that is stopped, or has nothing to run on.
+# The kernel watches a node's machine (see Link), and the node watches its ranks: this is for a
+# process that is stopped or gets no core.
 SILENCE_SECONDS = 10.0
 
 
 class OtherNodes:
-    """Sends each node what its ranks must know, in the order in which ranks here are told.
+    """Sends each node what its ranks must know, in the same order as to the local ranks.
 
-    A thread listens to each: ``loss`` is told when one is gone or silent, or its ranks can go on no
-    more.
-    Every call raises WorkerLostError when a node is gone.
+    A thread listens to each node: ``loss`` is notified when one is gone or silent, or its ranks
+    cannot continue. Every call raises WorkerLostError if a node is gone.
     """
 
     def __init__(self, links: Mapping[int, Link], loss: Loss) -> None:
-        """``links``: by the number of the node."""
+        """``links``: the connections, by node number."""
         self._links, self._loss = dict(links), loss
         self._layout: PlanLayout | None = None
         self._plans = memoryview(b"")
@@ -52,7 +51,7 @@ class OtherNodes:
             listener.start()
 
     def send(self, frame: FromFirst) -> None:
-        """To all of them."""
+        """Send a frame to all nodes."""
         data = encode(frame)
         for node, link in self._links.items():
             try:
@@ -62,17 +61,17 @@ class OtherNodes:
                 self._loss.check()
 
     def hand_over(self, layout: PlanLayout, descriptor: int, in_flight: int) -> None:
-        """Let them wait for steps, whose plans lie in the memory of ``descriptor`` here."""
+        """Let the nodes wait for steps; their plans are in the local memory of ``descriptor``."""
         memory = mmap.mmap(descriptor, layout.size, access=mmap.ACCESS_READ)
         self._layout, self._plans = layout, memoryview(memory)
         self.send(Layout.of(layout, in_flight))
 
     def tell(self, message: NewSequences | Ended) -> None:
-        """All ranks, before the step that is published next."""
+        """Send a message to all ranks, which receive it before the next published step."""
         self.send(of_message(message))
 
     def publish(self, read: Callable[[int], list[int]], kind: int) -> None:
-        """A step of this ``kind``; ``read`` gives a plan's numbers, as many as it is asked for."""
+        """Send a step of this ``kind``; ``read`` returns the requested count of plan numbers."""
         numbers: list[int] = []
         arrays = b""
         if kind == PLAN and self._layout is not None:
@@ -81,7 +80,7 @@ class OtherNodes:
         self.send(Step(kind=kind, numbers=numbers, arrays=arrays))
 
     def close(self) -> None:
-        """The engine ends: so do they, in order unless somebody was lost."""
+        """End the nodes along with the engine, regularly unless a rank was lost."""
         self._loss.expect()
         if not self._loss.happened:
             with contextlib.suppress(WorkerLostError):  # the end of the connection says it, too

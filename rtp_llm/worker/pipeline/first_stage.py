@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FirstStageWorker(LocalWorker):
-    """As many steps as ``pipeline`` has stages are executed before the first of them is sampled."""
+    """Executes as many steps as ``pipeline`` has stages before it samples the first of them."""
 
     def __init__(self, *args: Any, pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,7 +53,7 @@ class FirstStageWorker(LocalWorker):
         hidden = stable(self.runner.forward(begun), begun)
         self._pipeline.send(hidden)
         rows = self._returned.of(plan)
-        # Received at once, so that the last stage never waits for what is computed here next.
+        # Received at once, so that the last stage never waits for the next computation here.
         count = plan.num_tokens if rows is None else len(rows)
         states = None
         if count:
@@ -62,7 +62,7 @@ class FirstStageWorker(LocalWorker):
 
 
 class _FirstStageStep:
-    """``states`` that come back (None: none do): of all tokens (``whole``), or of rows."""
+    """``states`` are what comes back (None: nothing): of all tokens (``whole``), or of rows."""
 
     def __init__(
         self,

@@ -64,5 +64,5 @@ class LaterStageWorker(Worker):
 
 
 def stable(hidden: Tensor, step: DeviceStep) -> Tensor:
-    """What a step gave, in memory that the next step does not write to."""
+    """The result of a step, in memory that the next step does not overwrite."""
     return hidden if step.captured is None else hidden.clone()

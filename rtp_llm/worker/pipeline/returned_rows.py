@@ -13,29 +13,29 @@ from rtp_llm.worker.plan.step_plan import StepPlan
 
 
 class ReturnedRows:
-    """Those that tokens are sampled from; all of a step in which a prompt is scored or pooled.
+    """The rows that tokens are sampled from, or all rows of a step that scores or pools a prompt.
 
-    The first stage and the last one come to the same answer: they hear of the same sequences and
-    plans in the same order.
+    The first and the last stage arrive at the same answer, since they receive the same sequences
+    and plans in the same order.
     """
 
     def __init__(self) -> None:
-        # Of sequences all of whose prompt's states are wanted: its length, and who shares it.
+        # For sequences that need all states of their prompt: its length, and who shares it.
         self._prompts: dict[int, tuple[int, Sequence[int]]] = {}
 
     def add(self, sequences: NewSequences) -> None:
-        """Sequences that later plans name."""
+        """Add sequences that later plans name."""
         if sequences.pooling or sequences.params.prompt_logprobs is not None:
             wish = len(sequences.prompt), tuple(sequences.ids)
             self._prompts.update(dict.fromkeys(sequences.ids, wish))
 
     def end(self, ids: Iterable[int]) -> None:
-        """Sequences that no later plan names."""
+        """Remove sequences that no later plan names."""
         for each in ids:
             self._prompts.pop(each, None)
 
     def of(self, plan: StepPlan) -> NDArray[np.int32] | None:
-        """Tokens of the step, int32 [R]; None: all. To be asked once for each plan."""
+        """Tokens of the step, int32 [R]; None: all of them. Must be called once per plan."""
         if not self._prompts:
             return plan.logit_rows
         wanted = False
@@ -46,6 +46,6 @@ class ReturnedRows:
             first = int(plan.positions[begin])
             length, everyone = self._prompts[int(plan.seq_ids[place])]
             wanted = wanted or first < length
-            if first + end - begin >= length:  # a prompt that is computed again is not asked for
+            if first + end - begin >= length:  # a recomputed prompt is not needed again
                 self.end(everyone)
         return None if wanted else plan.logit_rows

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker in other processes, which see the same plan in shared memory."""
+"""A worker that spans several processes, which see the same plan in shared memory."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the process of rank 0 knows of the end of others."""
+"""What the process of rank 0 knows about failures of other ranks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 
 class WorkerLostError(RuntimeError):
-    """A rank's process has ended or failed; says which and why."""
+    """A rank's process has ended or failed; the message says which one and why."""
 
 
 class Loss:
-    """The first loss among the processes that compute one model together; any thread."""
+    """The first failure among the processes that compute one model together; thread-safe."""
 
     def __init__(self, on_loss: Callable[[str], None] | None = None) -> None:
-        """``on_loss`` is called once with the reason, in the thread that found it."""
+        """``on_loss`` is called once with the reason, in the thread that noticed the failure."""
         self._on_loss = on_loss
         self._lock = threading.Lock()
         self._reason: str | None = None
@@ -24,11 +24,11 @@ class Loss:
 
     @property
     def happened(self) -> bool:
-        """Somebody was lost."""
+        """Whether a rank has failed."""
         return self._happened.is_set()
 
     def tell(self, reason: str) -> None:
-        """Somebody was lost; only the first reason counts, the others follow from it."""
+        """Record a failed rank. Only the first reason is kept; later ones are consequences."""
         with self._lock:
             if self._expected or self._reason is not None:
                 return
@@ -38,11 +38,11 @@ class Loss:
             self._on_loss(reason)
 
     def expect(self) -> None:
-        """From now on processes are ended on purpose."""
+        """Expect processes to end from now on: this is a shutdown."""
         with self._lock:
             self._expected = True
 
     def check(self, seconds: float = 0.0) -> None:
-        """Raise WorkerLostError if somebody is lost, or within ``seconds``."""
+        """Raise WorkerLostError if a rank has failed, or fails within ``seconds``."""
         if self._happened.wait(seconds):
             raise WorkerLostError(self._reason)

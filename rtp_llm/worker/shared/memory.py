@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory through which one rank's worker hands steps over to the others."""
+"""The memory through which one rank's worker passes steps to the others."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PLAN, IDLE, SAMPLE, MESSAGES, PART = range(5)
 class StepMemory:
     """A step channel, and what ranks need to know of the last published step besides its plan.
 
-    ``numbers`` int64 [3]: how many messages were sent to each rank before it; what it is: PLAN, or
-    no step but the time to do idle work (IDLE), to sample the oldest step that was not sampled
-    (SAMPLE), to take those messages (MESSAGES) or to take part in a step of other engines (PART);
-    and the most tokens of any engine that this one steps with, else 0. Written before the step is
-    published, and not again before all have taken it.
+    ``numbers`` int64 [3]: how many messages were sent to each rank before it; its kind, which is
+    PLAN or, without a step, a request to do idle work (IDLE), to sample the oldest unsampled step
+    (SAMPLE), to receive those messages (MESSAGES) or to take part in a step of other engines
+    (PART); and the most tokens of any engine that steps with this one, or 0. Written before the
+    step is published, and not again before all ranks have taken it.
     """
 
     def __init__(self, descriptor: int, num_workers: int, spin: int) -> None:
-        """``spin``: microseconds to look at a counter before sleeping."""
+        """``spin``: microseconds to poll a counter before sleeping."""
         channel: type[StepChannel] = load_runtime().StepChannel
         begin = -(-channel.bytes // _ALIGNMENT) * _ALIGNMENT
         end = begin + 8 * _NUMBERS
@@ -42,5 +42,5 @@ class StepMemory:
 
 
 def default_spin(num_processes: int) -> int:
-    """Microseconds that a waiting process keeps its core; none where cores are short."""
+    """Microseconds that a waiting process spins on its core; 0 if cores are scarce."""
     return 50 if len(os.sched_getaffinity(0)) > num_processes else 0

@@ -11,8 +11,8 @@ from rtp_llm.worker.plan.layout import PlanLayout
 
 @dataclass(frozen=True)
 class Start:
-    """``factory`` is the "module:function" that makes the worker of ``arguments``; ``place``: among
-    the processes that the same ``parent`` started, with which this one ends."""
+    """``factory`` is the "module:function" that makes the worker from ``arguments``; ``place`` is
+    the index among the processes started by the same ``parent``, with which this one ends."""
 
     place: int
     factory: str
@@ -60,7 +60,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a rank has to tell the user."""
+    """A line for the log, which rank 0 writes."""
 
     level: int
     logger: str
@@ -69,7 +69,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Failure:
-    """The rank can execute nothing any more; ``by_another``: because it misses another one."""
+    """The rank cannot execute anything any more; ``by_another``: because another rank failed."""
 
     reason: str
     by_another: bool = False

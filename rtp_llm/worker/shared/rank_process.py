@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of one rank but the first: makes its worker, then executes the steps of rank 0.
+"""The process of a rank other than 0: makes its worker, then executes the steps of rank 0.
 
 Its first argument is the file descriptor of the pipe to the process of rank 0; the first message
-there is a Start. A thread takes the messages, so that rank 0 never waits to send one.
+there is a Start. A thread receives messages, so that rank 0 never waits to send one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     ToRank = NewSequences | Ended | Received | Beside
 
-# How often a process that waits for a step reads what the last one gave.
+# How often a process that waits for a step reads the outputs of the last one.
 _IDLE_SECONDS = 0.05
 _LONG_SECONDS = 3600.0
 _PARENT_IS_GONE = 3
@@ -62,7 +62,7 @@ class _Step:
 
 
 class RankProcess:
-    """The loop. `worker` gets the same calls as that of rank 0, in the same order."""
+    """The loop of the process. `worker` gets the same calls as rank 0's, in the same order."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox, worker: Worker, place: int) -> None:
         from rtp_llm.worker.plan.reader import PlanReader
@@ -78,7 +78,7 @@ class RankProcess:
         self._begun: deque[StepHandle] = deque()  # not sampled
 
     def run(self) -> None:
-        """Execute steps for ever."""
+        """Execute steps forever."""
         following = self._await_step
         if self._in_flight > 1:  # rank 0 goes on while this one computes
             threading.Thread(target=self._take_ahead, name="plans", daemon=True).start()
@@ -104,7 +104,7 @@ class RankProcess:
                 self._outbox.tell(news)
 
     def _await_step(self, seconds: float) -> _Step | None:
-        """Take the next one; None: none came in time."""
+        """Take the next step; None if none arrived in time."""
         channel = self._memory.channel
         following = channel.await_step(self._step, seconds)
         if following == self._step:
@@ -130,7 +130,7 @@ class RankProcess:
             return None
 
     def _execute(self, step: _Step) -> StepHandle | None:
-        """What is sampled and not read."""
+        """Execute a step; returns the handle of what is sampled but not read yet."""
         self._take_messages(step.messages)
         if step.agreed:
             self._worker.step_with_others(step.agreed, computes=step.plan is not None)
@@ -153,7 +153,7 @@ class RankProcess:
         return handle
 
     def _take_messages(self, sent: int) -> None:
-        """Those that were sent before the step was published, and no other."""
+        """Take exactly the messages that were sent before the step was published."""
         while self._taken < sent:
             message = self._inbox.messages.get()
             self._taken += 1
@@ -170,7 +170,7 @@ class RankProcess:
 
 
 class Inbox(threading.Thread):
-    """Reads what rank 0 sends; ends the process when that one is gone."""
+    """Reads what rank 0 sends; ends the process when rank 0 is gone."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(daemon=True)
@@ -179,7 +179,7 @@ class Inbox(threading.Thread):
         self._connection = connection
 
     def run(self) -> None:
-        """Read for ever."""
+        """Read messages forever."""
         try:
             with socket.socket(fileno=os.dup(self._connection.fileno())) as end:
                 while True:
@@ -194,14 +194,14 @@ class Inbox(threading.Thread):
 
 
 class Outbox(logging.Handler):
-    """Sends log lines, news and last words; any thread."""
+    """Sends log lines, messages and the exit report; thread-safe."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
 
     def emit(self, record: logging.LogRecord) -> None:
-        """The handler's own lock is held here."""
+        """Send a log line; called with the handler's own lock held."""
         self._connection.send(LogLine(record.levelno, record.name, self.format(record)))
 
     def tell(self, news: object) -> None:
@@ -210,9 +210,9 @@ class Outbox(logging.Handler):
             self._connection.send(Beside(news))
 
     def fail(self, error: BaseException) -> None:
-        """Say why nothing can be executed any more."""
+        """Report why nothing can be executed any more."""
         text = str(error) if isinstance(error, (ValueError, OSError)) else ""
-        # By its name: to import it takes the seconds that torch takes.
+        # By its name: importing the class would import torch, which takes seconds.
         by_another = type(error).__name__ == "RankLostError"
         failure = Failure(text or f"{type(error).__name__}: {error}", by_another)
         with self.lock:  # type: ignore[union-attr]
@@ -220,12 +220,12 @@ class Outbox(logging.Handler):
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel end this process, which may be stopped or hang, with its parent.
+    """Let the kernel end this process with its parent, even if it is stopped or hangs.
 
-    A parent that is stopped says nothing any more; the ranks elsewhere notice that this one ends.
+    A stopped parent sends nothing any more; the ranks elsewhere notice that this one ends.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before that was said
+    if os.getppid() != parent:  # it was gone already
         os._exit(_PARENT_IS_GONE)
 
     def watch() -> None:
@@ -238,7 +238,7 @@ def _end_with(parent: int) -> None:
 
 
 def _run(process: RankProcess) -> None:
-    import torch  # here, so that a process is there before the seconds that this takes
+    import torch  # here, because it takes seconds and the process should exist before that
 
     with torch.inference_mode():
         process.run()
@@ -252,7 +252,7 @@ def load_factory(name: str) -> Callable[..., Worker]:
 
 
 def main() -> int:
-    """Run the process; it ends with that of rank 0."""
+    """Run the process; it ends with the process of rank 0."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they end the first rank, which ends this one
     faulthandler.enable()
@@ -265,12 +265,12 @@ def main() -> int:
     inbox.start()
     try:
         worker = load_factory(start.factory)(*start.arguments)
-        # What was loaded stays; a collection that walks all of torch would hold up a step.
+        # What was loaded stays; a garbage collection over all of torch would hold up a step.
         gc.freeze()
         _run(RankProcess(inbox, outbox, worker, start.place))
     except Exception as error:
         outbox.fail(error)
-        os._exit(1)  # the others must hear of it, not wait for what this one's groups still do
+        os._exit(1)  # the others must notice it, and not wait for this rank's groups
     return 0
 
 

@@ -32,7 +32,7 @@ from rtp_llm.worker.shared.messages import (
 )
 from rtp_llm.worker.shared.stopped import LOOK_SECONDS, STOPPED, StopWatch
 
-# What a rank says before it ends may come a little after its end was seen.
+# The last message of a rank may arrive a little after its end was noticed.
 _LAST_WORDS_SECONDS = 1.0
 
 
@@ -53,14 +53,14 @@ class RankProcesses:
         loss: Loss | None = None,
         first: int = 1,
     ) -> None:
-        """``factory``: see Start; ``arguments``, ``environments`` and ``names`` of each rank, by
-        which messages call it: those of rank ``first`` and up."""
+        """``factory``: see Start. ``arguments``, ``environments`` and ``names`` (for messages) have
+        one entry per rank, from rank ``first`` up."""
         self.loss = loss or Loss()
         self._names = dict(enumerate(names, first))
         self.on_news: Callable[[], None] | None = None
         self._news: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._first = first
-        self._survivors: dict[int, str] = {}  # what ranks said that miss another one
+        self._survivors: dict[int, str] = {}  # reports of ranks that failed because of another one
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         level = logging.getLogger("rtp_llm").getEffectiveLevel()
@@ -88,7 +88,7 @@ class RankProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """By rank."""
+        """Process ids, by rank."""
         return [process.pid for process in self._processes]
 
     # -- what they are told ----------------------------------------------------------------------
@@ -103,7 +103,7 @@ class RankProcesses:
             raise WorkerLostError(f"a rank does not listen: {error}") from error
 
     def hand_over(self, steps: Steps, descriptors: Sequence[int]) -> None:
-        """Let them wait for steps, in the memories of ``descriptors``."""
+        """Let the ranks wait for steps, in the memories of ``descriptors``."""
         for pipe in self._pipes:
             pipe.send(steps)
             with socket.socket(fileno=os.dup(pipe.fileno())) as end:
@@ -117,14 +117,14 @@ class RankProcesses:
     # -- their end -------------------------------------------------------------------------------
 
     def check(self, seconds: float = 0.0) -> None:
-        """Raise WorkerLostError if a rank is lost, or within ``seconds``."""
+        """Raise WorkerLostError if a rank has failed, or fails within ``seconds``."""
         self.loss.check(seconds)
 
     def close(self) -> None:
         """End the processes."""
         self.loss.expect()
         for process in self._processes:
-            process.kill()  # in the middle of a collective they would hear of nothing else
+            process.kill()  # inside a collective they would notice nothing else
         for process in self._processes:
             process.wait()
         self._watch.join()
@@ -160,7 +160,7 @@ class RankProcesses:
                 os.close(descriptor)
 
     def _hear(self, rank: int, pipe: Connection) -> bool:
-        """Take one message; False: there will be no other."""
+        """Take one message; returns False if it was the last."""
         try:
             message = pipe.recv()
         except (EOFError, OSError):

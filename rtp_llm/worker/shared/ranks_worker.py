@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker of rank 0: what it executes, the processes of the other ranks execute too."""
+"""The worker of rank 0: the processes of the other ranks execute whatever it executes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Batch, Scheduler
     from rtp_llm.worker.nodes.other_nodes import OtherNodes
 
-# A collective may tell of a dead rank before the kernel does.
+# A collective may report a dead rank before the kernel does.
 _NEWS_SECONDS = 1.5
 
 
@@ -49,10 +49,10 @@ class RanksWorker(Worker):
         spin: int | None = None,
         nodes: OtherNodes | None = None,
     ) -> None:
-        """``timeout``: seconds that a rank may take to begin a step; ``in_place``: ``local`` writes
-        into the plan, as where host memory is the device's; ``stages``: of a pipeline, whose ranks
-        take plans ahead of their work; ``spin``: microseconds, None: by the
-        number of cores."""
+        """``timeout``: seconds within which a rank has to begin a step. ``in_place``: ``local``
+        writes into the plan, because the device uses host memory. ``stages`` of a pipeline, in
+        which ranks take plans ahead of their work. ``spin`` in microseconds; None: by the number of
+        cores."""
         self._local, self._loss, self._nodes = local, processes.loss, nodes
         self._in_place = in_place and stages == 1  # the others copy plans at once
         self._told = False  # something since the last step
@@ -101,7 +101,7 @@ class RanksWorker(Worker):
 
     @property
     def processes(self) -> RankProcesses:
-        """Of the other ranks."""
+        """The processes of the other ranks."""
         return self._board.processes
 
     def tell_beside(self, message: Any) -> None:
@@ -138,7 +138,7 @@ class RanksWorker(Worker):
         return None if handle is None else _RanksStep(self, handle)
 
     def step_with_others(self, tokens: int, *, computes: bool) -> None:
-        """For the other ranks; the plan that follows says it to them, or there is none."""
+        """Let the other ranks step too; the following plan tells them, or there is none."""
         self._agreed = tokens
         if not computes:
             with self.watched():
@@ -146,7 +146,7 @@ class RanksWorker(Worker):
                 self._board.await_taken()
 
     def tell_of_sampling(self) -> None:
-        """The oldest step that is not sampled is so now."""
+        """Notify the other ranks that the oldest unsampled step is now sampled."""
         if self._tells_of_sampling:
             self._publish(None, SAMPLE)
             self._board.await_taken()
@@ -160,7 +160,7 @@ class RanksWorker(Worker):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, an error that another rank's end brought about says so."""
+        """A context in which errors caused by the end of another rank say so."""
         try:
             yield
         except WorkerLostError:

@@ -18,14 +18,13 @@ from rtp_llm.worker.shared.rank_processes import RankProcesses
 if TYPE_CHECKING:
     from rtp_llm._runtime import Batch
 
-_LOOK_SECONDS = 0.1  # between two looks whether the processes live
+_LOOK_SECONDS = 0.1  # between two checks that the processes are alive
 
 
 class StepBoard:
-    """Hands steps, and what concerns whole requests, to ``processes`` in one order.
+    """Passes steps, and messages about whole requests, to ``processes`` in one order.
 
-    A step costs one counter to hand over, whatever the number of ranks: nothing is serialised but
-    messages.
+    Passing a step costs one counter, whatever the number of ranks: only messages are serialised.
     """
 
     def __init__(
@@ -38,8 +37,9 @@ class StepBoard:
         timeout: float,
         spin: int | None = None,
     ) -> None:
-        """``plan_descriptor``: of the memory in which plans lie; ``timeout``: seconds that a rank
-        may take to begin a step; ``spin``: microseconds, None: by the number of cores."""
+        """``plan_descriptor`` is the file descriptor of the memory that holds plans; ``timeout``:
+        seconds within which a rank has to begin a step; ``spin``: microseconds, None: by the
+        number of cores."""
         self.processes, self._timeout = processes, timeout
         count = len(processes.pids)
         spin = default_spin(count + 1) if spin is None else spin
@@ -61,8 +61,8 @@ class StepBoard:
         kind: int = PLAN,
         agreed: int = 0,
     ) -> None:
-        """The plan that lies in its memory, or its numbers; None for a step without (see
-        StepMemory, of ``agreed`` tokens too). The step before must have been taken."""
+        """Publish the plan in the memory, or its numbers; None for a step without a plan. For the
+        kind and the ``agreed`` tokens see StepMemory. The previous step must have been taken."""
         self._memory.numbers[:] = self._sent, kind, agreed
         if plan is None or not isinstance(plan, Sequence):
             self._memory.channel.publish(plan)
@@ -70,11 +70,11 @@ class StepBoard:
             self._memory.channel.publish_numbers(plan)
 
     def numbers(self, count: int) -> list[int]:
-        """Of the published plan: see StepChannel."""
+        """The numbers of the published plan: see StepChannel."""
         return self._memory.channel.numbers(count)
 
     def await_taken(self) -> None:
-        """Until all ranks have a copy of the plan. Raises WorkerLostError when one never will."""
+        """Wait until all ranks have a copy of the plan. Raises WorkerLostError if one fails."""
         channel = self._memory.channel
         deadline = time.monotonic() + self._timeout
         while not channel.await_taken(channel.published, _LOOK_SECONDS):

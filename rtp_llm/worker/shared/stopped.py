@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of this machine that a signal has stopped (SIGSTOP), as the kernel tells.
 
-A silent process may only have to wait for a core, or hold the interpreter's lock while it loads. A
-stopped one is told apart at once, however busy the machine is.
+A silent process may just be waiting for a core, or hold the interpreter's lock while it loads. A
+stopped process can be distinguished from it at once, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 LOOK_SECONDS = 0.25
-# So long it must be stopped: whoever stops and continues a whole group reaches one after another.
+# It must be stopped this long: stopping and continuing a whole group reaches one after another.
 STOPPED_SECONDS = 0.75
 STOPPED = "is stopped: a signal such as SIGSTOP holds it"
 # A reader that looks less often was stopped itself, and all of its group with it.
@@ -19,7 +19,7 @@ _LATE_SECONDS = 3 * LOOK_SECONDS
 
 
 class StopWatch:
-    """Of one process, for a reader that looks every LOOK_SECONDS or more often."""
+    """Watches one process, for a reader that looks every LOOK_SECONDS or more often."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -27,7 +27,7 @@ class StopWatch:
         self._looked = time.monotonic()
 
     def look(self, now: float | None = None) -> bool:
-        """Whether it has been stopped for STOPPED_SECONDS, in which the reader was there."""
+        """Whether it has been stopped for STOPPED_SECONDS during which the reader was running."""
         now = time.monotonic() if now is None else now
         late, self._looked = now - self._looked > _LATE_SECONDS, now
         if not is_stopped(self._pid):
@@ -38,7 +38,7 @@ class StopWatch:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process is there and stopped."""
+    """Whether the process exists and is stopped."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
