@@ -39,4 +39,4 @@ def _build(
 
 
 if __name__ == "__main__":
-    sys.exit(process.main(_build))
+    sys.exit(process.main(_build, "rtp_llm.disagg.build"))

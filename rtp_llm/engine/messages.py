@@ -8,6 +8,7 @@ A sequence is (request_id, index) with 0 <= index < n. Columns are raw bytes of 
 
 from __future__ import annotations
 
+import logging
 import resource
 from collections.abc import Callable
 from typing import Literal
@@ -311,6 +312,13 @@ class RequestError(RuntimeError):
         super().__init__(message)
         self.kind = kind
         self.message = message
+
+
+def log_line(record: EngineLog) -> None:
+    """Write a line of the engine to this process's log."""
+    # Of libraries too, whose loggers nobody has set up in this process.
+    name = record.logger if record.logger.startswith("rtp_llm") else "rtp_llm.engine"
+    logging.getLogger(name).log(record.level, "%s", record.message)
 
 
 def describe_memory_error(doing: str) -> str:

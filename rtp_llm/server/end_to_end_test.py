@@ -29,6 +29,7 @@ from rtp_llm.testing.server_processes import (
     engines,
     process,
     read_metrics,
+    spares,
 )
 from rtp_llm.testing.transformers_models import save_model
 
@@ -252,8 +253,10 @@ def test_drain_with_the_real_engine(folder: Path) -> None:
 def test_death_of_the_real_engine(folder: Path) -> None:
     """It is back once, with the same answers; the second death is the last one."""
     body = {"model": "tiny", "prompt": "a house", "ignore_eos": True, **GREEDY}
-    with process(*FLAGS, "--restart-engine", "1", command=REAL, model=folder) as server:
+    flags = (*FLAGS, "--restart-engine", "1")
+    with process(*flags, command=REAL, model=folder, FAKE_SPARE="1") as server:
         url = server.url
+        wait_for(lambda: spares(server.process.pid), 60)
         (engine,) = engines(server.process.pid)
         before = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
         os.kill(engine, signal.SIGKILL)

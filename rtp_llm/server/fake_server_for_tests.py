@@ -5,8 +5,9 @@ A token takes 10 ms once it is allowed (AllowedSteps); a request of priority 99 
 FAKE_START_ERROR lets it not start, FAKE_TEXT is what it says, FAKE_CONTEXT how many tokens it has.
 FAKE_ENGINE=scripted takes the real client and a real process that follows a script instead, and
 FAKE_ENGINE=answering one that says texts (see answering_engine.py); their restarts wait 0.2 s at
-most. When its engine is dead it answers until it is told to stop, and it
-refuses nobody while an engine has to wait for a core, unless FAKE_PATIENCE=0.
+most, and a process waits for a restart with FAKE_SPARE=1 only. When its engine is dead it answers
+until it is told to stop, and it refuses nobody while an engine has to wait for a core, unless
+FAKE_PATIENCE=0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rtp_llm.server.http import lifecycle
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.run import engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
+from rtp_llm.server.spares_for_tests import keep_spares_if_asked
 from rtp_llm.worker.shared import stopped
 
 
@@ -51,6 +53,7 @@ def be_patient() -> None:
     """With clients that had to wait for a core, and with an engine that has to."""
     lifecycle.DEATH_SECONDS = 600.0
     restarting_client.LONGEST_DELAY_SECONDS = 0.2
+    keep_spares_if_asked()
     stopped.STOPPED_SECONDS = liveness.GONE_SECONDS  # tests stop an engine to have it wait
     if os.environ.get("FAKE_PATIENCE") != "0":
         liveness.SILENCE_SECONDS = liveness.GONE_SECONDS

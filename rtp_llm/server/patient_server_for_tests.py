@@ -3,7 +3,7 @@
 
 An engine that has to wait for a core for longer than SILENCE_SECONDS is not taken for a silent one,
 which would refuse requests, and one that a test stops for a while is not given up at once. One that
-is gone is noticed as ever.
+is gone is noticed as ever. A process waits for a restart with FAKE_SPARE=1 only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import sys
 
 from rtp_llm import cli
 from rtp_llm.engine.client import liveness
+from rtp_llm.server.spares_for_tests import keep_spares_if_asked
 from rtp_llm.worker.shared import stopped
 
 if __name__ == "__main__":
+    keep_spares_if_asked()
     liveness.SILENCE_SECONDS = stopped.STOPPED_SECONDS = liveness.GONE_SECONDS
     sys.exit(cli.main(["serve", *sys.argv[1:]]))

@@ -23,6 +23,7 @@ from rtp_llm.testing.server_processes import (
     parse_metrics,
     process,
     read_metrics,
+    spares,
     status,
 )
 
@@ -41,9 +42,11 @@ def scripted(steps: AllowedSteps, folder: Path, **more: str) -> dict[str, Any]:
 
 
 def kill_and_wait(server: Process, url: str) -> list[str]:
-    """The phases that its probes saw from the engine's end until a new one served."""
+    """The phases that its probes saw from the engine's end until its spare served."""
     phases = []
     (engine,) = engines(server.process.pid)
+    (spare,) = spares(server.process.pid)
+    os.kill(spare, signal.SIGSTOP)  # it would be faster than the probes
     before = read_metrics(url)["rtp_llm_engine_restarts_total"]
     os.kill(engine, signal.SIGKILL)
     wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] > before, PATIENCE)
@@ -54,7 +57,9 @@ def kill_and_wait(server: Process, url: str) -> list[str]:
             refused = httpx.post(f"{url}/v1/chat/completions", json=CHAT)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             assert refused.json()["error"]["code"] == "engine_restarting"
+            os.kill(spare, signal.SIGCONT)
     assert not Path(f"/proc/{engine}").exists()
+    assert engines(server.process.pid) == [spare]
     return phases
 
 
@@ -63,8 +68,9 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
     folder = tmp_path / "files"
     folder.mkdir()
     shared = set(os.listdir("/dev/shm"))
-    with process(**scripted(steps, folder)) as server:
+    with process(**scripted(steps, folder, FAKE_SPARE="1")) as server:
         url = server.url
+        wait_for_spare(server)
         before = len(os.listdir(folder))
         begun = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
         wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
@@ -81,14 +87,20 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, tmp_path: Path
         assert Stream(url, max_tokens=3).events()[-1] == "[DONE]"
         assert len(engines(server.process.pid)) == 1
         assert read_metrics(url)["rtp_llm_replayed_requests_total"] == STREAMS // 2
+        wait_for_spare(server)
         descriptors = open_descriptors(server)
         poison(url)
-        assert len(os.listdir(folder)) == before
+        assert not spares(server.process.pid)  # no restart is left
+        assert len(os.listdir(folder)) == before - 1
         wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 0
     assert not os.listdir(folder)
     assert set(os.listdir("/dev/shm")) <= shared
+
+
+def wait_for_spare(server: Process) -> None:
+    wait_for(lambda: len(spares(server.process.pid)) == 1, PATIENCE)
 
 
 def poison(url: str) -> None:

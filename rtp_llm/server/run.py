@@ -110,4 +110,4 @@ def engine_client(settings: Settings, module: str) -> EngineInterface:
         devices = settings.ranks_per_engine
         ranks = RanksClient(settings.data_parallel_size, module, restarts, devices=devices)
         return RestartingClient(ranks, restarts)
-    return RestartingClient(EngineClient(module), restarts)
+    return RestartingClient(EngineClient(module), restarts, spare=True)

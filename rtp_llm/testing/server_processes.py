@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from rtp_llm.engine.client.launch import SPARE
 from rtp_llm.server.serving_for_tests import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +179,21 @@ def engines(pid: int) -> list[int]:
     # program or has ended none.
     others = ("server.prepare.fork_server", command_line(pid))
     lines = {each: command_line(each) for each in children(pid)}
-    return [each for each, line in lines.items() if line and not any(o in line for o in others)]
+    found = [each for each, line in lines.items() if line and not any(o in line for o in others)]
+    waiting = spares(pid)
+    return [each for each in found if each not in waiting]
+
+
+def spares(pid: int) -> list[int]:
+    """The children of a server that wait for its engine's end."""
+    found = []
+    for each in children(pid):
+        _, _, arguments = command_line(each).partition("\0-m\0")
+        _, folder, *more = [*arguments.rstrip("\0").split("\0"), ""]
+        # An engine made of a spare has the same arguments, and takes requests.
+        if SPARE in more and not Path(folder, "requests").exists():
+            found.append(each)
+    return found
 
 
 def other_ranks(engine: int) -> list[int]:

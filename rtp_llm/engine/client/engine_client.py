@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import time
 import weakref
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from rtp_llm.engine.messages import (
     Shutdown,
     StepOutput,
     Wake,
+    log_line,
 )
 from rtp_llm.worker.shared.stopped import STOPPED, StopWatch
 
@@ -45,13 +45,6 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.1
 # A process that ends by itself gets so long before it is killed, and so long to be gone then.
 _END_SECONDS, _GONE_SECONDS = 1.0, 60.0
-
-
-def log_line(record: EngineLog) -> None:
-    """Write a line of the engine to this process's log."""
-    # Of libraries too, whose loggers nobody has set up in this process.
-    name = record.logger if record.logger.startswith("rtp_llm") else "rtp_llm.engine"
-    logging.getLogger(name).log(record.level, "%s", record.message)
 
 
 class EngineClient:
@@ -68,10 +61,12 @@ class EngineClient:
         module: str = "rtp_llm.engine.process.main",
         membership: Membership | None = None,
         awaited_bytes: int = 0,
+        spare: EngineLink | None = None,
     ) -> None:
         """``module`` is what the process runs (a test has its own), ``membership`` its rank.
 
-        ``awaited_bytes``: free memory of the device that the process waits for before it loads.
+        ``awaited_bytes``: free memory of the device that the process waits for before it loads;
+        ``spare``: a process that waits for settings.
         """
         self._module = module
         self._membership = membership
@@ -83,6 +78,7 @@ class EngineClient:
         self.on_death: Callable[[], None] | None = None
         self.on_orphan: Callable[[TokenStream], bool] | None = None
         self._link: EngineLink | None = None
+        self._spare = spare
         self._numbers = itertools.count(1)
         # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
         # A plain dictionary of references: looked into for each row of each step.
@@ -98,12 +94,32 @@ class EngineClient:
     def spawn(self, settings: Settings) -> None:
         """Start the process without waiting; needs no event loop, so it can come very early."""
         if self._link is None:
-            environ = await_memory_environment(self._awaited_bytes)
-            self._link = EngineLink(self._module, settings, self._membership, environ)
+            if self._spare is not None and self._spare.process.running:
+                self._link, self._spare = self._spare, None
+                self._link.process.begin(settings)
+            else:
+                self.drop_spare()
+                self._link = self._new_link(settings)
+
+    def _new_link(self, settings: Settings | None) -> EngineLink:
+        environ = await_memory_environment(self.awaited_bytes)
+        return EngineLink(self._module, settings, self._membership, environ)
+
+    def keep_spare(self) -> None:
+        """Start the process of the successor, which imports what it needs and waits."""
+        if self._spare is None and self._link is not None and self._failure is None:
+            self._spare = self._new_link(None)
+
+    def drop_spare(self) -> None:
+        """End that process: nothing is to be started again."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.end()
 
     def successor(self) -> EngineClient:
         """A client for the process that takes the place of this one's."""
-        return EngineClient(self._module, self._membership, self.awaited_bytes)
+        spare, self._spare = self._spare, None
+        return EngineClient(self._module, self._membership, self.awaited_bytes, spare)
 
     @property
     def awaited_bytes(self) -> int:
@@ -114,8 +130,7 @@ class EngineClient:
         """End a process that was spawned and is not to start; needs no event loop."""
         link, self._link = self._link, None
         if link is not None:
-            link.process.wait(0.0)
-            link.discard()
+            link.end()
 
     async def start(self, settings: Settings) -> EngineReady:
         """Spawn the process unless that was done, and wait until the model serves.
@@ -205,7 +220,10 @@ class EngineClient:
         return self._link is None or await self._link.process.stop(_END_SECONDS, _GONE_SECONDS)
 
     async def close(self, timeout: float = 5.0) -> None:
-        """End the engine process, by force after ``timeout`` seconds; open streams get an error."""
+        """End the engine process, by force after ``timeout`` seconds; open streams get an error.
+
+        The successor's process stays, see `drop_spare`.
+        """
         link, self._link = self._link, None
         if link is None:
             return

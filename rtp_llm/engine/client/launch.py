@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
     from rtp_llm.distributed.membership import Membership
 
+# The second argument of a process that has no settings yet.
+SPARE = "spare"
 _POLL_SECONDS = 0.02
 _KILL_WAIT_SECONDS = 5.0
 
@@ -44,31 +46,39 @@ class EngineProcess:
         cls,
         module: str,
         address: EngineAddress,
-        settings: Settings,
+        settings: Settings | None,
         membership: Membership | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> EngineProcess:
         """Start ``python -m module``, which connects to ``address`` by itself.
 
+        ``settings``: None for a spare, which imports what it needs and waits for `begin`;
         ``membership``: which of several ranks it is; ``environ``: variables that it gets beside
         this process's own.
         """
-        # The engine needs no secret of the HTTP side.
-        shared = dataclasses.replace(settings, api_key=None)
+        spare = [SPARE] if settings is None else []
         with children_leave_interrupts():
             child = subprocess.Popen(
-                [sys.executable, "-m", module, str(address.folder)],
+                [sys.executable, "-m", module, str(address.folder), *spare],
                 stdin=subprocess.PIPE,
                 env=_environment()
                 | (membership.environment() if membership else dict(NO_MULTICAST))
                 | dict(environ or {}),
             )
-        if child.stdin is not None:
+        process = cls(child)
+        if settings is not None:
+            process.begin(settings)
+        return process
+
+    def begin(self, settings: Settings) -> None:
+        """Have it load the model."""
+        # The engine needs no secret of the HTTP side.
+        shared = dataclasses.replace(settings, api_key=None)
+        if self._child.stdin is not None:
             # A process that died at once is noticed later, by its exit code.
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write(msgspec.json.encode(shared) + b"\n")
-                child.stdin.flush()
-        return cls(child)
+                self._child.stdin.write(msgspec.json.encode(shared) + b"\n")
+                self._child.stdin.flush()
 
     @property
     def pid(self) -> int:

@@ -27,10 +27,11 @@ class EngineLink:
     def __init__(
         self,
         module: str,
-        settings: Settings,
+        settings: Settings | None,
         membership: Membership | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        """The arguments are those of EngineProcess.spawn."""
         self._address = EngineAddress.create()
         self._context = zmq.Context()
         # The sending side connects: then it can queue before the other side is there.
@@ -81,6 +82,11 @@ class EngineLink:
         """Close the sockets and remove their folder."""
         self._context.destroy(linger=0)
         self._address.remove()
+
+    def end(self) -> None:
+        """Kill the process, and `discard`; needs no event loop."""
+        self.process.wait(0.0)
+        self.discard()
 
     def kill_soon(self, seconds: float = 1.0) -> None:
         """Make sure that a dead engine does not linger; one that is ending gets a moment."""

@@ -32,6 +32,8 @@ WINDOW_SECONDS = 600.0
 # Before the second restart, and the most before a later one; each waits twice as long as the last.
 # The first comes at once.
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 1.0, 30.0
+# How long an engine serves before its successor's process is started: a start is busy enough.
+SPARE_SECONDS = 5.0
 
 _logger = logging.getLogger("rtp_llm.engine")
 
@@ -99,6 +101,8 @@ class Client(Protocol):
     @property
     def restarting(self) -> bool: ...
     def successor(self) -> Client: ...
+    def keep_spare(self) -> None: ...
+    def drop_spare(self) -> None: ...
     def spawn(self, settings: Settings) -> None: ...
     async def start(self, settings: Settings) -> EngineReady: ...
     async def reap(self) -> bool: ...
@@ -117,7 +121,10 @@ class RestartingClient:
     called when there is no further restart. Belongs to one event loop, as the clients.
     """
 
-    def __init__(self, client: Client, restarts: Restarts) -> None:
+    def __init__(self, client: Client, restarts: Restarts, *, spare: bool = False) -> None:
+        """``spare``: the successor's process is started while the engine lives."""
+        self._spare = spare and restarts.limit > 0
+        self._spare_timer: asyncio.TimerHandle | None = None
         self.restarts = restarts
         self.on_death: Callable[[], None] | None = None
         self._client = client
@@ -208,6 +215,9 @@ class RestartingClient:
             settings = dataclasses.replace(settings, prefill_address=ready.prefill_address)
         self._settings, self._ready = settings, ready
         self._client.on_death = self._died
+        if self._spare:
+            loop = asyncio.get_running_loop()
+            self._spare_timer = loop.call_later(SPARE_SECONDS, self._keep_spare)
         if self._client.restarts_ranks:
             self._may_restart = False
         else:
@@ -234,6 +244,7 @@ class RestartingClient:
             self._restart.cancel()
             await asyncio.wait({self._restart})
         self._client.on_death = self._client.on_orphan = None
+        self._drop_spare()
         await self._client.close(timeout)
         self._fail_orphans("the engine was shut down")
 
@@ -257,8 +268,18 @@ class RestartingClient:
         else:
             self._end(reason)
 
+    def _keep_spare(self) -> None:
+        if self._can_restart:
+            self._client.keep_spare()
+
+    def _drop_spare(self) -> None:
+        if self._spare_timer is not None:
+            self._spare_timer.cancel()
+        self._client.drop_spare()
+
     def _end(self, reason: str) -> None:
         self._failure = reason
+        self._drop_spare()
         self._fail_orphans(reason)
         if self.on_death:
             self.on_death()

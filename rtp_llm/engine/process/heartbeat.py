@@ -47,7 +47,7 @@ class Heartbeat(threading.Thread):
             self._sender.send(msgspec.structs.replace(metrics, resident_bytes=_resident_bytes()))
             time.sleep(HEARTBEAT_SECONDS)
             if os.getppid() != self._parent:
-                _end_alone(self._address)
+                end_alone(self._address)
 
 
 def end_with_parent(address: EngineAddress) -> None:
@@ -57,12 +57,12 @@ def end_with_parent(address: EngineAddress) -> None:
         # Not through sys.stdin: a thread inside it would hold its lock at the interpreter's end.
         while os.read(0, 4096):
             pass
-        _end_alone(address)
+        end_alone(address)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def _end_alone(address: EngineAddress) -> NoReturn:
+def end_alone(address: EngineAddress) -> NoReturn:
     """The parent is gone, and with it the one who would have removed the sockets."""
     address.remove()
     if membership := Membership.read(os.environ):

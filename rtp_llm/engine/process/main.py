@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -35,7 +36,7 @@ from rtp_llm.engine.messages import (
     describe_memory_error,
 )
 from rtp_llm.engine.phases import Phases
-from rtp_llm.engine.process.heartbeat import Heartbeat, end_with_parent
+from rtp_llm.engine.process.heartbeat import Heartbeat, end_alone, end_with_parent
 from rtp_llm.engine.process.sender import LogForwarder, Sender
 
 if TYPE_CHECKING:
@@ -51,19 +52,19 @@ _ORDERLY_SECONDS = 0.5
 _logger = logging.getLogger("rtp_llm.engine")
 
 
-def main(build: Build | None = None) -> int:
+def main(build: Build, imports: str | None = None) -> int:
     """Run the process; returns its exit code.
 
     The first argument is the folder of the sockets; the settings come as the first line of standard
-    input, which then stays open for as long as the parent lives.
+    input, which then stays open for as long as the parent lives. With a second argument the process
+    is a spare: it imports the module ``imports``, as ``build`` would, before it waits for them.
     """
     # Ctrl-C and a stop of the whole group reach this process too; its parent ends it in order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    settings = msgspec.json.decode(_first_line(), type=Settings)
     address = EngineAddress(Path(sys.argv[1]))
+    settings = _read_settings(address, imports if len(sys.argv) > 2 else None)
     end_with_parent(address)
     sender = Sender(address)
     level = settings.log_level.upper()
@@ -74,7 +75,7 @@ def main(build: Build | None = None) -> int:
     try:
         on_loss = partial(_end_with_ranks, sender)
         report = heartbeat.report_loading
-        built = (build or _build)(settings, address.folder, on_loss, report)
+        built = build(settings, address.folder, on_loss, report)
         heartbeat.source = built.engine.stats
         service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
@@ -92,10 +93,15 @@ def main(build: Build | None = None) -> int:
     return 0
 
 
-def _first_line() -> bytes:
-    """The first line of standard input, and not a byte more."""
+def _read_settings(address: EngineAddress, imports: str | None) -> Settings:
+    """Those in the first line of standard input, of which not a byte more is read."""
+    if imports is not None:
+        importlib.import_module(imports)
     with FileIO(0, closefd=False) as file:
-        return file.readline()
+        line = file.readline()
+    if not line:  # a spare, most likely, that was never needed
+        end_alone(address)
+    return msgspec.json.decode(line, type=Settings)
 
 
 def _build(
@@ -194,4 +200,4 @@ class EngineService:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(_build, "rtp_llm.engine.build"))

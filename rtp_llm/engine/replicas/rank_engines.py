@@ -18,7 +18,6 @@ import zmq
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.admission import EngineLimits, check_request
-from rtp_llm.engine.client.engine_client import log_line
 from rtp_llm.engine.client.link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
 from rtp_llm.engine.messages import (
@@ -36,6 +35,7 @@ from rtp_llm.engine.messages import (
     Shutdown,
     StepOutput,
     Wake,
+    log_line,
 )
 from rtp_llm.engine.replicas.metrics import all_ready
 from rtp_llm.engine.replicas.ranks_client import LOOK_SECONDS, LOOKS, reason_of

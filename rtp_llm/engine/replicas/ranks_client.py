@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.engine.client.engine_client import EngineClient, log_line
+from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
 from rtp_llm.engine.messages import (
     AddRequest,
@@ -28,6 +28,7 @@ from rtp_llm.engine.messages import (
     EngineStartError,
     EngineStats,
     OnStep,
+    log_line,
 )
 from rtp_llm.engine.replicas.metrics import all_ready, all_stats
 
@@ -162,6 +163,12 @@ class RanksClient:
     def ended(self) -> str | None:
         """See EngineClient; each rank knows of itself."""
         return None
+
+    def keep_spare(self) -> None:
+        """Its ranks have none."""
+
+    def drop_spare(self) -> None:
+        """Its ranks have none."""
 
     @property
     def restarts_ranks(self) -> bool:

@@ -14,8 +14,7 @@ import uvloop
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.client.engine_client import log_line
-from rtp_llm.engine.messages import EngineStartError, describe_memory_error
+from rtp_llm.engine.messages import EngineStartError, describe_memory_error, log_line
 from rtp_llm.interrupts import EXIT_INTERRUPTED
 from rtp_llm.server.app import build_app
 from rtp_llm.server.engine_interface import EngineInterface
