@@ -18,6 +18,10 @@ class TakesTooLong(BaseException):
     """Of no type that the code inside would handle."""
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 class TimeLimit:
     """Ends what runs ``inside`` it after ``seconds`` of real time, by SIGALRM; costs 2 us.
 
@@ -28,8 +32,8 @@ class TimeLimit:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._armed = False
-        self._usable = threading.current_thread() is threading.main_thread()
-        if self._usable:
+        self._usable_in = threading.get_ident() if _in_main_thread() else None
+        if self._usable_in is not None:
             signal.signal(signal.SIGALRM, self._interrupt)
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
@@ -39,8 +43,8 @@ class TimeLimit:
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         """Raises TakesTooLong."""
-        if not self._usable:
-            yield
+        if threading.get_ident() != self._usable_in:
+            yield  # the signal would interrupt the main thread instead
             return
         self._armed = True
         again = max(self._seconds, _AGAIN_SECONDS)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any
 
@@ -37,3 +38,17 @@ def test_an_interruption_that_is_lost_comes_again(monkeypatch: pytest.MonkeyPatc
         Endless()
         work(60)
     assert reported == [TakesTooLong]
+
+
+def test_another_thread_has_no_limit_and_interrupts_nobody() -> None:
+    limit, returned = TimeLimit(0.01), threading.Event()
+
+    def run() -> None:
+        with limit.inside():
+            work(0.1)
+        returned.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert returned.is_set()
