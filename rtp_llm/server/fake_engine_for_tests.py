@@ -199,7 +199,8 @@ class FakeEngine:
     async def _run(self) -> None:
         while self.streams:
             await asyncio.sleep(self.step_seconds)
-            if self.steps < self.allowed_steps():
+            # The last client may have left meanwhile.
+            if self.streams and self.steps < self.allowed_steps():
                 self.steps += 1
                 stepped = [stream.step() for stream in list(self.streams.values())]
                 batch, new_tokens = map(sum, zip(*stepped, strict=True))
