@@ -92,7 +92,7 @@ def _served(state: ServerState) -> Served:
         calls_tools=forms is not None and forms.tool_calls is not None,
         thinks=forms is not None and forms.reasoning is not None,
         names=settings.model_names,
-        reads_documents=state.reads_documents,
+        template_variables=state.template_variables,
         max_logprobs=settings.max_logprobs,
         max_prompt_logprobs=settings.max_prompt_logprobs,
         trusts_templates=settings.trust_request_chat_template,

@@ -120,10 +120,9 @@ class ServerState:
         return self._tokenizer is None or self._tokenizer.has_chat_template
 
     @property
-    def reads_documents(self) -> bool:
-        """Whether the chat template supports documents; False until the tokenizer is loaded."""
-        tokenizer = self._tokenizer
-        return tokenizer is not None and "documents" in tokenizer.template_variables()
+    def template_variables(self) -> frozenset[str]:
+        """Those that the chat template reads; none until the tokenizer is there."""
+        return frozenset() if self._tokenizer is None else self._tokenizer.template_variables()
 
     @property
     def limits(self) -> Limits:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What /openapi.json says of Responses and Messages.
 
-Types come from the protocol and events of each; ranges of numbers are said in words of errors.
+Types come from the protocol and events of each.
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ def parameters_of(path: str, method: str) -> list[Schema]:
     if (path, method) == (_ONE, "get"):
         query = _STREAMED
     return [name, *({"in": "query"} | each for each in query)]
+
+
+def describe_lengths(components: dict[str, Schema]) -> None:
+    """A max_tokens of Messages that does not fit means as much as fits."""
+    components[MessagesRequest.__name__]["properties"]["max_tokens"].pop("maximum", None)
 
 
 def is_of_messages(path: str) -> bool:

@@ -7,12 +7,16 @@ words, and has a 400 that no schema foresees.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rtp_llm.config.refusals import get_refusal
+from rtp_llm.server.openai.protocol import StreamOptions
+from rtp_llm.server.prepare.render import THINKING_SWITCHES
 
 Schema = dict[str, Any]
 _EMPTY: list[Any] = [None, False, "", [], {}]
+_RESULT = ("content", "name")  # of a function
 _STRUCTURED = "vLLM's: one of json, regex, choice, grammar, json_object, structural_tag."
 _ALIASES = {
     "guided_json": "structured_outputs.json",
@@ -43,19 +47,31 @@ def describe_structural_tag(tag: Schema) -> None:
     written["anyOf"] = [{"required": ["format"]}, {"required": ["structures", "triggers"]}]
 
 
-def describe_chat(properties: Schema, *, calls_tools: bool, thinks: bool) -> None:
-    """Tools and thinking, as far as the model's forms of them are known."""
+def describe_best_of(properties: Schema, most: int) -> None:
+    """`most`: of `n`."""
+    number = {"type": "integer", "minimum": 1, "maximum": most}
+    said = "The value of n: every candidate is given out."
+    properties["best_of"] = {"anyOf": [number, {"type": "null"}], "description": said}
+
+
+def describe_chat(
+    properties: Schema, *, calls_tools: bool, thinks: bool, variables: Collection[str]
+) -> None:
+    """Tools and thinking, as far as the model's forms of them are known.
+
+    `variables`: those that a chat template may read.
+    """
     if calls_tools:
         properties["tool_choice"]["description"] = "Without tools none and auto alone."
         properties["functions"]["description"] = "The old form of tools; not beside them."
         properties["function_call"]["description"] = "Without functions none and auto alone."
     else:
-        for name in ("tools", "functions"):
-            properties[name] = {"enum": [None, []], "description": _reason("tools")}
+        for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+            properties[name]["description"] = f"Only with {choice} none. {_reason('tools')}"
         for name in ("tool_choice", "function_call"):
             properties[name] = {"enum": [None, "none", "auto"], "description": _reason("tools")}
-    if not thinks:
-        said = "Or a text, if the template names it."
+    if not thinks and "reasoning_effort" not in variables:
+        said = _reason("reasoning_effort")
         properties["reasoning_effort"] = {"enum": [None, "", "none"], "description": said}
     for name in ("thinking_token_budget", "thinking_budget"):
         for each in properties[name].get("anyOf", ()):
@@ -63,11 +79,9 @@ def describe_chat(properties: Schema, *, calls_tools: bool, thinks: bool) -> Non
                 each |= {"minimum": -1, "maximum": 2**31 - 1}
         if not thinks:
             properties[name] = {"enum": [None, -1], "description": _reason("thinking_budget")}
-    if not thinks:
-        properties["enable_thinking"] = {
-            "enum": [None, False],
-            "description": _reason("enable_thinking"),
-        }
+    if not thinks and not {*THINKING_SWITCHES} & {*variables}:
+        said = _reason("enable_thinking")
+        properties["enable_thinking"] = {"enum": [None, False], "description": said}
 
 
 def describe_batch(properties: Schema, most: int) -> None:
@@ -76,33 +90,54 @@ def describe_batch(properties: Schema, most: int) -> None:
     conversations |= {"minItems": 1} | ({"maxItems": most} if most else {})
     conversations["items"]["minItems"] = 1
     said = "Not in a batch of conversations."
-    for name, empty in (("stream", False), ("tools", []), ("functions", []), ("n", 1)):
+    for name, empty in (
+        ("stream", False),
+        ("tools", []),
+        ("functions", []),
+        ("n", 1),
+        ("best_of", 1),
+    ):
         properties[name] = {"enum": [None, empty], "description": said}
     for name in ("tool_choice", "function_call"):
         properties[name] = {"enum": [None, "none", "auto"], "description": said}
-    properties["stream_options"] = {"enum": [None, {}], "description": said}
+    options = {name: {"type": "null"} for name in StreamOptions.__struct_fields__}
+    nothing = [{"type": "null"}, {"type": "object", "properties": options}]
+    properties["stream_options"] = {"anyOf": nothing, "description": said}
 
 
-def messages(message: Schema) -> Schema:
-    """Of roles and parts those that are served; only the assistant calls tools."""
-    part: Schema = {"type": "object", "required": ["type", "text"]}
-    part["properties"] = {"type": {"const": "text"}, "text": {"type": "string"}}
-    content = [{"type": "string"}, {"type": "null"}, {"type": "array", "items": part}]
-    calls = message["properties"]["tool_calls"]
-    empty = {name: {"enum": _EMPTY} for name in ("function_call", "audio")}
-    kinds = []
-    for roles, called, required in (
-        (["system", "developer", "user", "tool"], {"enum": [None, []]}, ["role", "content"]),
-        (["assistant"], calls, ["role"]),
-    ):
-        own: Schema = {"role": {"enum": roles}, "content": {"anyOf": content}, "tool_calls": called}
-        properties = message["properties"] | empty | own
-        kinds.append({"type": "object", "properties": properties, "required": required})
+def messages(message: Schema, called: Schema) -> Schema:
+    """Of parts those that are served; only the assistant calls tools and functions.
+
+    `called`: a function of a call.
+    """
+    parts = [_part("text"), _part("refusal")]
+    content = [{"type": "string"}, {"type": "null"}, {"type": "array", "items": {"anyOf": parts}}]
+    shared = message["properties"] | {"content": {"anyOf": content}, "audio": {"enum": _EMPTY}}
+    function_call = {"anyOf": [{"enum": _EMPTY}, called]}
+    no_calls = {"tool_calls": {"enum": [None, []]}, "function_call": {"enum": _EMPTY}}
+    others = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+    others["description"] = "A role that the chat template knows."
+    kinds = [
+        _kind(shared | no_calls, {"enum": ["system", "developer", "user", "tool"]}, "content"),
+        _kind(shared | {"function_call": function_call}, {"const": "assistant"}),
+        _kind(shared | no_calls | {"name": {"type": "string"}}, {"const": "function"}, *_RESULT),
+        _kind(shared | no_calls, others, "content"),
+    ]
     return {
         "title": message["title"],
         "description": message["description"],
         "anyOf": kinds,
     }
+
+
+def _part(name: str) -> Schema:
+    properties = {"type": {"const": name}, name: {"type": "string"}}
+    return {"type": "object", "properties": properties, "required": ["type", name]}
+
+
+def _kind(properties: Schema, role: Schema, *required: str) -> Schema:
+    properties = properties | {"role": role}
+    return {"type": "object", "properties": properties, "required": ["role", *required]}
 
 
 def _reason(name: str) -> str:

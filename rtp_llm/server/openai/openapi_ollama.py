@@ -31,10 +31,7 @@ ERROR = answers.OllamaError
 
 
 def describe_names(components: dict[str, Any], served: Sequence[str]) -> None:
-    """The names that the served model goes by."""
+    """The names that the served model goes by; `name` counts without `model` only."""
     names = [*dict.fromkeys([*served, *map(tagged, served)]), "", None]
     for body in BODIES.values():
-        properties = components[body.__name__]["properties"]
-        for name in ("model", "name"):
-            if name in properties:
-                properties[name] = {"enum": names}
+        components[body.__name__]["properties"]["model"] = {"enum": names}

@@ -71,24 +71,26 @@ def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
 def _reasoning(request: ChatRequest | TokenizeRequest) -> ReasoningWish:
     if not isinstance(request, ChatRequest):
         return ReasoningWish()
-    budget = request.thinking_token_budget
-    if budget is None:
-        budget = request.thinking_budget
     return ReasoningWish(
         enabled=request.enable_thinking,
         effort=request.reasoning_effort or None,
-        budget=_budget(budget),
+        budget=_budget(request),
     )
 
 
-def _budget(tokens: int | None) -> int | None:
-    """-1 is no limit."""
-    if tokens is None or tokens == -1:
-        return None
-    if not 0 <= tokens <= MAX_BUDGET:
-        raise bad_request(
-            f"thinking_token_budget={tokens} must be -1 or between 0 and {MAX_BUDGET}.",
-            "thinking_token_budget",
-            "invalid_value",
-        )
-    return tokens
+def _budget(request: ChatRequest) -> int | None:
+    """By either name; -1 is no limit. Raises ApiError 400."""
+    given: dict[str, int] = {}
+    for name in ("thinking_token_budget", "thinking_budget"):
+        tokens: int | None = getattr(request, name)
+        if tokens is None:
+            continue
+        if not -1 <= tokens <= MAX_BUDGET:
+            text = f"{name}={tokens} must be -1 or between 0 and {MAX_BUDGET}."
+            raise bad_request(text, name, "invalid_value")
+        given[name] = tokens
+    if len({*given.values()}) > 1:
+        text = "thinking_budget and thinking_token_budget are two names of one limit; send one."
+        raise bad_request(text, "thinking_budget", "invalid_value")
+    budget = next(iter(given.values()), -1)
+    return None if budget == -1 else budget

@@ -22,7 +22,18 @@ def constraint_of(request: ConstraintFields) -> GrammarSource | None:
         raise bad_request(
             f"{names} both say what the answer must be; give one.", found[1].name, "invalid_value"
         )
-    return found[0] if found else None
+    if not found:
+        return None
+    _check_tag(found[0])
+    return found[0]
+
+
+def _check_tag(source: GrammarSource) -> None:
+    """Raise ApiError 400 for a structural tag of neither form, also where no answer is wanted."""
+    tag = source.outputs.structural_tag if source.outputs is not None else None
+    if isinstance(tag, dict) and not ("format" in tag or {"structures", "triggers"} <= tag.keys()):
+        text = f"{source.name}: format is required, or structures and triggers."
+        raise bad_request(text, source.name, "invalid_grammar")
 
 
 def _found(request: ConstraintFields) -> Iterator[GrammarSource]:

@@ -56,7 +56,8 @@ def with_tool_calls(messages: Sequence[protocol.Message]) -> list[protocol.Messa
                     f"{place}.name is required.", f"{place}.name", "missing_required_parameter"
                 )
             message = msgspec.structs.replace(message, role="tool", tool_call_id=call_id)
-        if not is_harmless("function_call", message.function_call):
+        # Not "auto" and "none", which are of the request's field of this name.
+        if not is_harmless("messages.function_call", message.function_call):
             place += ".function_call"
             if message.role != "assistant":
                 text = f"{place}: only the assistant calls functions."

@@ -205,6 +205,7 @@ def _order(given: str | None) -> str:
 def _limit(given: str | None) -> int:
     if given is None:
         return _DEFAULT_LISTED
-    if not given.isdecimal() or not 1 <= int(given[:4]) <= MAX_LISTED:
+    limit = _number("limit", given) or 0
+    if not 1 <= limit <= MAX_LISTED:
         raise bad_request(f"limit: must be between 1 and {MAX_LISTED}.", "limit", "invalid_value")
-    return int(given)
+    return limit

@@ -235,6 +235,7 @@ async def test_what_the_shutdown_cuts_says_so() -> None:
         ("?limit=0", "limit"),
         ("?limit=101", "limit"),
         ("?limit=x", "limit"),
+        ("?limit=000100000", "limit"),
         ("?after=x", "after"),
         ("?order=newest", "order"),
     ],
