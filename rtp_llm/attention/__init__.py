@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention: what one step of a batch looks like, and the backends that compute it."""
+"""Attention: the batch of one step, and the backends that compute attention over it."""
 
 from __future__ import annotations
 

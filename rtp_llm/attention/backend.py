@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of what computes a layer's sequence mixer over a paged cache."""
+"""The interface of backends, which compute a layer's sequence mixer over a paged cache."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rtp_llm.device import Capabilities, Support
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What device and settings say to every backend.
+    """Options from the device and the settings that every backend receives.
 
-    `capabilities` are the device's; `kv_dtype` is the number type of keys and values in the cache;
+    `capabilities` are the device's; `kv_dtype` is the dtype of keys and values in the cache;
     `block_size` is in tokens; `settings` are the model's.
     """
 
@@ -33,9 +33,9 @@ class BackendOptions:
 
 
 class BackendConfig(Protocol):
-    """What the layers of a cache group ask of their backend: the options, and sizes of their own.
+    """The requirements of a cache group's layers on their backend: options and layer sizes.
 
-    Which class it is of says which family of backends is asked.
+    The class of the config selects the family of backends.
     """
 
     @property
@@ -53,15 +53,15 @@ class BackendConfig(Protocol):
 
 
 def cache_dtypes(asked: BackendConfig | BackendOptions) -> CacheDtypes:
-    """What caches hold where a backend is `asked` for."""
+    """Return the cache dtypes that correspond to a backend config or its options."""
     return CacheDtypes.of(asked.kv_dtype, asked.dtype, asked.settings)
 
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """What layers with keys and values ask; `windows` are those of the cache groups (0 = full).
+    """The config of attention layers; `windows` are those of the cache groups (0 = full).
 
-    See BackendOptions for what is not about heads.
+    See BackendOptions for the other fields.
     """
 
     capabilities: Capabilities
@@ -105,37 +105,37 @@ class Backend(ABC, Generic[ConfigT]):
     @classmethod
     @abstractmethod
     def supports(cls, config: ConfigT) -> Support:
-        """Yes, or no with the reason; called once, before anything is allocated."""
+        """Whether the backend supports `config`, or why not; called before any allocation."""
 
     @classmethod
     def priority_for(cls, config: ConfigT) -> int:
-        """Of the backends that say yes, the highest one is taken."""
+        """The priority of this backend; the highest among the supporting backends wins."""
         return cls.priority
 
     @classmethod
     def note(cls, config: ConfigT) -> str:
-        """What an explanation of the choice has to add about this backend, if anything."""
+        """An optional remark about this backend for explanations of the choice."""
         return ""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
 
     def prepare(self, batch: ForwardBatch, group: int) -> object:
-        """What the layers of cache group `group` share in this step: `batch.prepared[group]`.
+        """Compute the data that the layers of cache group `group` share in this step.
 
-        Called once a step, before the first layer.
+        Called once per step, before the first layer; stored as `batch.prepared[group]`.
         """
         return None
 
     def warm_up(self, kv_cache: Tensor) -> None:
-        """Compile what steps need that are not captured as graphs; once, before the first request.
+        """Compile the kernels of steps that are not captured as graphs, before the first request.
 
-        `kv_cache` is that of any layer of the group; nothing of it is read.
+        `kv_cache` is the cache of any layer of the group; its contents are not read.
         """
         return
 
     def context_bytes(self, keys: int) -> int:
-        """Memory that steps take at most because their queries see so many keys in all."""
+        """Upper bound in bytes on the temporary memory of a step whose queries see `keys` keys."""
         return 0
 
 
@@ -153,10 +153,10 @@ class AttentionBackend(Backend[AttentionConfig]):
     def attend(
         self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
     ) -> Tensor:
-        """From the packed projection to attention's result [T, H * D]; writes K and V.
+        """Compute attention [T, H * D] from the packed projection.
 
-        `qkv` [T, (H + 2 Hk) D] holds query, key, then value heads; what is in it afterwards is not
-        said. The step's keys and values go into layer's cache.
+        `qkv` [T, (H + 2 Hk) D] holds query, key, then value heads; it may be overwritten. The
+        step's keys and values are written to the layer's cache.
         """
         config = self.config
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
@@ -169,14 +169,14 @@ class AttentionBackend(Backend[AttentionConfig]):
 
     @abstractmethod
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        """Attention of `q` [T, H, D] (rows may be strided) over layer's cache -> [T, H, D].
+        """Attention of `q` [T, H, D] (rows may be strided) over the layer's cache -> [T, H, D].
 
         The step's keys and values are already in `batch.kv_cache[layer]`.
         """
 
 
 class PartialBackend(AttentionBackend):
-    """Takes some steps only and leaves the others to the backend below it."""
+    """A backend that handles some steps only and delegates all others to another backend."""
 
     def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
         super().__init__(config)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HostNumbers:
-    """Numbers of a ForwardBatch in the host's memory, for backends that plan a step there.
+    """Host copies of a ForwardBatch's numbers, for backends that plan a step on the host.
 
-    int32; valid while the step's layers are launched, not longer: they may lie in the runtime.
-    Unless ``exact``, seq_lens are upper bounds, and blocks before a window may be there that no
-    query sees: only the device knows the lengths.
+    All int32, and valid only while the step's layers are launched: the runtime may own the memory.
+    Unless ``exact``, seq_lens are upper bounds, and blocks that precede every query's window may be
+    listed, since only the device knows the lengths.
     """
 
     cu_seqlens_q: NDArray[np.int32]
@@ -38,12 +38,12 @@ class ForwardBatch:
     all; slot_mapping per group [T] (block * block_size + offset, -1 = not written); block_table
     per group [B, M] (-1 = no block); kv_cache per layer [2, N, S, Hk, D], with MLA [1, N, S, 1,
     R + P]; layer_group per layer. max_seqlen_q and max_seqlen_k are host numbers, so that no layer
-    has to ask the device. `host` has more of them; None where they are not those of the step, as
-    when a graph is captured. prepared: per group what its backend shares among its layers.
-    Of recurrent groups, states per layer [N, ...] each; state_read and state_write per group [B]:
-    the block whose states a sequence goes on from (-1: it begins, from zeros whatever a block
-    holds) and the block that gets those after the step's tokens (0 pads; never -1). A published
-    block is read and not written again, so the two may differ.
+    has to query the device. `host` has more host numbers; it is None if they would not match the
+    step, as in graph capture. prepared: per group, the data its backend shares among its layers.
+    Recurrent groups have states per layer [N, ...] each, and state_read and state_write per group
+    [B]: the block from which a sequence's states are read (-1: a new sequence, whose states are
+    zero) and the block to which the states after the step's tokens are written (0 for padding,
+    never -1). A published block is never overwritten, so the two may differ.
     hidden [T, C]: on every pipeline stage after the first, the input of its first layer, which the
     stage may overwrite.
     on_written is called for each layer once the writes of its keys and values are enqueued.

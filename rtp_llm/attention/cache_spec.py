@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a layer keeps of a sequence between steps, and the groups that layers of equal specs form.
+"""Specs of the cache a layer keeps per sequence, and groups of layers with equal specs.
 
 The cache's memory, its plan, `rtp-llm explain`, the runtime's groups and the transfer between
 workers are all made from these specs. A block is what the runtime hands out: `block_size` tokens of
@@ -26,7 +26,7 @@ STATE_ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class CacheDtypes:
-    """Number types of what caches hold: keys and values, inputs of layers, recurrent states."""
+    """The dtypes of cache contents: keys and values, layer inputs, recurrent states."""
 
     keys_and_values: torch.dtype
     inputs: torch.dtype
@@ -36,7 +36,7 @@ class CacheDtypes:
     def of(
         cls, keys_and_values: torch.dtype, inputs: torch.dtype, settings: ModelSettings
     ) -> CacheDtypes:
-        """With states as ``settings`` say."""
+        """Build the dtypes, with the state dtype that ``settings`` select."""
         states: torch.dtype = getattr(torch, settings.mamba_ssm_cache_dtype)
         return cls(keys_and_values, inputs, states)
 
@@ -125,9 +125,9 @@ class MlaSpec:
 class RecurrentSpec:
     """States of fixed size: one block holds all of a layer's states after some token.
 
-    `shapes` of the states of one layer (a convolution's and a linear attention's, say), with their
-    number types. `rollback`: of a step that writes no more than so many tokens and one, a block
-    holds the states after each.
+    `shapes` are the shapes of one layer's states (those of a convolution and a linear attention,
+    say), with their dtypes. `rollback`: after a step of at most `rollback + 1` tokens, a block
+    still holds the states after each of these tokens.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -212,8 +212,8 @@ class CacheGroup:
 class CacheGroups:
     """The specs of a model's layers, in order (None: a layer without a cache), and their groups.
 
-    ``here``: of a pipeline's stage, the layers that it has; None: all. Groups are those of the
-    whole model on every stage, some of them without a layer.
+    ``here``: the layers on this pipeline stage; None: all. Every stage has the groups of the whole
+    model, some of which may have no layer on the stage.
     """
 
     specs: tuple[CacheSpec | None, ...]
@@ -240,19 +240,19 @@ class CacheGroups:
 
     @cached_property
     def layer_group(self) -> tuple[int, ...]:
-        """For each layer the index of its group; -1: it has no cache, or is elsewhere."""
+        """The group index of each layer; -1 if it has no cache or is on another stage."""
         found = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
         return tuple(found.get(layer, -1) for layer in range(len(self.specs)))
 
     @property
     def rollback(self) -> int | None:
-        """Tokens that the states of all layers can go back; None: there are no states."""
+        """Number of tokens that all layers' states can be rolled back; None without states."""
         specs = (spec for spec in self.specs if isinstance(spec, RecurrentSpec))
         return min((spec.rollback for spec in specs), default=None)
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that one token takes in all layers; recurrent states grow with no token."""
+        """Bytes per token in all layers together, not counting recurrent states."""
         return sum(group.block_bytes(1) for group in self.groups if group.spec.kind != "recurrent")
 
 

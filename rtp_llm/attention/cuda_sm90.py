@@ -27,8 +27,10 @@ _LONG = 8 * 128
 
 
 class CudaSm90Backend(PagedAttentionBackend):
-    """The operator, whose kernel for prompts is the quickest there; single tokens go to Triton, and
-    so do a few (drafts, ends of cached prompts) of few sequences.
+    """The operator with the fastest prompt kernel on Hopper.
+
+    Single tokens go to Triton, as do short chunks (drafts, ends of cached prompts) of few
+    sequences.
     """
 
     name: ClassVar[str] = "cuda_sm90"
@@ -66,7 +68,7 @@ class CudaSm90Backend(PagedAttentionBackend):
         return self._call(ops.paged_attention, q, layer, window, batch)
 
     def _has_few_rows(self, batch: ForwardBatch) -> bool:
-        """So few tiles that a tile for each would leave multiprocessors without work."""
+        """Whether there are too few tiles to keep all multiprocessors busy."""
         return (
             self._has_triton
             and batch.max_seqlen_q * self._group <= _FEW_ROWS

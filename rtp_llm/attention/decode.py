@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode steps: everything between a layer's two products in one kernel."""
+"""Decode steps: one kernel for everything between a layer's two matrix products."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DecodeBackend(PartialBackend):
         return mixed
 
     def _zeros(self, device: torch.device) -> Tensor:
-        """Of all layers, which run one after another; made before any graph is captured."""
+        """Zeros shared by all layers, which run in sequence; allocated before graph capture."""
         if self._counters is None:
             self._counters = torch.zeros(_MOST_ITEMS, dtype=torch.int32, device=device)
         return self._counters

@@ -34,17 +34,17 @@ _MOST_GROUP = 16
 _WORKSPACE_BYTES = 384 * 2**20
 _TENSOR_CORES_FROM = 4  # heads that share keys, in decoding
 _BEFORE_ALL = 100  # higher than any backend's priority
-_LEAST_QUERIES = 512  # of each sequence in a batch that counts as one of prompts alone
+_LEAST_QUERIES = 512  # per sequence, for a batch to count as prompts only
 
 
 class FlashInferBackend(PartialBackend):
-    """Steps whose lengths the host knows; captured ones go to another backend.
+    """Steps whose lengths the host knows; captured steps go to another backend.
 
-    FlashInfer divides a step's work on the host, from its lengths, before the first layer. A graph
-    is replayed for other lengths than those that it was captured with.
+    FlashInfer plans a step's work on the host, from its lengths, before the first layer, whereas a
+    graph is replayed with lengths other than those it was captured with.
 
-    Forced, it takes all the others. By itself it takes what it was measured to be faster in, where
-    its kernels come compiled.
+    If selected explicitly, it takes all uncaptured steps. Otherwise it takes only those in which it
+    was measured to be faster, and only if its kernels are precompiled.
     """
 
     name: ClassVar[str] = "flashinfer"
@@ -128,8 +128,9 @@ class FlashInferBackend(PartialBackend):
         return self._answer
 
     def _planner(self, device: torch.device, window: int, decodes: bool) -> _Planner:
-        """A planner of its own for each cache group and kind of step; they share the workspace,
-        whose contents last for one layer.
+        """Create a planner for one cache group and kind of step.
+
+        All planners share the workspace, whose contents are only needed within one layer.
         """
         if self._workspace is None:
             _logger.info(
@@ -156,7 +157,7 @@ class FlashInferBackend(PartialBackend):
 
 
 class _Planner:
-    """One of FlashInfer's wrappers, with its plan of a step."""
+    """One of FlashInfer's wrappers together with its plan of a step."""
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ def _faster(config: AttentionConfig) -> bool:
 
 
 def _comes_compiled() -> bool:
-    """Without it a start would wait for minutes, until all is compiled."""
+    """Whether FlashInfer's kernels are precompiled; compiling them at start-up takes minutes."""
     return importlib.util.find_spec("flashinfer_jit_cache") is not None
 
 

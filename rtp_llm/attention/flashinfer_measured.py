@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where FlashInfer is faster than this project's own attention: what was measured, in one place.
+"""Measurements of where FlashInfer is faster than this project's own attention.
 
-`./dev bench gpu_attention --heads HEADS` printed what the rows are from; docs/performance_gpu.md
-has its tables.
+The rows come from the output of `./dev bench gpu_attention --heads HEADS`; see the tables in
+docs/performance_gpu.md.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Ratios = tuple[float, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """FlashInfer's time over that of what is taken without it, the least and the most of all cases.
+    """The ratio of FlashInfer's time to that of the alternative, minimum and maximum over cases.
 
-    `long`: batches of prompts alone whose longest has `long_from` keys or more. `short`: other such
-    batches. `mixed`: with sequences among them that decode. `decoding`: decode steps; FlashInfer's
-    have rotation and cache write before them, in a kernel of their own.
+    `long`: batches of prompts only, the longest with at least `long_from` keys. `short`: other
+    batches of prompts only. `mixed`: prompts and decodes. `decoding`: decode steps, which with
+    FlashInfer need an additional kernel for rotation and the cache write.
     """
 
     gpu: str
@@ -36,7 +36,7 @@ class Measured:
 
     @property
     def long_is_faster(self) -> bool:
-        """FlashInfer was faster in every case of long prompts."""
+        """Whether FlashInfer was faster in every case of long prompts."""
         return self.long[1] < 1
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ MEASURED = (
 
 
 def find_measured(config: AttentionConfig) -> Measured | None:
-    """What was measured for heads like those of `config` on such a GPU, if anything was."""
+    """The measurements for the head sizes of `config` on this kind of GPU, or None."""
     wanted = (
         config.capabilities.architecture,
         config.head_dim,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts over a KV cache of 8-bit floats on Hopper GPUs: its pages become 16-bit ones first.
+"""Prompts over an FP8 KV cache on Hopper GPUs: pages are first converted to 16 bits.
 
-The quickest kernel for prompts multiplies keys and values as they lie in the cache, so they must
-have the type of the queries. To widen the pages that a step sees costs a few bytes for each key,
-once; what it saves grows with the queries that see the key.
+The fastest prompt kernel multiplies keys and values as they are stored in the cache, so they must
+have the dtype of the queries. Widening the pages that a step sees costs a few bytes per key, once;
+the savings grow with the number of queries that see the key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rtp_llm.attention.pages import list_pages, pinned
 from rtp_llm.attention.rotation import Rotation
 from rtp_llm.device import Support
 
-# Of all layers, which run one after another: 128k tokens of 8 KV heads of 128.
+# Shared by all layers, which run in sequence: 128k tokens of 8 KV heads of 128.
 _SCRATCH_BYTES = 512 * 2**20
 # Query rows for each key (a query head that shares it counts) from which widening is worth it.
 _ROWS_WORTH_IT = 256
@@ -33,8 +33,8 @@ _ROWS_WORTH_IT = 256
 
 @dataclass(frozen=True)
 class _Plan:
-    """`pages` int32 [2 P]: what is dequantised, keys then values, counted over both planes; `table`
-    int32 [B, M]: where it is then.
+    """`pages` int32 [2 P] lists the pages to dequantise, keys then values, numbered over both
+    planes; `table` int32 [B, M] is the block table of the result.
     """
 
     pages: Tensor
@@ -57,7 +57,7 @@ class Fp8DequantBackend(PartialBackend):
 
     @classmethod
     def kernel(cls) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """What has the signature of rtp_llm.ops.widen_pages."""
+        """The kernel to use, with the signature of rtp_llm.ops.widen_pages."""
         return ops.widen_pages
 
     def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
@@ -96,7 +96,7 @@ class Fp8DequantBackend(PartialBackend):
     def _plan(
         self, device: torch.device, layer: int, window: int, batch: ForwardBatch
     ) -> _Plan | None:
-        """The step's, for the layer's cache group; None where another backend is quicker."""
+        """The plan of the step for the layer's cache group; None if another backend is faster."""
         if batch.host is None or not batch.host.exact:
             return None
         if self._step is not batch:
@@ -130,7 +130,7 @@ class Fp8DequantBackend(PartialBackend):
         return _Plan(there, places.view(len(new), width))
 
     def _widen(self, cache: Tensor, pages: Tensor) -> Tensor:
-        """The `pages` of `cache` [2, N, S, Hk, D] -> [2, P, S, Hk, D] of the queries' type."""
+        """The `pages` of `cache` [2, N, S, Hk, D] -> [2, P, S, Hk, D] in the queries' dtype."""
         if self._scratch is None:
             shape = 2 * self._most_pages, self._page
             self._scratch = torch.empty(shape, dtype=self.config.dtype, device=cache.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of each cache group of a model, and what they share in a step."""
+"""The backend of each cache group of a model, and the data shared within a step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rtp_llm.attention.factory import make_backend
 
 
 class GroupBackends:
-    """Made from what each group asks (None: its layers need no backend).
+    """The backends for the config of each group (None: its layers need no backend).
 
-    Groups that differ in their windows alone share a backend, with its workspace.
+    Groups that differ only in their windows share a backend and its workspace.
     """
 
     def __init__(self, configs: Sequence[BackendConfig | None]) -> None:
@@ -28,14 +28,14 @@ class GroupBackends:
                 made[config] = make_backend(config)
             self._of_group.append(None if config is None else made[config])
         self._distinct = tuple(made.values())
-        # Most backends prepare nothing, and a decode step of a small model is not to pay for that.
+        # Most backends prepare nothing, and decode steps of small models should not pay for it.
         self._prepares = any(type(each).prepare is not Backend.prepare for each in self._distinct)
 
     def __getitem__(self, group: int) -> Backend[Any] | None:
         return self._of_group[group]
 
     def prepare(self, batch: ForwardBatch) -> ForwardBatch:
-        """The batch with what the layers of each group share; once a step."""
+        """Return the batch with the data that each group's layers share; once per step."""
         if not self._prepares:
             return batch
         return replace(
@@ -60,7 +60,7 @@ class GroupBackends:
 
 
 def together(configs: Sequence[BackendConfig | None]) -> list[BackendConfig | None]:
-    """Each config with the windows of all that differ from it in nothing else."""
+    """Give each config the windows of all configs that differ from it only in windows."""
     return [
         replace(config, windows=tuple(sorted(_windows(config, configs))))
         if isinstance(config, AttentionConfig)

@@ -21,10 +21,10 @@ _OPERATORS = ("causal_conv1d", "gated_delta_rule")
 
 @dataclass(frozen=True)
 class LinearAttentionConfig:
-    """What layers with gated delta nets ask of a backend.
+    """The config of layers with gated delta nets.
 
     `num_heads` value heads of `value_size` elements share `num_key_heads` heads of queries and keys
-    of `key_size`. See BackendOptions for what is not about heads.
+    of `key_size`. See BackendOptions for the other fields.
     """
 
     capabilities: Capabilities
@@ -52,7 +52,7 @@ class LinearAttentionConfig:
 
 
 class DeltaRuleWeights(NamedTuple):
-    """What the operators need of a layer: the convolution's [C, K], a_log and dt_bias [Hv]."""
+    """A layer's weights for the operators: convolution [C, K], a_log and dt_bias [Hv]."""
 
     conv: Tensor
     a_log: Tensor
@@ -82,9 +82,9 @@ class GatedDeltaRuleBackend(Backend[LinearAttentionConfig]):
     def attend(
         self, qkv: Tensor, ba: Tensor, layer: int, weights: DeltaRuleWeights, batch: ForwardBatch
     ) -> Tensor:
-        """From the projections qkv [T, C] and ba [T, 2 Hv] to [T, Hv, Dv]; see the operators.
+        """Compute [T, Hv, Dv] from the projections qkv [T, C] and ba [T, 2 Hv]; see the operators.
 
-        The states after the step's tokens go into layer's cache.
+        The states after the step's tokens are written to the layer's cache.
         """
         group = batch.layer_group[layer]
         inputs, *states = batch.states[layer]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention (MLA, arXiv 2405.04434): compressed keys and values.
 
-The cache holds for a token one latent and one rotated key, which all heads share. A head's keys and
-values are products of the latent with its part of `kv_b`, and there are two ways to attend:
+For each token the cache holds one latent and one rotated key, which all heads share. A head's keys
+and values are products of the latent with its part of `kv_b`, and there are two ways to attend:
 
-absorbed: the query goes through the key part instead, attends to latents as they lie in the cache,
-    and the result goes through the value part;
-expanded: the latents of the context become keys and values of every head, for this step only.
+absorbed: the query is multiplied by the key part instead and attends to the cached latents, and the
+    result is multiplied by the value part;
+expanded: the latents of the context are expanded to keys and values of every head, for this step.
 
-rtp_llm/attention/mla_step.py says which sequences of a step take which, and why.
+See rtp_llm/attention/mla_step.py for how the form is chosen for each sequence of a step.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -
 
 @dataclass(frozen=True)
 class MlaConfig:
-    """What layers with MLA ask of a backend.
+    """The config of MLA layers.
 
-    Sizes of a head are in elements: R = `latent_size` and P = `rope_size` are what the cache holds
-    of a token, Dn = `nope_size` and P make a query, Dv = `value_size` a result. `scale` multiplies
-    the scores. See BackendOptions for what is not about heads.
+    Head sizes are in elements: the cache holds R = `latent_size` and P = `rope_size` elements per
+    token, a query has Dn = `nope_size` plus P, and a result Dv = `value_size`. `scale` multiplies
+    the scores. See BackendOptions for the other fields.
     """
 
     capabilities: Capabilities
@@ -78,9 +78,10 @@ class MlaConfig:
 
 
 class MlaWeights(NamedTuple):
-    """What attention needs of a layer: the latent's norm [R], and kv_b [H, Dn + Dv, R].
+    """A layer's weights for attention: the latent's norm [R], and kv_b [H, Dn + Dv, R].
 
-    `keys` [H, R, Dn] is kv_b's part for keys, transposed, where the backend's `wants_keys` says so.
+    `keys` [H, R, Dn] is the transposed key part of kv_b, present if the backend's `wants_keys` is
+    set.
     """
 
     norm_weight: Tensor
@@ -116,10 +117,10 @@ class MlaBackend(Backend[MlaConfig]):
         weights: MlaWeights,
         batch: ForwardBatch,
     ) -> Tensor:
-        """From the projections to attention's result [T, H * Dv]; writes latents and keys.
+        """Compute attention [T, H * Dv] from the projections; writes latents and keys to the cache.
 
-        `q` [T, H, Dn + P]; what is in it afterwards is not said. `kv` [T, R + P] holds latents
-        before their norm and keys before their rotation. `batch` comes from `prepare`.
+        `q` [T, H, Dn + P] may be overwritten. `kv` [T, R + P] holds latents before their norm and
+        keys before their rotation. `batch` comes from `prepare`.
         """
         group = batch.layer_group[layer]
         if not batch.prepared:
@@ -161,32 +162,32 @@ class MlaBackend(Backend[MlaConfig]):
         return out
 
     def _wide(self, q: Tensor) -> Tensor:
-        """Room for queries in the space of what the cache holds, [T, H, R + P]."""
+        """A buffer for queries in the latent space of the cache, [T, H, R + P]."""
         return q.new_empty(*q.shape[:2], self.config.latent_size + self.config.rope_size)
 
     def _absorbed(
         self, q: Tensor, wide: Tensor, cache: Tensor, weights: MlaWeights, part: MlaPart
     ) -> Tensor:
-        """Results [T, H, Dv]; the rotated parts of `wide` are there already."""
+        """Results [T, H, Dv]; the rotated parts of `wide` are already filled in."""
         config = self.config
         latent_queries = wide[..., : config.latent_size]
         self.absorb_queries(q[..., : config.nope_size], weights, latent_queries)
         return self.values_of(self.attend_latents(wide, cache, part), weights)
 
     def absorb_queries(self, q: Tensor, weights: MlaWeights, out: Tensor) -> None:
-        """`out` [T, H, R] becomes the queries [T, H, Dn] in the space of latents."""
+        """Project queries [T, H, Dn] to the latent space, into `out` [T, H, R]."""
         keys = weights.kv_b[:, : self.config.nope_size]
         torch.bmm(q.transpose(0, 1), keys, out=out.transpose(0, 1))
 
     def values_of(self, sums: Tensor, weights: MlaWeights) -> Tensor:
-        """Sums of latents [T, H, R] -> of values [T, H, Dv]."""
+        """Project weighted sums of latents [T, H, R] to sums of values [T, H, Dv]."""
         out = sums.new_empty(*sums.shape[:2], self.config.value_size)
         values = weights.kv_b[:, self.config.nope_size :]
         torch.bmm(sums.transpose(0, 1), values.transpose(1, 2), out=out.transpose(0, 1))
         return out
 
     def _expanded(self, q: Tensor, cache: Tensor, kv_b: Tensor, part: ExpandedPart) -> Tensor:
-        """Results [T, H, Dv], some heads after others so that their keys and values have room."""
+        """Results [T, H, Dv], in passes over heads to bound the memory of keys and values."""
         config = self.config
         context = cache.flatten(0, 1).index_select(0, part.places)
         latents, keys = context[:, : config.latent_size], context[:, config.latent_size :]
@@ -207,13 +208,13 @@ class MlaBackend(Backend[MlaConfig]):
     def attend_heads(self, q: Tensor, keys: Tensor, expanded: Tensor, part: ExpandedPart) -> Tensor:
         """Attention of `q` [T, h, Dn + P] over K expanded rows -> [T, h, Dv].
 
-        `keys` [K, P] are the rotated ones that all heads share, `expanded` [K, h, Dn + Dv] the
-        heads' own parts of the keys and their values.
+        `keys` [K, P] are the rotated keys that all heads share; `expanded` [K, h, Dn + Dv] holds
+        the per-head parts of the keys, and the values.
         """
 
 
 def _put(out: Tensor, part: MlaPart, result: Tensor) -> None:
-    """Into the rows of the part's tokens."""
+    """Write `result` to the rows of `out` that belong to the part's tokens."""
     if part.rows is None:
         out.copy_(result)
     else:

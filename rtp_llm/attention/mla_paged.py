@@ -36,7 +36,7 @@ class PagedMlaBackend(MlaBackend):
             return Support.no(f"the operator library has no {', '.join(missing)} for it")
         return Support.yes()
 
-    # torch's products round otherwise for few tokens than for many; `linear` never does.
+    # torch's products round differently for few tokens than for many; `linear` does not.
 
     def absorb_queries(self, q: Tensor, weights: MlaWeights, out: Tensor) -> None:
         assert weights.keys is not None
@@ -59,7 +59,7 @@ class PagedMlaBackend(MlaBackend):
         )
 
     def attend_heads(self, q: Tensor, keys: Tensor, expanded: Tensor, part: ExpandedPart) -> Tensor:
-        # As a cache of its own, whose blocks lie in order; the shorter of key and value is padded.
+        # Treated as a separate cache with blocks in order; the shorter of key and value is padded.
         config = self.config
         nope, values = config.nope_size, config.value_size
         size = max(q.shape[2], values)

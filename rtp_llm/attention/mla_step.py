@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sequences of a step attend over latents as they are, and which expand them.
+"""Decides which sequences of a step attend over latents as they are, and which expand them.
 
-Both forms give the same numbers for a different amount of work. With q new tokens that see k keys
-each on average, a head multiplies and adds
+Both forms give the same result with a different amount of work. With q new tokens that see k keys
+each on average, the multiply-adds of a head are
 
     absorbed: q k (2 R + P) for the scores and sums, and q R (Dn + Dv) on the way in and out;
     expanded: q k (Dn + P + Dv), and R (Dn + Dv) for every key of the context.
 
-The smaller one is taken, sequence by sequence: with DeepSeek's sizes (512, 64, 128, 128) a chunk of
-prompt expands its context from about 170 new tokens on, and always when there is no earlier
-context; a decode never does. Where the host does not know the lengths (in graphs) all tokens
-are absorbed, which is always right. So are sequences for whose keys a step has no room left.
+The cheaper form is chosen for each sequence: with DeepSeek's sizes (512, 64, 128, 128) a prompt
+chunk expands its context from about 170 new tokens on, and always if there is no earlier context; a
+decode never does. If the host does not know the lengths (in graphs), all sequences are absorbed,
+which is always correct, as are sequences whose keys no longer fit into the step's memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Forms:
     value_size: int
 
     def expands(self, queries: NDArray[np.int32], keys: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """For sequences with so many new tokens and keys: whether expanding is less work."""
+        """Whether expanding is cheaper, for sequences with `queries` new tokens and `keys` keys."""
         new, context = queries.astype(np.float64), keys.astype(np.float64)
         pairs = new * context - new * (new - 1) / 2  # causal
         either_way = self.latent_size * (self.nope_size + self.value_size)
@@ -103,7 +103,7 @@ class MlaStep:
 
 
 def plan_step(batch: ForwardBatch, forms: Forms, group: int = 0) -> MlaStep:
-    """Choose for every sequence, for the layers of a cache group; waits for no device."""
+    """Choose the form for every sequence of a cache group, without waiting for the device."""
     whole = MlaPart(
         None,
         batch.cu_seqlens_q,
@@ -129,9 +129,9 @@ def plan_step(batch: ForwardBatch, forms: Forms, group: int = 0) -> MlaStep:
 
 
 def _keep_room(expands: NDArray[np.bool_], new: NDArray[np.int32], room: NDArray[np.int32]) -> None:
-    """Of the sequences that expand keep those that a step has room for, most new tokens first.
+    """Limit the expanding sequences to those that fit into a step, most new tokens first.
 
-    The more tokens share the expanded keys, the more each key saves.
+    The more tokens share expanded keys, the more each key saves.
     """
     if room[expands].sum(dtype=np.int64) <= MOST_EXPANDED_KEYS:
         return
@@ -142,7 +142,7 @@ def _keep_room(expands: NDArray[np.bool_], new: NDArray[np.int32], room: NDArray
 
 
 def _room(keys: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Rows of sequences with so many keys."""
+    """Rows that sequences with `keys` keys take when expanded."""
     return -(-keys // EXPANDED_BLOCK) * EXPANDED_BLOCK
 
 
@@ -179,7 +179,7 @@ def _sums(counts: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _uploaded(device: torch.device, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
-    """As int32; from pinned memory, since a copy from any other waits for the device."""
+    """Upload as int32, from pinned memory, since other copies would wait for the device."""
     numbers = [array.astype(np.int32) for array in arrays]
     if device.type == "cpu":
         return tuple(torch.from_numpy(array) for array in numbers)

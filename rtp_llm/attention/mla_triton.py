@@ -16,7 +16,7 @@ from rtp_llm.device import Support
 
 
 class TritonMlaBackend(MlaBackend):
-    """One kernel over latents for any mixture, one over expanded heads; waits for nothing."""
+    """One kernel over latents for any mix of steps, one over expanded heads; never waits."""
 
     name: ClassVar[str] = "triton"
     priority: ClassVar[int] = 10

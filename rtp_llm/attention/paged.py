@@ -18,7 +18,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class PagedAttentionBackend(AttentionBackend):
-    """One call of `paged_attention` for prefill, chunked prefill and decode in any mixture."""
+    """One call of `paged_attention` for any mix of prefill, chunked prefill and decode."""
 
     name: ClassVar[str] = "paged"
     priority: ClassVar[int] = 0
@@ -42,7 +42,7 @@ class PagedAttentionBackend(AttentionBackend):
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:
-        """What has the signature of rtp_llm.ops.paged_attention."""
+        """The kernel to use, with the signature of rtp_llm.ops.paged_attention."""
         return ops.paged_attention
 
     def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:

@@ -31,9 +31,9 @@ class Pages:
 def list_pages(host: HostNumbers, group: int, block_size: int, window: int) -> Pages:
     """The pages that the step's queries see in cache group `group`.
 
-    Pages whose keys are all before the window of a sequence's first query are left out: the cache
-    may have given them to others. Masks that count from a sequence's end stay right; keys are
-    rotated already.
+    Pages that lie entirely before the window of a sequence's first query are left out: the cache
+    may have reassigned them. Masks that count from a sequence's end stay correct, and keys are
+    already rotated.
     """
     lengths, table = host.seq_lens, host.block_table[group]
     stop = -(-lengths // block_size)
@@ -49,9 +49,9 @@ def list_pages(host: HostNumbers, group: int, block_size: int, window: int) -> P
 
 
 def pinned(arrays: Sequence[NDArray[np.int32]]) -> tuple[Tensor, ...]:
-    """One-dimensional arrays in pinned memory, from where a device copies without waiting.
+    """Copy one-dimensional arrays to pinned memory, from which uploads are asynchronous.
 
-    torch gives the memory to nobody else until those copies are done.
+    torch does not reuse the memory until those copies are done.
     """
     together = torch.from_numpy(np.concatenate(arrays)).pin_memory()
     return torch.split(together, [len(array) for array in arrays])

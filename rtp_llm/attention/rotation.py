@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a step's queries and keys before attention: norms, rotation, the cache write."""
+"""Processing of a step's queries and keys before attention: norms, rotation, the cache write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rtp_llm.device import Capabilities
 
 
 class Rotation(NamedTuple):
-    """What a layer does to query and key heads: a norm with weights [D], then rotation.
+    """A layer's processing of query and key heads: a norm with weights [D], then rotation.
 
     `norm_offset` is added to the weights. `cos_sin` float32 [positions, R], cosines first; pairs
     and offset as for `rope_kv_write`. None: no rotation, no norms.
@@ -29,7 +29,7 @@ class Rotation(NamedTuple):
 
 
 # (qkv, positions, slots, cache, rotation, heads, kv_heads, head_dim): changes the queries of qkv
-# in place and writes keys and values into the cache; what it leaves in the keys of qkv is not said.
+# in place and writes keys and values to the cache; the keys of qkv are undefined afterwards.
 Rotate = Callable[[Tensor, Tensor, Tensor, Tensor, Rotation, int, int, int], None]
 
 
@@ -43,7 +43,7 @@ def rotate_in_two_passes(
     kv_heads: int,
     head_dim: int,
 ) -> None:
-    """The norms, then rotation with the write: two operators, which every device has."""
+    """Norms, then rotation with the cache write, as two operators that every device has."""
     cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     if q_weight is not None and k_weight is not None:
         ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps, norm_offset)
@@ -62,7 +62,7 @@ def rotate_in_one_pass(
     kv_heads: int,
     head_dim: int,
 ) -> None:
-    """All in one operator: the keys of qkv stay as they were."""
+    """Norms, rotation and cache write in one operator, which leaves the keys of qkv unchanged."""
     cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     parts = qkv.view(len(qkv), heads + 2 * kv_heads, head_dim)
     q, k, v = parts[:, :heads], parts[:, heads:-kv_heads], parts[:, -kv_heads:]
@@ -87,7 +87,9 @@ def rotate_in_one_pass(
 
 
 def rotation_for(capabilities: Capabilities) -> Rotate:
-    """The quickest way for a device: one pass saves a launch and a trip through memory where a
-    launch costs something."""
+    """Choose the faster way for a device.
+
+    One pass saves a launch and a round trip through memory where launches are costly.
+    """
     one_pass = "one_pass_rotation" in capabilities
     return rotate_in_one_pass if one_pass else rotate_in_two_passes

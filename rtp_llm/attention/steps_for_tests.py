@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps for tests of backends: a random paged batch with the numbers that the host has of it."""
+"""Steps for tests of backends: a random paged batch with its host numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def step_of(batch: PagedBatch, groups: int = 1) -> ForwardBatch:
 
 
 def forget_old_blocks(batch: PagedBatch, window: int) -> None:
-    """Take the blocks from the table that no query of the batch sees within `window`."""
+    """Remove the blocks from the table that no query of the batch sees within `window`."""
     size = batch.kv_cache.shape[2]
     for row, (queries, keys) in enumerate(batch.lengths):
         batch.block_table[row, : max(0, keys - queries - window + 1) // size] = -1

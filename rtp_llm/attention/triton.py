@@ -19,7 +19,7 @@ from rtp_llm.ops.triton import compile_tiles
 
 
 class TritonAttentionBackend(PagedAttentionBackend):
-    """One kernel for prefill, chunked prefill and decode in any mixture; waits for nothing."""
+    """One kernel for any mix of prefill, chunked prefill and decode; never waits."""
 
     name: ClassVar[str] = "triton"
     priority: ClassVar[int] = 10
@@ -41,7 +41,7 @@ class TritonAttentionBackend(PagedAttentionBackend):
         return super().supports(config)
 
     def warm_up(self, kv_cache: Tensor) -> None:
-        """Every tile of prompts and mixed batches, for each window, on a sequence without keys."""
+        """Compile every tile of prompts and mixed batches for each window, on an empty sequence."""
         compile_prompt_tiles(self.config, self.scale, kv_cache)
 
     @classmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: parameters, where the checkpoint's weights go in them, and calls of operators.
+"""Layers: parameters, the mapping from checkpoint tensors to them, and calls of operators.
 
 A layer makes a fixed number of operator calls, whatever the batch, and never waits for the device.
 """

@@ -16,7 +16,7 @@ _NAMES = ("silu", "gelu", "gelu_tanh")
 class GatedActivation:
     """f(first half of a row) * second half; `name` is "silu", "gelu" or "gelu_tanh".
 
-    ValueError for another name.
+    Raises ValueError for any other name.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets of which a rank takes a part of the checkpoint's tensor."""
+"""Weight targets that take only this rank's part of a checkpoint tensor."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rtp_llm.quantization.fp8 import SCALE_NAME
 
 
 class CutTarget:
-    """The `rows` and `columns` of a tensor that `target` takes, whose shape is that of its part.
+    """Loads only `rows` and `columns` of a tensor (None: all) into `target`.
 
-    None: all. The loader reads no more of the tensor, and gives it to `target`.
+    The shape of `target` is that of the part. The loader reads nothing else of the tensor.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class CutTarget:
 def cut_target(
     target: WeightTarget, rows: Cut | None = None, columns: Cut | None = None
 ) -> WeightTarget:
-    """A CutTarget, or `target` itself where all of the tensor is wanted."""
+    """Return a CutTarget, or `target` itself if it takes the whole tensor."""
     rows, columns = (None if cut is None or cut.is_whole else cut for cut in (rows, columns))
     return target if rows is columns is None else CutTarget(target, rows, columns)
 
 
 def part_taken(target: WeightTarget) -> WeightTarget:
-    """What takes the part of a tensor that is here: `target` itself, or what it cuts for."""
+    """Return the target of this rank's part: `target` itself, or the one it cuts for."""
     return target.target if isinstance(target, CutTarget) else target
 
 
 @dataclass(frozen=True)
 class LinearCuts:
-    """What of a linear layer is here: of the rows of each part, and of the columns.
+    """The shard of a linear layer on this rank: rows of each part, and columns.
 
-    A part that is not named is here with all rows; None: all columns are. With fewer columns the
-    layer gives one rank's part of a sum, to which the first rank's adds the bias.
+    Parts that are not named keep all rows; None keeps all columns. With fewer columns the layer
+    computes a partial sum, to which only the first rank adds the bias.
     """
 
     rows: Mapping[str, Cut] = field(default_factory=dict)
@@ -69,13 +69,13 @@ class LinearCuts:
 
     @property
     def gives_parts(self) -> bool:
-        """Whether results are parts of a sum over the ranks."""
+        """Whether results are partial sums that must be reduced over the ranks."""
         return self.columns is not None and not self.columns.is_whole
 
     def check_blocks(self, name: str, parts: Sequence[str], stored: bool) -> None:
-        """DivisionError where blocks of FP8 weights of the tensor `name` would be cut.
+        """Raise DivisionError if the cuts would split FP8 blocks of the tensor `name`.
 
-        `stored`: the checkpoint has such blocks; else they are made of the part that is here.
+        `stored`: the checkpoint has FP8 blocks; otherwise they are made from this rank's part.
         """
         rows = self._rows(parts)
         if rows is not None:
@@ -86,8 +86,11 @@ class LinearCuts:
                     cut.blocks(BLOCK, f"{name} ({axis})")
 
     def apply(self, end: str, parts: Sequence[str], target: WeightTarget) -> WeightTarget:
-        """`target`, or the part of it that is here; `end` of the tensor's name in a checkpoint, the
-        layer's `parts` in it."""
+        """Wrap `target` so that it takes only this rank's part of a tensor.
+
+        `end` is the suffix of the tensor's name in a checkpoint; `parts` are the layer's parts in
+        the tensor.
+        """
         rows, columns = self._rows(parts), self.columns
         if end == "bias":
             return cut_target(target, rows)

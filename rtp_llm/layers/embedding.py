@@ -22,7 +22,7 @@ _HEAD = "lm_head"
 
 
 class Embedding(Layer):
-    """A row of the table for each token id."""
+    """Looks up the embedding row of each token id: int32 [T] -> [T, hidden]."""
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Embedding(Layer):
 
 
 class DividedEmbedding(Embedding):
-    """A table whose rows are divided among the ranks: those elsewhere come as zeros into a sum."""
+    """An embedding sharded by rows: rows of other ranks are zero, and results are summed."""
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__(vocabulary, hidden, options)
@@ -52,15 +52,15 @@ class DividedEmbedding(Embedding):
 
 
 def make_embedding(vocabulary: int, hidden: int, options: LayerOptions) -> Embedding:
-    """The table of a model's tokens."""
+    """Create the embedding table of a model, sharded if there are several ranks."""
     kind = Embedding if options.tensor_parallel.size == 1 else DividedEmbedding
     return kind(vocabulary, hidden, options)
 
 
 class LogitsHead(Layer):
-    """Logits over the vocabulary, float32; `weight_name` is its weight's name in the checkpoint.
+    """Float32 logits over the vocabulary; `weight_name` is the weight's name in the checkpoint.
 
-    Of several ranks each has some of the columns, `cut`.
+    With several ranks, each computes the columns in `cut`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ def gather_columns(logits: Tensor, cut: Cut, ranks: TensorParallel) -> Tensor:
 
 
 class TiedLogitsHead(Layer):
-    """Logits over the vocabulary, float32, from the embedding's own memory."""
+    """Float32 logits over the vocabulary, computed with the embedding's own weight."""
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()

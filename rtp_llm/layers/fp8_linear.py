@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The linear layer with FP8 weights, on devices that multiply them as they are."""
+"""The linear layer with FP8 weights, for devices that multiply FP8 natively."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rtp_llm.quantization.fp8 import BlockRows, padded
 
 
 class Fp8Linear(Linear):
-    """Weight e4m3 with a float32 scale for every 128 x 128 block; bias as it is.
+    """Weight e4m3 with a float32 scale for every 128 x 128 block; the bias is not quantised.
 
-    Activations are quantised as they come, 128 of a row with one scale. Each part begins at a block
-    of its own and the columns are filled up to whole blocks, with zeros (see BlockRows).
+    Activations are quantised on the fly, with one scale per 128 elements of a row. Each part begins
+    at a block boundary, and columns are padded with zeros to whole blocks (see BlockRows).
     """
 
     block_rows: ClassVar[int] = BLOCK
@@ -60,7 +60,7 @@ class Fp8Linear(Linear):
     def add_gated(
         self, residual: Tensor, pairs: Tensor, activation: GatedActivation
     ) -> Tensor | None:
-        """The activation is quantised as it comes, without a rounding in between."""
+        """Quantise the activation directly, without an intermediate rounding."""
         return self._multiply(*ops.silu_and_mul_fp8(pairs))
 
     def _multiply(self, numbers: Tensor, scales: Tensor) -> Tensor:

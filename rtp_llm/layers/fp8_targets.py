@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where FP8 weights of a checkpoint go, and float weights that become FP8 while loading."""
+"""Targets for FP8 weights of a checkpoint, and for float weights quantised to FP8 on loading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NamedTargets = Iterator[tuple[str, WeightTarget]]
 
 
 def fp8_targets(weight: Tensor, scale: Tensor, stored: bool) -> NamedTargets:
-    """(end of the name, target) for a weight e4m3 [N, K] and its scales [N / 128, K / 128].
+    """(name suffix, target) pairs for a weight e4m3 [N, K] and its scales [N / 128, K / 128].
 
     `stored`: the checkpoint has both; otherwise it has a float weight, which is quantised.
     """
@@ -33,9 +33,9 @@ def fp8_targets(weight: Tensor, scale: Tensor, stored: bool) -> NamedTargets:
 
 
 def float_targets(weight: Tensor, stored: bool) -> NamedTargets:
-    """(end of the name, target) for a weight [N, K] of a float dtype.
+    """(name suffix, target) pairs for a weight [N, K] of a float dtype.
 
-    `stored`: the checkpoint has it in FP8 blocks, which are dequantised; the scales must be there
+    `stored`: the checkpoint has it in FP8 blocks, which are dequantised; the scales must be loaded
     before the weight's rows.
     """
     if not stored:
@@ -48,7 +48,7 @@ def float_targets(weight: Tensor, stored: bool) -> NamedTargets:
 
 
 class DequantizingTarget:
-    """Takes e4m3 rows, keeps floats."""
+    """Takes e4m3 rows and stores them dequantised."""
 
     def __init__(self, weight: Tensor, scales: Tensor) -> None:
         self._place, self._scales = RowsTarget(weight), scales
@@ -63,7 +63,7 @@ class DequantizingTarget:
 
 
 class _QuantizingTarget:
-    """Takes float rows, whole blocks of them at a time, keeps e4m3 and scales."""
+    """Takes float rows, whole blocks at a time, and stores them as e4m3 with scales."""
 
     rows_together = BLOCK
 

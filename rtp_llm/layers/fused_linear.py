@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The linear layer of devices with kernels for few rows and what surrounds them."""
+"""The linear layer for devices with kernels that fuse small products with adjacent operations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers with int8 weights: quantised as the rows arrive, packed when all are there."""
+"""Linear layers with int8 weights: quantised row by row on loading, packed once complete."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rtp_llm.quantization.int8 import GROUP_SIZE, pack, quantize_rows
 
 
 class Int8Linear(Linear):
-    """Weight int8 with a float32 scale for every GROUP_SIZE columns of a row; nothing else rounded.
+    """Int8 weight with a float32 scale per GROUP_SIZE columns of a row; nothing else is rounded.
 
-    Until finish_loading weight is [rows, columns] and scale [rows, groups]; after it both have the
-    kernel's own layout.
+    Before finish_loading, weight is [rows, columns] and scale [rows, groups]; afterwards both have
+    the layout of the kernel.
     """
 
     def make_weight(self, options: LayerOptions) -> None:
@@ -42,14 +42,14 @@ class Int8Linear(Linear):
 
 
 class W8A8Int8Linear(Int8Linear):
-    """The same weight; rows of x are quantised as they come, GROUP_SIZE columns at a time."""
+    """Int8Linear with rows of x quantised on the fly too, GROUP_SIZE columns at a time."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.w8a8_int8_linear(x, self.weight, self.scale, self.bias)
 
 
 class _QuantizingTarget:
-    """Takes floating point rows, keeps int8 and scales."""
+    """Takes floating-point rows and stores them as int8 with scales."""
 
     def __init__(self, weight: Tensor, scale: Tensor) -> None:
         self._weight, self._scale = weight, scale

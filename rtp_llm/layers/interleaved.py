@@ -16,15 +16,15 @@ _CPU = torch.device("cpu")
 
 
 class SharedBlocksError(ValueError):
-    """FP8 blocks of a tensor would belong to several parts; the message says which."""
+    """FP8 blocks of a tensor would span several parts; the message names them."""
 
 
 @dataclass(frozen=True)
 class Interleaved:
-    """`tensor` of the checkpoint holds the rows of `parts`, `groups` times some of each in order.
+    """The checkpoint tensor `tensor` interleaves the rows of `parts` in `groups` groups.
 
-    Qwen3-Next's q_proj has for each head the rows of its query, then those of its gate, which is
-    Interleaved("q_proj", ("query", "gate"), heads): the layer has all queries together.
+    For example, Qwen3-Next's q_proj holds the query rows and then the gate rows of each head, which
+    is Interleaved("q_proj", ("query", "gate"), heads); the layer itself keeps all queries together.
     """
 
     tensor: str
@@ -35,10 +35,10 @@ class Interleaved:
 def tensors_of(
     parts: Mapping[str, int], interleaved: Iterable[Interleaved]
 ) -> dict[str, Interleaved]:
-    """What the checkpoint has of a layer's `parts` (name -> rows): by tensor, in the parts' order.
+    """The checkpoint tensors that hold a layer's `parts` (name -> rows), in the order of the parts.
 
-    A part that is in no `interleaved` tensor is one of its own. ValueError where parts are unknown,
-    in several tensors, or no whole groups.
+    A part that is in no `interleaved` tensor has a tensor of its own. Raises ValueError if parts
+    are unknown, occur in several tensors, or do not divide into whole groups.
     """
     owner = {part: each for each in interleaved for part in each.parts}
     named = [part for each in interleaved for part in each.parts]
@@ -52,7 +52,7 @@ def tensors_of(
 
 
 def check_blocks(tensor: Interleaved, parts: Mapping[str, int], block: int) -> None:
-    """SharedBlocksError where parts of `tensor` would share blocks of `block` rows."""
+    """Raise SharedBlocksError if parts of `tensor` would share blocks of `block` rows."""
     for part in tensor.parts:
         rows = parts[part] // tensor.groups
         if len(tensor.parts) > 1 and rows % block:
@@ -63,14 +63,14 @@ def check_blocks(tensor: Interleaved, parts: Mapping[str, int], block: int) -> N
 
 
 def interleave(targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
-    """The target of a tensor that holds the rows of `targets`, `groups` times some of each."""
+    """Create a target for a tensor that interleaves the rows of `targets` in `groups` groups."""
     if len(targets) == 1:
         return targets[0]
     return _InterleavedTarget(targets, groups)
 
 
 class _InterleavedTarget:
-    """Deals the rows of a tensor out; see check_blocks for those that come together."""
+    """Distributes the rows of a tensor to several targets; see check_blocks for FP8 blocks."""
 
     def __init__(self, targets: Sequence[WeightTarget], groups: int) -> None:
         self._targets = tuple(targets)
@@ -78,7 +78,7 @@ class _InterleavedTarget:
         self._starts = [0, *accumulate(self._sizes)]
         self.shape = (groups * self._starts[-1], *targets[0].shape[1:])
         self.rows_together = rows_together(targets)
-        # Where rows may come besides the CPU: where all parts are, if they take rows there.
+        # The device, other than the CPU, on which rows may arrive: where all parts accept them.
         devices = {getattr(each, "device", _CPU) for each in targets}
         self.device: torch.device = devices.pop() if len(devices) == 1 else _CPU
 

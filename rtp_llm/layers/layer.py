@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all layers are: modules of torch without the cost that a module adds to each call.
+"""The base class of all layers: torch modules without the overhead of module calls.
 
-A step of a small model calls hundreds of modules and looks up hundreds of weights. A module's own
-call (hooks) and lookup (a Python function for each weight and child) took a quarter of that step.
+A step of a small model calls hundreds of modules and looks up hundreds of weights. The calls
+(hooks) and lookups (a Python function per weight and child) of modules took a quarter of that step.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Layer(nn.Module):
 
 
 def shorten_lookups(model: nn.Module) -> None:
-    """Let Python find weights and children as plain attributes; done once, after loading.
+    """Make weights and children of all modules plain attributes; called once, after loading.
 
-    Assigning another weight or child works as before: the module then drops the short way.
+    Assigning another weight or child still works: the module then drops the shortcut.
     """
     for module in model.modules():
         vars(module).update(module._parameters)

@@ -118,11 +118,11 @@ class Linear(Layer):
 
     @abstractmethod
     def part_targets(self, name: str, first: int) -> NamedTargets:
-        """(end of the name, target) for the weight of part `name`, whose rows start at `first`."""
+        """(name suffix, target) pairs for the weight of part `name`, which begins at `first`."""
 
 
 class PlainLinear(Linear):
-    """Weight [rows, columns] in the type of the activations."""
+    """A weight [rows, columns] in the dtype of the activations."""
 
     def make_weight(self, options: LayerOptions) -> None:
         self.weight = options.parameter(self.rows, self.columns)

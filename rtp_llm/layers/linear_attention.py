@@ -34,8 +34,8 @@ from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
 
-# Tokens whose keys and corrections a state's ring holds. A step of up to half as many writes no
-# state, and may be rolled back (see ops.gated_delta_rule).
+# Number of tokens whose keys and corrections a state's ring holds. A step of up to half as many
+# tokens writes no state, and can be rolled back (see ops.gated_delta_rule).
 RING = 16
 # Elements of a value head that have a count of their own of the tokens folded into their state.
 _PIECE = 8
@@ -43,12 +43,12 @@ _PIECE = 8
 
 @dataclass(frozen=True)
 class GatedDeltaNetShape:
-    """Sizes of one layer's gated delta net in elements.
+    """Sizes of one layer's gated delta net, in elements.
 
-    `num_heads` heads of values of `value_size` share `num_key_heads` heads of queries and keys of
-    `key_size`: consecutive ones the same. `kernel_size` tokens go into the convolution.
-    `interleaved`: the checkpoint has two projections, with the rows of each key head together.
-    `key_heads`: which of the model's these are, on one of several tensor-parallel ranks.
+    `num_heads` value heads of `value_size` share `num_key_heads` heads of queries and keys of
+    `key_size`; consecutive value heads share a key head. The convolution spans `kernel_size`
+    tokens. `interleaved`: the checkpoint has two projections, grouped by key head. `key_heads`: the
+    model's key heads that this tensor-parallel rank holds.
     """
 
     hidden_size: int
@@ -70,7 +70,7 @@ class GatedDeltaNetShape:
 
     @property
     def keys(self) -> int:
-        """Elements of a token's keys, as of its queries."""
+        """Number of key elements per token; the same as of query elements."""
         return self.num_key_heads * self.key_size
 
     @property
@@ -80,12 +80,12 @@ class GatedDeltaNetShape:
 
     @property
     def channels(self) -> int:
-        """What the convolution mixes along the sequence: queries, keys and values."""
+        """Number of channels of the convolution: queries, keys and values."""
         return 2 * self.keys + self.values
 
     @property
     def cuts(self) -> tuple[Cut, Cut, Cut]:
-        """Which of the model's elements of keys, elements of values and heads of these are here."""
+        """This rank's shards of the key elements, the value elements and the value heads."""
         count = self.num_key_heads
         keys = self.key_heads or Cut(count, ((0, count),))
         heads = keys.wide(self.num_heads // count)
@@ -93,12 +93,12 @@ class GatedDeltaNetShape:
 
     @property
     def channel_cut(self) -> Cut:
-        """Which of the model's channels are here."""
+        """This rank's shard of the convolution channels."""
         keys, values, _ = self.cuts
         return behind_each_other([keys, keys, values])
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
-        """The states in the order in which DeltaRuleWeights' operators take them."""
+        """The cache spec, with states in the order in which the operators take them."""
         states = {
             "inputs": ((self.kernel_size - 1 + RING // 2, self.channels), dtypes.inputs),
             "state": ((self.num_heads, self.value_size, self.key_size), dtypes.states),
@@ -127,10 +127,10 @@ class GatedDeltaNetShape:
 def _make_projections(
     shape: GatedDeltaNetShape, options: LayerOptions
 ) -> tuple[Linear, Linear | None]:
-    """One layer with the rows of queries, keys, values, z, b and a in this order.
+    """Create one layer with the rows of queries, keys, values, z, b and a, in this order.
 
-    The last two have a layer of their own where the others are quantised: checkpoints keep these
-    few rows as floats.
+    If the others are quantised, b and a get a separate layer, since checkpoints keep these few rows
+    as floats.
     """
     groups, hidden = shape.num_key_heads, shape.hidden_size
     keys, values, heads = shape.cuts
@@ -160,7 +160,7 @@ def _make_projection(
 
 
 class GatedDeltaNet(Mixer):
-    """Projections, convolution, gated delta rule, and a norm of each head under a gate z."""
+    """Projections, convolution, gated delta rule, and a per-head norm gated by z."""
 
     def __init__(
         self,
@@ -193,9 +193,9 @@ class GatedDeltaNet(Mixer):
         cos_sin: Tensor | None,
         batch: ForwardBatch,
     ) -> Tensor | None:
-        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to.
+        """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.normed and add_to.
 
-        Tokens have no positions; the states after them go into the layer's cache.
+        Positions are not used; the states after the tokens are written to the layer's cache.
         """
         if self.in_proj_ba is None:
             projected = self.in_proj.normed(norm, residual, pending)

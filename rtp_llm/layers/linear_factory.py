@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind of linear layer for a device, a quantisation and what the checkpoint holds."""
+"""Chooses the kind of linear layer for a device, a quantisation and a checkpoint's weights."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rtp_llm.layers.options import LayerOptions
 
 @dataclass(frozen=True)
 class LinearRequest:
-    """What a kind is chosen for; `stored` names the forms of its parts: "float", "fp8" or both."""
+    """The input to choose_kind; `stored`: the forms of the parts, "float", "fp8" or both."""
 
     options: LayerOptions
     stored: frozenset[str]
 
     @property
     def plain(self) -> bool:
-        """Whether the weights become floats: FP8 ones are dequantised where nothing takes them."""
+        """Whether weights are kept as floats; FP8 weights are dequantised if unsupported."""
         return self.options.quantization == "none" and not self.keeps_fp8
 
     @property
     def keeps_fp8(self) -> bool:
-        """Whether all parts are FP8 and are multiplied as they are."""
+        """Whether all parts are FP8 and are multiplied as FP8."""
         return self.stored == {"fp8"} and multiplies_fp8(self.options)
 
     @property
@@ -48,7 +48,7 @@ class LinearRequest:
 
 @dataclass(frozen=True)
 class LinearKind:
-    """One kind of layer, at "module:class", imported only when it is taken."""
+    """One kind of layer, given as "module:class" and imported only when chosen."""
 
     place: str
     can_handle: Callable[[LinearRequest], bool]
@@ -82,12 +82,12 @@ KINDS: dict[str, LinearKind] = {
 
 
 def multiplies_fp8(options: LayerOptions) -> bool:
-    """Whether FP8 weights are multiplied as they are; the products' results are bfloat16."""
+    """Whether FP8 weights are multiplied as FP8, which requires bfloat16 results."""
     return options.fp8_products and options.dtype is torch.bfloat16
 
 
 def choose_kind(request: LinearRequest) -> str:
-    """The one name of KINDS that can handle `request`; ValueError for none or several."""
+    """Return the one name in KINDS that handles `request`; ValueError if none or several do."""
     able = [name for name, kind in KINDS.items() if kind.can_handle(request)]
     if len(able) != 1:
         found = f"{' and '.join(able)} all do" if able else f"none of {', '.join(KINDS)} does"
@@ -103,10 +103,9 @@ def make_linear(
     interleaved: Sequence[Interleaved] = (),
     cuts: LinearCuts = WHOLE,
 ) -> Linear:
-    """The linear layer for `options` and for the form in which the checkpoint has the parts.
+    """Create the linear layer for `options` and the form of the parts in the checkpoint.
 
-    See Linear. Where the device has kernels for few rows and what surrounds them, plain weights use
-    them.
+    See Linear. Plain weights use the device's fused kernels for few rows, if it has them.
     """
     names = tensors_of(parts, interleaved)
     stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in names)
@@ -115,7 +114,7 @@ def make_linear(
 
 
 def make_float_product(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """What multiplies rows with `weight` and gives float32, on its device."""
+    """Return a function that multiplies rows by `weight` with float32 results, for its device."""
     can = _can_fuse(weight.device, weight.dtype)
     return ops.linear_float if can else plain_float_product
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer's sequence mixer, and what a model says of it before it is made."""
+"""A layer's sequence mixer, and its shape, which is known before any layer is created."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from rtp_llm.layers.options import LayerOptions
 
 
 class Mixer(Layer):
-    """A layer that reads other tokens of its sequence than its own: attention, MLA, ..."""
+    """A layer that mixes information across the tokens of a sequence: attention, MLA, ..."""
 
     @abstractmethod
     def cache_spec(self) -> CacheSpec | None:
-        """What it keeps of a sequence; None: nothing."""
+        """The spec of the layer's per-sequence cache, or None if it has none."""
 
 
 class MixerShape(Protocol):
     """Sizes of one layer's attention, MLA, linear attention, ...; a frozen dataclass.
 
-    Memory is planned and backends are chosen from it without weights: `rtp-llm explain` does no
-    more. `checkpoint_name`: what the layer is called in a checkpoint.
+    Memory planning and the choice of backends need only this, not the weights, and so does
+    `rtp-llm explain`. `checkpoint_name`: the layer's name in a checkpoint.
     """
 
     checkpoint_name: ClassVar[str]
 
     def on_rank(self, ranks: TensorParallel) -> MixerShape:
-        """The part of it that one of several tensor-parallel ranks has.
+        """Return the shape of one tensor-parallel rank's part.
 
-        DivisionError where there are no equal parts.
+        Raises DivisionError if it cannot be divided evenly.
         """
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec | None:
-        """What the layer keeps of a sequence."""
+        """The spec of the layer's per-sequence cache, or None if it has none."""
 
     def backend_config(self, options: BackendOptions) -> BackendConfig | None:
-        """What it asks of a backend; None: it needs none. Equal for layers of one cache group."""
+        """The config for its backend, equal within a cache group; None: it needs no backend."""
 
     def make(self, index: int, backend: Backend[Any] | None, options: LayerOptions) -> Mixer:
-        """Layer `index` with the backend of its cache group."""
+        """Create layer `index` with the backend of its cache group."""

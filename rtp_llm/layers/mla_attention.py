@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head latent attention: keys and values as products of one small latent a token."""
+"""Multi-head latent attention: keys and values are projections of one small latent per token."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _INNER_EPS = 1e-6
 class MlaShape:
     """Sizes of one layer's MLA in elements; `query_rank` 0: queries are not compressed.
 
-    `rank` of the latent, `rope_size` of the rotated key; a head's query has nope_size + rope_size,
-    its value `value_size`. `scale` of the scores; `bias`: of the projections from and to the hidden
-    state; `is_neox`: halves rotate together. `heads`: which of the model's heads these are, on one
-    of several tensor-parallel ranks, each of which has the whole latent.
+    `rank` is the size of the latent, `rope_size` of the rotated key; a head's query has nope_size +
+    rope_size elements, its value `value_size`. `scale` multiplies the scores; `bias`: the
+    projections from and to the hidden state have biases; `is_neox`: halves rotate together.
+    `heads`: the model's heads on this tensor-parallel rank; every rank has the whole latent.
     """
 
     hidden_size: int
@@ -62,12 +62,12 @@ class MlaShape:
         return replace(self, heads=heads, num_heads=heads.size)
 
     def rows_here(self, part: str, size: int) -> LinearCuts:
-        """What of a projection to the heads is here, whose ``part`` has `size` rows of each."""
+        """This rank's shard of a projection to the heads; ``part`` has `size` rows per head."""
         return WHOLE if self.heads is None else LinearCuts({part: self.heads.wide(size)})
 
     @property
     def output_cuts(self) -> LinearCuts:
-        """What of the output's projection is here."""
+        """This rank's shard of the output projection."""
         return WHOLE if self.heads is None else LinearCuts(columns=self.heads.wide(self.value_size))
 
     @property
@@ -76,7 +76,7 @@ class MlaShape:
 
     @property
     def cache_size(self) -> int:
-        """Elements that the cache holds of a token and layer."""
+        """Number of cache elements per token and layer."""
         return self.rank + self.rope_size
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
@@ -112,7 +112,7 @@ class MlaAttentionLayer(Mixer):
         hidden, bias = shape.hidden_size, shape.bias
         self.num_heads = num_heads = shape.num_heads
         queries = num_heads * shape.query_size
-        # One product for all that reads the hidden state.
+        # One product for all projections of the hidden state.
         first = {"q_a_proj": shape.query_rank} if shape.query_rank else {"q_proj": queries}
         parts = {**first, "kv_a_proj_with_mqa": shape.cache_size}
         cuts = WHOLE if shape.query_rank else shape.rows_here("q_proj", shape.query_size)
@@ -134,7 +134,7 @@ class MlaAttentionLayer(Mixer):
         self.keys: Tensor | None = None
 
     def finish_loading(self) -> None:
-        """Transpose the keys' part of kv_b for a backend that wants it so."""
+        """Transpose the key part of kv_b if the backend wants it."""
         if self.backend.wants_keys:
             keys = self._kv_b()[:, : self.shape.nope_size].detach()
             self.keys = keys.transpose(1, 2).contiguous()
@@ -153,7 +153,7 @@ class MlaAttentionLayer(Mixer):
         cos_sin: Tensor | None,
         batch: ForwardBatch,
     ) -> Tensor | None:
-        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to.
+        """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.normed and add_to.
 
         Writes latents and rotated keys of the T tokens into the layer's cache.
         """

@@ -15,9 +15,9 @@ from rtp_llm.layers.options import LayerOptions
 
 
 class GatedMLP(Layer):
-    """down(act(gate(x)) * up(x)) with gate and up as one product.
+    """down(act(gate(x)) * up(x)), with gate and up fused into one product.
 
-    Tensor-parallel ranks divide the `intermediate` channels; each gives its part of the sum.
+    The `intermediate` channels are sharded over tensor-parallel ranks, which return partial sums.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class GatedMLP(Layer):
         self._gate_goes_down = self.down_proj.takes_gate(self.activation)
 
     def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
-        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
+        """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.normed and add_to."""
         if self._gate_goes_down:
             pairs = self.gate_up_proj.normed(norm, residual, pending)
             return self.down_proj.add_gated(residual, pairs, self.activation)

@@ -16,8 +16,8 @@ from rtp_llm.layers.weights import RowsTarget, WeightTarget
 class RMSNorm(Layer):
     """(weight + offset) * x / rms(x) over the last axis, computed in float32.
 
-    `offset` is 1 where the checkpoint holds w of 1 + w (Gemma, Qwen3-Next): added in float32, for
-    the sum rounded to 16 bits would be another weight.
+    `offset` is 1 if the checkpoint stores w for a weight of 1 + w (Gemma, Qwen3-Next). It is added
+    in float32, since rounding the sum to 16 bits would change the weight.
     """
 
     def __init__(self, size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> None:
@@ -33,9 +33,9 @@ class RMSNorm(Layer):
         ops.fused_add_rms_norm(x, residual, self.weight, self.eps, self.offset)
 
     def after(self, pending: Tensor | None, residual: Tensor) -> Tensor:
-        """The norm of `residual`, to which `pending` (None: nothing) is added in place before.
+        """Add `pending` (None: nothing) to `residual` in place, then return the norm of the sum.
 
-        `pending` may become the result.
+        The memory of `pending` may be reused for the result.
         """
         if pending is None:
             return self.forward(residual)
@@ -43,7 +43,7 @@ class RMSNorm(Layer):
         return pending
 
     def after_as_fp8(self, pending: Tensor | None, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, two-dimensional, as rtp_llm.ops.norm_fp8 gives it."""
+        """Like `after`, but returns a two-dimensional FP8 result as rtp_llm.ops.norm_fp8 does."""
         return ops.norm_fp8(residual, pending, self.weight, self.eps, self.offset)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
@@ -51,15 +51,17 @@ class RMSNorm(Layer):
 
 
 class SummingNorm(RMSNorm):
-    """The norm of a residual to which each rank of several has a part of what is added to it."""
+    """A norm that first sums the ranks' partial results and adds them to the residual."""
 
     def __init__(self, size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> None:
         super().__init__(size, eps, options, offset)
         self._ranks = options.tensor_parallel
 
     def after(self, pending: Tensor | None, residual: Tensor) -> Tensor:
-        """Here the ranks' parts `pending` become their sum, which is added, and the norm is taken:
-        one operator may do all three."""
+        """Sum the ranks' partial results `pending`, add the sum to `residual`, and normalise.
+
+        A single operator may do all three.
+        """
         if pending is None:
             return self.forward(residual)
         return self._ranks.add_rms_norm(pending, residual, self.weight, self.eps, self.offset)
@@ -72,6 +74,6 @@ class SummingNorm(RMSNorm):
 
 
 def residual_norm(size: int, eps: float, options: LayerOptions, offset: float = 0.0) -> RMSNorm:
-    """The norm of a residual, to which what the layers give is added before."""
+    """Create the norm of a residual that first adds pending results of layers."""
     kind = RMSNorm if options.tensor_parallel.size == 1 else SummingNorm
     return kind(size, eps, options, offset)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the parameters of all layers of one model are kept."""
+"""Options that all layers of a model share: devices, dtypes, quantisation and ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_MEMORY = torch.device("meta")
 
 
 def torch_dtype(settings: ModelSettings) -> torch.dtype:
-    """Number type of weights and activations for settings whose dtype is not "auto"."""
+    """The dtype of weights and activations, for settings whose dtype is not "auto"."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
     return dtype
 
@@ -54,30 +54,30 @@ class LayerOptions:
 
     @property
     def quantization(self) -> str:
-        """What happens to weights while they are loaded: "none", "int8", "w8a8_int8" or "fp8"."""
+        """How weights are quantised on loading: "none", "int8", "w8a8_int8" or "fp8"."""
         return self.settings.quantization
 
     def inside(self, name: str) -> LayerOptions:
-        """The options of what is called `name` below this place."""
+        """The options for the child `name` of this path."""
         return replace(self, path=f"{self.path}{name}.")
 
     def of_drafts(self) -> LayerOptions:
-        """The options of layers that draft: wherever the model's experts are, theirs are here."""
+        """The options for draft layers, whose experts are all local wherever the model's are."""
         return replace(self, experts=self.experts and self.experts.of_drafts)
 
     def unquantized(self) -> LayerOptions:
-        """For a weight that is kept as the checkpoint has it, whatever `quantization` says."""
+        """Options for a weight that keeps the checkpoint's form, whatever `quantization` says."""
         return replace(self, settings=replace(self.settings, quantization="none"))
 
     def dequantized(self) -> LayerOptions:
-        """For a weight that is wanted in `dtype`, FP8 blocks of the checkpoint too."""
+        """The options for a weight that must have `dtype`, even if stored in FP8 blocks."""
         return replace(self.unquantized(), fp8_products=False)
 
     def stored_as_fp8(self, name: str) -> bool:
-        """Whether the weight of `name` below this place is in FP8 blocks in the checkpoint."""
+        """Whether the checkpoint stores the weight of the child `name` in FP8 blocks."""
         return f"{self.path}{name}.weight" in self.fp8_weights
 
     def parameter(self, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
-        """Memory for a weight that the loader fills; nothing is touched before that."""
+        """Allocate a weight for the loader to fill; its memory is not touched before."""
         device = _NO_MEMORY if self.planned else self.device
         return nn.Parameter(empty_on(device, shape, dtype or self.dtype), requires_grad=False)

@@ -10,7 +10,7 @@ from rtp_llm.ops.rope.rotary_table import RopeConfig, rope_table
 
 
 class Rotary(nn.Module):
-    """Cosines and sines of every position, made once for all layers of a model.
+    """The cosines and sines of every position, computed once for all layers of a model.
 
     `cos_sin` is float32 [positions, rotary_dim], cosines in the first half; None without rotation.
     """

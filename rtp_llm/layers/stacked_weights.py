@@ -65,7 +65,7 @@ class StackedLinearWeights(nn.Module):
         self.scale = options.parameter(slots, rows // BLOCK, columns // BLOCK, dtype=torch.float32)
 
     def _slot_targets(self, slot: int, expert: int) -> Iterator[tuple[str, str, WeightTarget]]:
-        """(part, end of the name, target) of everything that goes to `slot`."""
+        """(part, name suffix, target) of every tensor that is loaded into `slot`."""
         first = 0
         for name, rows in self.parts.items():
             stored = self._stored_as_fp8(expert, name)
@@ -82,7 +82,7 @@ class StackedLinearWeights(nn.Module):
         yield from fp8_targets(weight, scale, stored)
 
     def _shapes(self, expert: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-        """(part, end of the name, shape) of what the checkpoint has of `expert`."""
+        """(part, name suffix, shape) of every tensor of `expert` in the checkpoint."""
         for name, rows in self.parts.items():
             yield name, WEIGHT_NAME, (rows, self.columns)
             if self._stored_as_fp8(expert, name):

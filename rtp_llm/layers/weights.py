@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a checkpoint's tensors go: targets that take a tensor's rows as they are read."""
+"""Weight targets, which receive the rows of a checkpoint's tensors as they are read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class WeightTarget(Protocol):
     shape: tuple[int, ...]
 
     def destination(self, start: int, stop: int) -> Tensor | None:
-        """The memory where these rows end up as they are, or None where they must be converted."""
+        """The memory that rows can be read into directly, or None if they must be converted."""
 
     def write(self, start: int, rows: Tensor) -> None:
-        """Place `rows` (floating point, on the CPU), which begin at row `start` of the tensor.
+        """Store `rows` (floating point, on the CPU), which begin at row `start` of the tensor.
 
         The copy may still be under way on the device's current stream when this returns.
 
@@ -38,7 +38,7 @@ class HoldsWeights(Protocol):
 
 @runtime_checkable
 class FinishesLoading(Protocol):
-    """A module with something to do once all of its rows are there."""
+    """A module with work to do once all of its weights are loaded."""
 
     def finish_loading(self) -> None:
         """Called once, after the last row."""
@@ -46,9 +46,9 @@ class FinishesLoading(Protocol):
 
 @runtime_checkable
 class TakesRowsTogether(Protocol):
-    """A target whose rows come in multiples of `rows_together`, the last ones aside.
+    """A target that takes rows in multiples of `rows_together`, except for the last ones.
 
-    They may also come on `device`, where they end up.
+    Rows may also arrive on `device`, where they are stored.
     """
 
     rows_together: int
@@ -56,7 +56,7 @@ class TakesRowsTogether(Protocol):
 
 
 class RowsTarget:
-    """Rows of a parameter: a whole weight, or one part of a fused one."""
+    """A target for rows of a parameter: a whole weight, or one part of a fused one."""
 
     def __init__(self, parameter: Tensor, first: int = 0, rows: int | None = None) -> None:
         count = parameter.shape[0] if rows is None else rows
@@ -75,7 +75,7 @@ class RowsTarget:
 
 
 class Elsewhere:
-    """A tensor that this process has no place for: its name is known, its rows are not read."""
+    """A checkpoint tensor owned by another rank: its name is known, but it is not read."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -88,7 +88,7 @@ class Elsewhere:
 
 
 def rows_together(targets: Iterable[WeightTarget]) -> int:
-    """In multiples of how many rows a tensor has to come that goes to all of `targets`."""
+    """The multiple of rows in which a tensor must arrive to suit all of `targets`."""
     counts = (each.rows_together for each in targets if isinstance(each, TakesRowsTogether))
     return math.lcm(*counts)
 
@@ -96,7 +96,7 @@ def rows_together(targets: Iterable[WeightTarget]) -> int:
 def weight_targets(module: nn.Module, path: str = "") -> Iterator[tuple[str, WeightTarget]]:
     """(name in the checkpoint, target) for every weight below `module`, in order of use.
 
-    A name comes twice when one tensor of the checkpoint goes to two places.
+    A name occurs twice if a tensor of the checkpoint has two targets.
     """
     if isinstance(module, HoldsWeights):
         yield from module.checkpoint_targets(path)
@@ -106,7 +106,7 @@ def weight_targets(module: nn.Module, path: str = "") -> Iterator[tuple[str, Wei
 
 
 def finish_loading(module: nn.Module) -> None:
-    """Let every layer below `module` finish what needs all of its weights."""
+    """Call finish_loading of every layer below `module`, once all weights are loaded."""
     for layer in module.modules():
         if isinstance(layer, FinishesLoading):
             layer.finish_loading()

@@ -30,7 +30,7 @@ from rtp_llm.layers.weights import WeightTarget, weight_targets
 
 
 class MoeBlock(Layer):
-    """Selection, the way to the experts and back, and the shared experts; in place of a GatedMLP.
+    """Expert selection, dispatch and combination, and the shared experts; replaces a GatedMLP.
 
     It is the decoder layer's `mlp`. `experts.gate_up` and `experts.down` hold the weights by slot.
     """
@@ -58,12 +58,12 @@ class MoeBlock(Layer):
             self.few_tokens = FewTokens(self.gate, weights, self.shared, divided)
 
     def _divided(self) -> tuple[int, ...]:
-        """The experts here, where tensor-parallel ranks divide them; else none."""
+        """This rank's experts if they are sharded over tensor-parallel ranks, else empty."""
         way = self.dispatcher
         return way.local_experts if isinstance(way, DividedDispatcher) else ()
 
     def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
-        """The layer of norm(residual + pending), [T, hidden]; see Linear.normed and add_to."""
+        """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.normed and add_to."""
         x = norm.after(pending, residual)
         if self.few_tokens is not None and x.shape[0] <= self.few_tokens.most_tokens:
             return self.few_tokens.add_to(residual, x)
@@ -80,12 +80,12 @@ class MoeBlock(Layer):
             self.few_tokens.warm_up()
 
     def route(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        """x [T, hidden] by its selected experts [T, k], wherever they are; T may be 0."""
+        """Compute x [T, hidden] by its selected experts [T, k], on any rank; T may be 0."""
         dispatched = self.dispatcher.prepare(x, ids, weights)
         return self.dispatcher.finalize(dispatched, self._computed(dispatched))
 
     def _computed(self, dispatched: Dispatched) -> Tensor:
-        """The sums of the experts here, [T', hidden]."""
+        """The weighted sums of this rank's experts, [T', hidden]."""
         rows, most = dispatched.x.shape[0], self.dispatcher.most_rows
         if rows == 0:
             return dispatched.x
@@ -116,7 +116,10 @@ def _way_to_experts(
 
 
 def dispatcher_without_hooks(config: MoeConfig, options: LayerOptions) -> Dispatcher:
-    """All experts are here, or divided among tensor-parallel ranks."""
+    """Return the dispatcher for experts that are local, or sharded over tensor-parallel ranks.
+
+    Used when no ExpertHooks are given.
+    """
     ranks = options.tensor_parallel
     if ranks.size > 1:
         return DividedDispatcher(config.num_experts, ranks, options.device)
@@ -124,7 +127,7 @@ def dispatcher_without_hooks(config: MoeConfig, options: LayerOptions) -> Dispat
 
 
 class _Experts(nn.Module):
-    """The stacked weights, under the names that they have in a checkpoint."""
+    """The stacked weights, under their names in the checkpoint."""
 
     def __init__(self, config: MoeConfig, local: tuple[int, ...], options: LayerOptions) -> None:
         super().__init__()
@@ -139,7 +142,7 @@ class _Experts(nn.Module):
 def expert_context(
     config: MoeConfig, options: LayerOptions, dispatcher: Dispatcher
 ) -> ExpertContext:
-    """What the executor of a block is chosen for; `options` are the block's."""
+    """The context from which a block's executor is chosen; `options` are the block's."""
     names = config.names
     parts = (names.gate_proj, names.up_proj, names.down_proj)
     return ExpertContext(

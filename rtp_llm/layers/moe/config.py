@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mixture of experts is: numbers of experts, how they are chosen, names in checkpoints."""
+"""The config of a mixture of experts: sizes, selection, and names in checkpoints."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ExpertNames:
-    """Names of a block's parts in a checkpoint, below the block's own.
+    """Names of a block's parts in a checkpoint, relative to the block.
 
-    `block`: the block's own name where it is not "mlp". `shared`: the shared experts as one.
+    `block` is the name of the block itself, usually "mlp". `shared` names the shared experts, which
+    form one module.
     """
 
     block: str = "mlp"
@@ -25,11 +26,12 @@ class ExpertNames:
 
 @dataclass(frozen=True)
 class MoeConfig:
-    """A mixture of experts; ops.select_topk and ops.group_topk say how they are chosen.
+    """A mixture of experts; see ops.select_topk and ops.group_topk for the selection.
 
-    `num_experts` are routed ones, `top_k` of which take each token; `intermediate_size` is that of
-    one expert, `shared_intermediate_size` that of the shared experts together (0: none), whose sum
-    a sigmoid weighs with `shared_gate`. `correction_bias`: the checkpoint has a bias that chooses.
+    There are `num_experts` routed experts, and each token goes to `top_k` of them.
+    `intermediate_size` is the size of one expert, `shared_intermediate_size` of all shared experts
+    together (0: none); with `shared_gate` a sigmoid weighs their sum. `correction_bias`: the
+    checkpoint has a bias that is used for the selection only.
     """
 
     hidden_size: int
@@ -81,6 +83,6 @@ class MoeConfig:
 
     @property
     def plain_softmax(self) -> bool:
-        """Whether softmax and the best of it is all of the selection."""
+        """Whether the selection is a plain top-k of the softmax."""
         plain = self.scoring == "softmax" and self.scaling == 1.0 and not self.correction_bias
         return plain and self.num_groups == self.top_groups

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tokens reach the experts of this process, and how their sums come back."""
+"""Dispatchers, which bring tokens to the experts of a process and return the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.moe.config import MoeConfig
 
-# What may change a selection in place, in order: (ids int32 [T, k], weights float32 [T, k]).
+# Modifies a selection in place: (ids int32 [T, k], weights float32 [T, k]).
 SelectionStep = Callable[[Tensor, Tensor], None]
 
 
@@ -24,7 +24,7 @@ class Dispatched:
     """Tokens for the experts of this process.
 
     x [T', hidden]; ids int32 [T', k'] are slots of its weights, or -1 for experts elsewhere;
-    weights float32 [T', k']. `meta` is what the dispatcher needs for the way back.
+    weights float32 [T', k']. `meta` is what the dispatcher needs to return the results.
     """
 
     x: Tensor
@@ -39,10 +39,10 @@ class Dispatched:
 
 
 class Dispatcher(Protocol):
-    """`local_experts`: the expert of each slot of this process's weights; one may come twice.
+    """`local_experts`: the expert in each slot of this process's weights; it may occur twice.
 
-    `priority` orders strategies before the executor's does. `most_rows`: more rows are computed in
-    parts; None: all at once.
+    `priority` ranks strategies ahead of the executor's priority. More than `most_rows` rows are
+    computed in chunks; None: no limit.
     """
 
     name: ClassVar[str]
@@ -52,15 +52,15 @@ class Dispatcher(Protocol):
 
     @abstractmethod
     def prepare(self, x: Tensor, ids: Tensor, weights: Tensor) -> Dispatched:
-        """x [T, hidden] with its selection -> what the experts here compute."""
+        """Turn x [T, hidden] and its selection into the input of this process's experts."""
 
     @abstractmethod
     def finalize(self, dispatched: Dispatched, out: Tensor) -> Tensor:
-        """out [T', hidden], the weighted sums of the experts here -> sums of all, [T, hidden]."""
+        """Combine out [T', hidden], sums over the local experts, into full sums [T, hidden]."""
 
 
 class LocalDispatcher:
-    """All experts are here."""
+    """The dispatcher of a process that holds all experts."""
 
     name: ClassVar[str] = "local"
     priority: ClassVar[int] = 0
@@ -77,9 +77,9 @@ class LocalDispatcher:
 
 
 class DividedDispatcher:
-    """Each tensor-parallel rank has all tokens and some experts, the same number of them.
+    """Experts sharded evenly over tensor-parallel ranks, each of which has all tokens.
 
-    Nothing travels: what the experts here give is this rank's part of the sums.
+    No tokens are exchanged: the local experts' results are this rank's partial sums.
     """
 
     name: ClassVar[str] = "divided"
@@ -87,7 +87,7 @@ class DividedDispatcher:
     most_rows: ClassVar[int | None] = None
 
     def __init__(self, num_experts: int, ranks: TensorParallel, device: torch.device) -> None:
-        """DivisionError where ranks would have unequal numbers of experts."""
+        """Create the dispatcher; DivisionError if experts cannot be divided evenly."""
         ((first, last),) = Cut.even(num_experts, ranks, "the number of experts").runs
         self.local_experts = tuple(range(first, last))
         slots = [each - first if first <= each < last else -1 for each in range(num_experts)]
@@ -101,7 +101,7 @@ class DividedDispatcher:
 
 
 class ExpertHooks(Protocol):
-    """What a deployment changes in the blocks of a model; LayerOptions.experts carries it."""
+    """Hooks by which a deployment changes the blocks of a model; see LayerOptions.experts."""
 
     @abstractmethod
     def dispatcher(self, index: int, config: MoeConfig) -> Dispatcher:
@@ -109,9 +109,9 @@ class ExpertHooks(Protocol):
 
     @abstractmethod
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
-        """What changes the selection of layer `index`, in order; the last leaves what it routes."""
+        """The steps that modify the selection of layer `index`, in order; the last is final."""
 
     @property
     @abstractmethod
     def of_drafts(self) -> ExpertHooks | None:
-        """Those of a layer that drafts, all of whose experts are here."""
+        """The hooks for draft layers, all of whose experts are local."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What computes the experts of this process."""
+"""The interface of executors, which compute the experts of this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rtp_llm.layers.stacked_weights import StackedLinearWeights
 
 @dataclass(frozen=True)
 class ExpertContext:
-    """What an executor is chosen for.
+    """The context from which an executor is chosen.
 
-    `capabilities` are the device's, `dtype` is that of the activations, `weights` "plain" (that
-    dtype), "fp8" (e4m3 with scales of 128x128 tiles) or another form; `dispatcher` its name,
-    `slots` the experts kept here.
+    `capabilities` are the device's, `dtype` is the dtype of the activations, `weights` is "plain"
+    (in that dtype), "fp8" (e4m3 with scales of 128x128 tiles) or another form; `dispatcher` is the
+    name of the dispatcher, and `slots` the number of local experts.
     """
 
     config: MoeConfig
@@ -49,10 +49,11 @@ class ExpertWeights:
 
 
 class Executor:
-    """act(gate(x)) * up(x), then down, by each token's experts, and their weighted sum.
+    """down(act(gate(x)) * up(x)) by each token's experts, and the weighted sum of the results.
 
-    `priority`: among executors that support a context the highest is taken. Calls are as many as
-    for any other batch and wait for nothing, so that graphs capture them.
+    Of the executors that support a context, the one with the highest `priority` is chosen. The
+    number of operator calls does not depend on the batch, and none of them waits, so that graphs
+    can capture them.
     """
 
     name: ClassVar[str]
@@ -64,11 +65,11 @@ class Executor:
     @classmethod
     @abstractmethod
     def supports(cls, context: ExpertContext) -> Support:
-        """Whether it can compute that, or why not."""
+        """Whether the executor supports `context`, or why not."""
 
     @abstractmethod
     def execute(self, dispatched: Dispatched) -> Tensor:
-        """The weighted sums of the experts here: [T', hidden] in x's dtype; T' is at least 1."""
+        """The weighted sums of the local experts: [T', hidden] in x's dtype; T' is at least 1."""
 
     def warm_up(self) -> None:
-        """Compile what is compiled at the first call. The weights are there."""
+        """Compile kernels that would otherwise compile on first use; weights are loaded."""

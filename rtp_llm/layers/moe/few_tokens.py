@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block's work on few tokens in as few kernels, with the shared expert as one of the others."""
+"""A block for few tokens in as few kernels as possible, with the shared expert as a routed one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OPERATORS = ("route_experts", "add_experts")
 class FewTokens:
     """Router, selection and order of experts, gate and up, down, and the sum onto the residual.
 
-    A launch costs about as much as the work of a few tokens, so that each one less is time saved.
-    The shared expert is computed like the routed ones where it has their form; for many tokens its
-    own products read its weights fewer times. `most_tokens`: more go through the executor.
+    A launch costs about as much as the work of a few tokens, so every launch saved counts. The
+    shared expert is computed like a routed one if it has the same form; for many tokens a separate
+    product reads its weights fewer times. More than `most_tokens` tokens go through the executor.
 
-    `divided`: the experts that are here, where tensor-parallel ranks divide them; what is computed
-    then is this rank's part of a sum.
+    `divided`: this rank's experts, if they are sharded over tensor-parallel ranks; the result is
+    then a partial sum.
     """
 
     most_tokens = MOST_TOKENS
@@ -45,16 +45,16 @@ class FewTokens:
 
     @staticmethod
     def supports(context: ExpertContext) -> bool:
-        """Whether it can compute what the executor of `context`, TritonExecutor, does."""
+        """Whether this can replace TritonExecutor, the executor chosen for `context`."""
         config = context.config
         has = all(ops.has_kernel(name, context.capabilities.torch_type) for name in _OPERATORS)
         fits = config.top_k <= ROUTED_EXPERTS and config.hidden_size % 8 == 0
         return has and fits and config.plain_softmax
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        """What the caller has to add to `residual` for the layer of x, both [T, hidden].
+        """Return the layer's output for x, to be added to `residual`, both [T, hidden].
 
-        None: it was added in place. T is at most `most_tokens`.
+        Returns None if it was added in place. T is at most `most_tokens`.
         """
         config, fused = self._gate.config, self._fused
         gate_up, down = self._weights.gate_up.weight, self._weights.down.weight
@@ -83,7 +83,7 @@ class FewTokens:
 
 
 def _is_expert(shared: SharedExperts, weights: ExpertWeights) -> bool:
-    """Whether its weights have the form of a routed expert's, and a sigmoid weighs it."""
+    """Whether the shared expert has the form of a routed one and is gated by a sigmoid."""
     layers = (shared.gate_up_proj, shared.down_proj)
     if not all(isinstance(each, PlainLinear) and each.bias is None for each in layers):
         return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts in FP8 blocks: tokens in one place for each expert, two grouped products.
+"""Experts in FP8 blocks: tokens are gathered by expert for two grouped products.
 
-Masked: as many rows for each expert as there are tokens, of which it has so many; made for few
-tokens. Contiguous: the experts' rows one after the other; made for many. The host knows the sizes
-of both from the number of tokens alone.
+Masked: each expert has room for all tokens and uses some of the rows; suited to few tokens.
+Contiguous: the experts' rows follow one another; suited to many. In both cases the host knows the
+sizes from the number of tokens alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
-# Above so many tokens the contiguous form was quicker, and needs less memory.
+# Above this number of tokens the contiguous form was faster, and it needs less memory.
 MOST_MASKED_TOKENS = 32
 
 
@@ -41,7 +41,7 @@ class _Weights:
 
 
 class _Fp8Executor(Executor):
-    """What both forms have in common."""
+    """The common base of both forms."""
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)
@@ -67,7 +67,7 @@ class _Fp8Executor(Executor):
 
 
 class Fp8MaskedExecutor(_Fp8Executor):
-    """Each expert has a place of as many rows as there are tokens."""
+    """Each expert has room for as many rows as there are tokens."""
 
     name: ClassVar[str] = "fp8_masked"
     priority: ClassVar[int] = 21
@@ -105,7 +105,7 @@ class Fp8ContiguousExecutor(_Fp8Executor):
         pairs = ops.fp8_grouped_ragged(
             numbers, scales, weights.gate_up, weights.gate_up_scale, starts, counts, expected
         )
-        # Entries of experts elsewhere have no row, and nothing is behind the last expert's.
+        # Entries of experts on other ranks have no row, and no rows follow the last expert's.
         numbers, scales = ops.silu_and_mul_fp8(pairs[None], starts[-1:])
         y = ops.fp8_grouped_ragged(
             numbers[0], scales[0], weights.down, weights.down_scale, starts, counts, expected
@@ -130,7 +130,9 @@ class Fp8Executor(_Fp8Executor):
 
 
 def usual_rows(entries: int, slots: int) -> int:
-    """Rows that most experts do not exceed when entries fall on them by chance: two standard
-    deviations above their mean."""
+    """A number of rows that most experts do not exceed if entries are distributed at random.
+
+    It is two standard deviations above the mean.
+    """
     mean = entries / slots
     return max(1, math.ceil(mean + 2 * math.sqrt(mean)))

@@ -17,7 +17,7 @@ from rtp_llm.layers.weights import RowsTarget, WeightTarget
 
 
 class Gate(Layer):
-    """Router logits and the selection; the weight is never quantised, logits are float32."""
+    """Router logits and expert selection; weights are never quantised, logits are float32."""
 
     bias: nn.Parameter | None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts spread over ranks: their dispatcher, and what happens to a selection before it."""
+"""Expert parallelism: the dispatcher, and the steps that modify a selection before it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from rtp_llm.layers.moe.dispatcher import Dispatched, LocalDispatcher, Selection
 
 @dataclass(frozen=True)
 class ParallelOptions:
-    """`redundant`: physical experts beyond the logical ones. `counts`: choices are counted.
+    """`redundant`: number of physical experts in addition to the logical ones.
 
-    `moves`: experts may change places. `fake_balance`: selections are overwritten by even ones.
-    `padded_tokens`: steps of at most so many tokens a rank take messages of fixed size.
+    `counts`: selections are counted. `moves`: experts may be moved between ranks. `fake_balance`:
+    selections are replaced by perfectly balanced ones. `padded_tokens`: steps of at most this many
+    tokens per rank use messages of fixed size.
     """
 
     redundant: int = 0
@@ -47,8 +48,8 @@ class ParallelDispatcher:
 
     name: ClassVar[str] = "ranks"
     priority: ClassVar[int] = 2
-    # Where the tokens of all ranks choose the experts of one, its products take as much memory as
-    # for the largest step of a rank alone on a GPU, not as many times that as there are ranks.
+    # If the tokens of all ranks select the experts of one rank, its products must not take more
+    # memory than the largest step of a single rank.
     most_rows: ClassVar[int | None] = 8192
 
     def __init__(self, modes: DispatchModes, local_experts: tuple[int, ...]) -> None:
@@ -67,9 +68,9 @@ class ParallelDispatcher:
 
 
 class ParallelExperts:
-    """What LayerOptions.experts is on each of several ranks (ExpertHooks).
+    """The ExpertHooks of a rank in an expert-parallel group, set as LayerOptions.experts.
 
-    `layers` are the blocks in their order, for the balancer.
+    `layers` are the blocks in order, for the balancer.
     """
 
     def __init__(
@@ -82,11 +83,13 @@ class ParallelExperts:
         direct: SymmetricDispatch | None = None,
         part: range | None = None,
     ) -> None:
-        """`moe_layers`: for each layer of the model, whether it has such a block. `part`: the
-        experts that these ranks have, where the others are those of further tensor-parallel
-        ranks; None: all. `direct`: ranks write tokens into each other's memory.
+        """Create the hooks.
 
-        Raises ValueError where experts cannot be divided evenly among the ranks.
+        `moe_layers`: for each layer of the model, whether it is a mixture of experts. `part`: the
+        experts of these ranks, if other tensor-parallel ranks hold the rest; None: all. `direct`:
+        ranks write tokens into each other's memory.
+
+        Raises ValueError if experts cannot be divided evenly among the ranks.
         """
         self._part = part or range(config.num_experts)
         self._divided = len(self._part) < config.num_experts
@@ -113,7 +116,7 @@ class ParallelExperts:
         return ParallelDispatcher(self.modes, tuple(self._part[each] for each in here))
 
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
-        """Even selections where asked for, counts, logical to physical experts."""
+        """Balanced selections if requested, counts, the map from logical to physical experts."""
         position, options = self._positions[index], self._options
         steps: list[SelectionStep] = [self._of_part] if self._divided else []
         if options.fake_balance:
@@ -127,11 +130,11 @@ class ParallelExperts:
 
     @property
     def of_drafts(self) -> EvenSelections | None:
-        """Drafts wait for no other rank: a step may have any number of them on each."""
+        """Draft layers never wait for other ranks, as each may draft any number of tokens."""
         return EvenSelections() if self._options.fake_balance else None
 
     def _of_part(self, ids: Tensor, weights: Tensor) -> None:
-        """Number the experts of these ranks from 0; the others' are computed elsewhere."""
+        """Renumber the experts of these ranks from 0; the others are computed elsewhere."""
         ids.sub_(self._part.start)
         ids.masked_fill_((ids < 0) | (ids >= len(self._part)), -1)
 
@@ -141,10 +144,10 @@ class ParallelExperts:
 
     @contextmanager
     def padded(self, rows: int, tokens: Tensor, alone: bool = False) -> Iterator[None]:
-        """Inside, a step of `rows` rows runs, of which the first `tokens` (int32 [1]) hold a token.
+        """Context for a step of `rows` rows, of which the first `tokens` (int32 [1]) hold tokens.
 
-        The others go to no expert and count for none. All ranks run as many rows, or this one
-        tries its part `alone`. Waits for nothing, so that a graph captures it.
+        The other rows go to no expert and are not counted. All ranks run the same number of rows,
+        unless this rank runs a trial step `alone`. Never waits, so a graph can capture it.
         """
         self.modes.fix(rows, alone)
         self._empty = torch.arange(rows, device=tokens.device)[:, None] >= tokens
@@ -155,15 +158,15 @@ class ParallelExperts:
             self._empty = self.loads.rows = None
 
     def attach(self, model: nn.Module) -> None:
-        """Take the loaded model, whose blocks were made with these hooks; trial steps are over."""
-        self.loads.take()  # what those chose, all with one and the same token, says nothing
+        """Attach the loaded model, whose blocks use these hooks, after its trial steps."""
+        self.loads.take()  # selections of trial steps, which repeat one token, are meaningless
         blocks = (each for each in model.modules() if isinstance(each, MoeBlock))
         self._blocks = [each for each in blocks if isinstance(each.dispatcher, ParallelDispatcher)]
         for layer, block in zip(self.layers, self._blocks, strict=True):
             layer.weights = tuple(parameter.data for parameter in block.experts.parameters())
 
     def take_part(self) -> None:
-        """The experts' part of a step of the other ranks; this one has no token in it."""
+        """Run this rank's experts in a step of the other ranks in which it has no tokens."""
         for block in self._blocks:
             k, gate = block.config.top_k, block.gate.weight
             x = gate.new_empty(0, block.config.hidden_size)
@@ -172,26 +175,26 @@ class ParallelExperts:
 
 
 class EvenSelections:
-    """ExpertHooks of a process that has all experts and loads them evenly; for measuring only."""
+    """ExpertHooks of a process with all experts that balances their load; for benchmarks only."""
 
     def dispatcher(self, index: int, config: MoeConfig) -> LocalDispatcher:
-        """All experts are here."""
+        """The dispatcher for all experts in this process."""
         return LocalDispatcher(config.num_experts)
 
     def steps(self, index: int, config: MoeConfig) -> tuple[SelectionStep, ...]:
-        """Even selections."""
+        """The step that replaces selections by balanced ones."""
         return (fake_balance(config, 0, 1),)
 
     @property
     def of_drafts(self) -> EvenSelections:
-        """The same."""
+        """The same hooks, since draft layers are balanced as well."""
         return self
 
 
 def fake_balance(config: MoeConfig, rank: int, size: int) -> SelectionStep:
-    """Overwrites selections by ones that load all experts evenly; for measuring only.
+    """Create a step that replaces selections by balanced ones; for benchmarks only.
 
-    `rank` of `size` data-parallel ranks, among which the experts are divided.
+    This is `rank` of `size` data-parallel ranks, among which the experts are divided.
     """
     return partial(
         ops.fake_balance_expert,

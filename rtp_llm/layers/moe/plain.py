@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts on every device: rows sorted by expert, one product of each expert's rows."""
+"""Experts on any device: rows are sorted by expert, with one product per expert."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPERATORS = ("sort_by_expert", "grouped_linear", "sum_experts")
 
 
 class PlainExecutor(Executor):
-    """Operators alone, in any float type."""
+    """Experts computed with generic operators, in any float dtype."""
 
     name: ClassVar[str] = "plain"
     priority: ClassVar[int] = 0

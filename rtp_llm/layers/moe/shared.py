@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts that every token goes to."""
+"""Shared experts, which process every token."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
 
 
 class SharedExperts(Layer):
-    """One gated layer as wide as all shared experts; its result may be weighed by a sigmoid.
+    """One gated layer as wide as all shared experts, optionally gated by a sigmoid.
 
-    Tensor-parallel ranks divide its channels; each adds its part of the sum.
+    Its channels are sharded over tensor-parallel ranks, which add partial sums.
     """
 
     gate: nn.Parameter | None
@@ -44,7 +44,7 @@ class SharedExperts(Layer):
         self._fused = ops.has_kernel("add_sigmoid_gated", options.device.type)
 
     def add_to(self, out: Tensor, x: Tensor) -> Tensor:
-        """out + the layer of x, both [T, hidden], in place."""
+        """Add the layer's output for x to `out` in place, both [T, hidden]; returns `out`."""
         y: Tensor = self.down_proj(self.activation(self.gate_up_proj(x)))
         if self._product is None or self.gate is None:
             return out.add_(y)
@@ -55,7 +55,7 @@ class SharedExperts(Layer):
         return out.addcmul_(y, weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        """`path` is the block's."""
+        """Targets of the shared experts' weights; `path` is the path of the block."""
         inside = f"{path}{self.names.shared}."
         yield from weight_targets(self.gate_up_proj, f"{inside}gate_up_proj.")
         yield from weight_targets(self.down_proj, f"{inside}down_proj.")

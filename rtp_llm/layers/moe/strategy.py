@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Picks what computes the experts, and explains the choice."""
+"""Picks the executor that computes the experts, and explains the choice."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _SETTING = "--moe-strategy"
 
 
 def choose_executor(context: ExpertContext, forced: str = AUTO) -> type[Executor]:
-    """The supporting executor of highest priority, or the one named `forced`.
+    """Return the supporting executor of highest priority, or the one named `forced`.
 
-    NoChoiceError lists why each one said no, or the names when `forced` is none of them.
+    Raises NoChoiceError with the reason of each rejection, or the known names if `forced` is
+    unknown.
     """
     return choose(_ask(context), forced, _SETTING, f"experts for {context.describe()}")
 
 
 def explain(context: ExpertContext, forced: str = AUTO) -> str:
-    """The choice and every rejection, one executor a line, the highest priority first."""
+    """Describe the choice and every rejection, one executor per line, highest priority first."""
     answers = _ask(context)
     lines = [f"experts for {context.describe()}:"]
     for (kind, _), outcome in zip(answers, outcomes(answers, forced, _SETTING), strict=True):

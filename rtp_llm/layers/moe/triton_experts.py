@@ -21,8 +21,8 @@ _OPERATORS = ("sort_by_expert", "sum_experts")
 class TritonExecutor(Executor):
     """Gate and up with the activation in one kernel, down in another, for any number of tokens.
 
-    Tiles follow the entries that an expert has in the mean, which the host knows; how they are
-    distributed it never asks.
+    Tiles are chosen by the mean number of entries per expert, which the host knows; their
+    distribution is never queried.
     """
 
     name: ClassVar[str] = "triton"
@@ -55,7 +55,7 @@ class TritonExecutor(Executor):
         return ops.sum_experts(y, places, dispatched.weights)
 
     def warm_up(self) -> None:
-        """Every tile, on one token without an expert."""
+        """Compile every tile by running it on one token without an expert."""
         gate_up, down = self.weights.gate_up.weight, self.weights.down.weight
         ids = torch.full(
             (1, self.context.config.top_k), -1, dtype=torch.int32, device=gate_up.device

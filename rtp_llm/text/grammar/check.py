@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles a grammar with the served tokenizer before the engine is given it."""
+"""Compiles a grammar with the served tokenizer before it is passed to the engine."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DEADLINE_SECONDS = 5.0
 _VERDICTS = 4096  # of some 300 bytes at most, for a tokenizer
 _THREADS = 2
 _REHEARSED_TOKENS = 32
-_MAX_TEXT = 16 * MAX_BYTES  # of what a request's MAX_BYTES come to
-# Where the schema stands in the text that was made of it says nothing to its author.
+_MAX_TEXT = 16 * MAX_BYTES  # limit on the text generated from at most MAX_BYTES of a request
+# Positions in the generated text mean nothing to the author of the schema.
 _OF_SCHEMA = re.compile(r"\Aat \d+\(\d+\): failed to compile JSON schema: ")
 _KEYWORDS = (("patternProperty", "patternProperties"), ("Regex is empty", "pattern"))
-# Fuel instead of time: what a thread does at most, however late its caller has given it up.
+# Fuel rather than time bounds the work of a thread, even after its caller has given up on it.
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=200_000,
@@ -38,16 +38,16 @@ LIMITS = llguidance.LLParserLimits(
 
 
 def check_grammar(grammar: Grammar, tokenizer: Vocabulary) -> None:
-    """Compile `grammar` for `tokenizer`; returns once it is known to be good.
+    """Compile `grammar` for `tokenizer`; returns once it is known to be valid.
 
-    Blocks for up to DEADLINE_SECONDS: call it beside the event loop. Raises GrammarError with the
+    Blocks for up to DEADLINE_SECONDS: call it outside the event loop. Raises GrammarError with the
     library's reason, or when the deadline has passed.
     """
     _checker.check(grammar, tokenizer)
 
 
 class _Checker:
-    """Compiles on threads of its own, and keeps what it found for each tokenizer."""
+    """Compiles grammars on its own threads and caches the verdicts for each tokenizer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class _Checker:
                 verdicts.popitem(last=False)
 
     def _compile(self, text: str, tokenizer: Vocabulary) -> str:
-        """The library's complaint; empty when there is none."""
+        """Return the library's error message, or an empty string if there is none."""
         future: Future[str] = self._threads.submit(_complaint, text, tokenizer)
         try:
             return future.result(DEADLINE_SECONDS)
@@ -91,10 +91,10 @@ class _Checker:
 
 
 def rehearse(grammar: Grammar, tokenizer: Vocabulary) -> None:
-    """Compile `grammar` in this thread and follow it for some tokens, as an engine does.
+    """Compile `grammar` in this thread and advance it by some tokens, as an engine does.
 
-    For a process that may take long and crash: what comes back from here does an engine no harm.
-    Raises GrammarError with the library's reason.
+    Meant for a process that may run long or crash: a grammar that passes here is safe for an
+    engine. Raises GrammarError with the library's reason.
     """
     check_text(grammar.text, "the grammar", _MAX_TEXT)
     vocabulary = vocabulary_of(tokenizer)

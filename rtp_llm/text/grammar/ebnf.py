@@ -32,7 +32,10 @@ MAX_CHAIN = 400
 
 
 def ebnf_grammar(text: str) -> Grammar:
-    """GBNF (rules with `::=`, the first of them `root`) or Lark, told apart."""
+    """The grammar of a text in GBNF (rules with `::=`, starting from `root`) or Lark.
+
+    Raises GrammarError for syntax that is not supported.
+    """
     check_text(text, "the grammar")
     if not is_ebnf(text):
         return lark_grammar(text)
@@ -42,7 +45,7 @@ def ebnf_grammar(text: str) -> Grammar:
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of Lark, and the term that is the whole grammar; `regular`: it is a terminal."""
+    """Lark rules and the term for the whole grammar; `regular`: the term is a terminal."""
 
     lines: list[str]
     term: str
@@ -50,9 +53,9 @@ class Rules:
 
 
 def ebnf_rules(text: str, prefix: str = "") -> Rules:
-    """GBNF as rules whose names have `prefix` in them.
+    """Translate GBNF to Lark rules, with `prefix` in their names.
 
-    Raises GrammarError with the line of what is not supported.
+    Raises GrammarError naming the line of anything that is not supported.
     """
     rules = parse(text)
     _check(rules)
@@ -127,7 +130,7 @@ def _ending(rules: dict[str, Choice]) -> set[str]:
 
 
 def _check_repeats(rules: dict[str, Choice], order: Sequence[str]) -> None:
-    """Refuse what explodes; `order`: callees first, none where there is recursion."""
+    """Refuse repetitions that would explode; `order`: callees first, None with recursion."""
     counts: dict[str, int] = {}
     for name in order or rules:
         counts[name] = count = _count(rules[name], counts)
@@ -140,7 +143,7 @@ def _check_repeats(rules: dict[str, Choice], order: Sequence[str]) -> None:
 
 
 def _count(term: Term, counts: dict[str, int]) -> int:
-    """The product of the counts of repetitions in each other, the largest of it."""
+    """The largest product of the counts of nested repetitions."""
     if isinstance(term, Reference):
         return counts.get(term.rule, 1)
     if isinstance(term, Repeat):
@@ -151,7 +154,7 @@ def _count(term: Term, counts: dict[str, int]) -> int:
 
 
 def _ends(term: Term, ending: set[str]) -> bool:
-    """Whether some finite text matches, if those rules have one."""
+    """Whether `term` matches some finite text, given that the rules in `ending` do."""
     if isinstance(term, Reference):
         return term.rule in ending
     if isinstance(term, Repeat):
@@ -162,9 +165,9 @@ def _ends(term: Term, ending: set[str]) -> bool:
 
 
 def _callees_first(rules: dict[str, Choice]) -> list[str] | None:
-    """The rules that `root` needs, each behind those that it needs; None with recursion.
+    """The rules reachable from `root`, each after the rules it uses; None if there is recursion.
 
-    Raises GrammarError where they need each other more than MAX_CHAIN deep.
+    Raises GrammarError if references are nested more than MAX_CHAIN deep.
     """
     order: list[str] = []
     recursive = False

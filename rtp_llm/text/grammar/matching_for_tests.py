@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a grammar lets through, byte by byte."""
+"""Checks byte by byte which texts a grammar accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.text.grammar.vocabulary import vocabulary_of
 
 
 class ByteVocabulary:
-    """Each byte is a token; then come special tokens, the first of which ends the text."""
+    """One token per byte, followed by special tokens, the first of which ends the text."""
 
     def __init__(self, specials: Sequence[str] = ("<|end|>",)) -> None:
         self._specials = tuple(specials)
@@ -47,7 +47,7 @@ def accepts(
     text: str | bytes,
     vocabulary: ByteVocabulary = BYTES,
 ) -> bool:
-    """Whether the whole `text` is an answer that the grammar lets end."""
+    """Whether the grammar accepts the whole `text` as a complete answer."""
     start = matcher(grammar, vocabulary) if isinstance(grammar, Grammar) else grammar.deep_copy()
     data = text.encode() if isinstance(text, str) else text
     taken = start.try_consume_tokens(list(data))
@@ -57,12 +57,12 @@ def accepts(
 
 
 def accepts_value(start: llguidance.LLMatcher, value: Any) -> bool:
-    """Whether some order of properties makes `value` an answer, written without whitespace."""
+    """Whether `value`, without whitespace, is accepted in some order of its properties."""
     return any(end.is_accepting() for end in _after(start, value))
 
 
 def _after(start: llguidance.LLMatcher, value: Any) -> Iterator[llguidance.LLMatcher]:
-    """The matcher behind `value`, for each order of properties that it took."""
+    """The matcher after `value`, for each order of properties that it accepted."""
     if isinstance(value, list):
         for state in _took(start, "["):
             yield from _after_items(state, value, "")

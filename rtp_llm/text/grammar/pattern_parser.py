@@ -50,7 +50,7 @@ START, END = Anchor(), Anchor()
 
 @dataclass(frozen=True)
 class Group:
-    """Alternatives in parentheses; `repeat` is the quantifier behind them, or empty."""
+    """Alternatives in parentheses; `repeat` is the quantifier that follows, or empty."""
 
     alternatives: Sequence[Sequence[Item]]
     repeat: str = ""
@@ -188,7 +188,7 @@ class _Parser:
         return f"\\{match[0]}"
 
     def _character(self) -> int:
-        """The character that the escape stands for, behind its backslash."""
+        """Read the part of an escape after the backslash; returns the character it denotes."""
         match = _HEX.match(self.pattern, self.at)
         if match:
             self.at = match.end()

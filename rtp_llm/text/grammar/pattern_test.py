@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns: verdicts beside Python's `re`, and refusals by name."""
+"""Patterns: verdicts compared with Python's `re`, and refusals by name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structural tags: free text with constrained pieces, as xgrammar and vLLM have them.
 
-Pieces that are regular are joined into terminals, so that what follows a piece decides where it
-ends. Before a piece that is none (JSON, recursive rules) a terminal must be free of prefixes: no
-text of it goes on to another, since llguidance would only look for the longest.
+Regular pieces are joined into terminals, so that what follows a piece decides where it ends. Before
+a piece that is not regular (JSON, recursive rules) a terminal must be prefix-free: none of its
+texts may begin another, since llguidance only matches the longest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LIMITS = llguidance.LLParserLimits(max_lexer_states=20_000, verbose_errors=Fals
 
 @dataclass(frozen=True)
 class Piece:
-    """A term of Lark; `regular`: one that may stand in a terminal."""
+    """A Lark term; `regular`: it may be part of a terminal."""
 
     term: str
     regular: bool
@@ -50,11 +50,14 @@ class Piece:
 
 Pieces = tuple[Piece, ...]
 Ends = tuple[str, ...]
-"""Texts that end a tag, one of which comes behind its content."""
+"""Texts that end a tag; one of them follows its content."""
 
 
 def structural_tag_grammar(tag: dict[str, Any]) -> Grammar:
-    """The grammar of {"format": ...} or of the older {"structures": ..., "triggers": ...}."""
+    """The grammar of {"format": ...} or of the older {"structures": ..., "triggers": ...}.
+
+    Raises GrammarError for a tag that is malformed or cannot be enforced.
+    """
     if not isinstance(tag, dict):
         raise GrammarError("structural_tag is no object", "structural_tag")
     if len(json.dumps(tag)) > MAX_BYTES:
@@ -68,7 +71,7 @@ def structural_tag_grammar(tag: dict[str, Any]) -> Grammar:
 
 
 def _from_structures(tag: dict[str, Any]) -> dict[str, Any]:
-    """vLLM's old form as triggered_tags."""
+    """Convert vLLM's old form to triggered_tags."""
     tags = [
         {
             "type": "tag",
@@ -82,14 +85,14 @@ def _from_structures(tag: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Writer:
-    """Writes formats as terms, and rules beside them."""
+    """Writes formats as terms, and collects the rules that they need."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._names = 0
 
     def format(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
-        """The format's pieces; inside of a tag with one of `ends` behind."""
+        """The format's pieces; inside a tag, one of `ends` follows them."""
         kind = text_of(body, "type", "format")
         if depth > MAX_DEPTH:
             raise GrammarError(f"structural_tag: nested deeper than {MAX_DEPTH}", kind)
@@ -128,7 +131,7 @@ class _Writer:
         return [name]
 
     def _is_prefix_free(self, body: str) -> bool:
-        """Whether no text of the terminal begins another one."""
+        """Whether no text of the terminal is a prefix of another one."""
         if _LITERAL.fullmatch(body):
             return True
         terminals = [line for line in self.lines if line[0].isupper()] if "R" in body else []
@@ -207,7 +210,7 @@ class _Writer:
         return (*begin, *self.tag_body(body, depth), *_end(ends))
 
     def tag_body(self, body: dict[str, Any], depth: int) -> Pieces:
-        """What is behind the tag's begin, its end included."""
+        """Everything after the tag's begin, including its end."""
         content = format_of(body, "content", "tag")
         if isinstance(body.get("end"), dict):
             return (*self.format(content, None, depth), *_marker(body, "end"))
@@ -255,7 +258,7 @@ class _Writer:
     def _dispatch(
         self, body: dict[str, Any], free: list[str], first: list[str], tail: str, end: str
     ) -> Piece:
-        """Tags behind free text, or at once where one must come; then `tail`, or `end` at once."""
+        """Tags after free text, or immediately if one is required; then `tail`, or just `end`."""
         tail = self._terminal([tail], checked=False)[0]
         once = flag_of(body, "stop_after_first")
         if flag_of(body, "at_least_one"):

@@ -41,7 +41,7 @@ class Written:
     arguments: Mapping[str, Any]
 
     def read_by(self, form: str, reasoning: str | None) -> bool | None:
-        """Whether a form reads the call: True, and nothing is left; False, beside text; or None."""
+        """Whether a form reads the call: True; False if text is left over; None if it does not."""
         found = None
         for text in self.answers:
             match self._read(text, form, reasoning):
@@ -52,7 +52,7 @@ class Written:
         return found
 
     def _read(self, text: str, form: str, reasoning: str | None) -> str | None:
-        """The text beside the call; None: the call is not found."""
+        """The text left over next to the call; None: the call is not found."""
         reasoning = None if is_harmony(reasoning) else reasoning
         parser = make_parser(ParserSpec(form, reasoning, tools=(_TOOL,)))
         names, arguments, rest = [], "", ""

@@ -35,7 +35,7 @@ __all__ = [
 TOOL_CALL_FORMS = (*forms.CALLS, *forms.CALL_ALIASES)
 REASONING_FORMS = (*forms.REASONING, *forms.REASONING_ALIASES)
 
-# A turn begins or ends: no reasoning goes on behind it.
+# A turn begins or ends here: no reasoning continues past it.
 _TURN = re.compile(
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>|<\|turn>|<turn\|>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>|\]~b?\]|\[e~\["
 )

@@ -12,8 +12,11 @@ from rtp_llm.text.parsers.source import SPACES, Malformed, Markers, Source, Step
 
 @dataclass(frozen=True)
 class Thinking:
-    """The tags. ``also_ends``: beginnings of calls or of the answer, which some models write
-    without `end`. ``stray_end``: an answer without reasoning may begin with `end`."""
+    """The tags around reasoning.
+
+    ``also_ends``: texts that begin a call or the answer, which some models write without `end`
+    before them. ``stray_end``: an answer without reasoning may begin with `end`.
+    """
 
     begin: str
     end: str
@@ -21,9 +24,9 @@ class Thinking:
     stray_end: bool = False
 
     def read(self, source: Source, is_open: bool) -> Steps[None]:
-        """Send the reasoning, if there is any: from the beginning on, or behind its tag.
+        """Send the reasoning, if there is any, from the start of the answer or after its tag.
 
-        White space before it is read and, where there is none, not sent. Raises Ended.
+        Leading white space is read; without reasoning it stays unsent. Raises Ended.
         """
         yield from source.spaces()
         if (yield from source.literal(self.begin)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schema has evaluated of a value, which unevaluatedProperties and -Items leave alone.
+"""Tracks which parts of a value a schema has evaluated, for unevaluatedProperties and -Items.
 
-The formula is split until it is known which subschemas hold: of anyOf every combination, of `if`
-either side. Subschemas that hold say which properties and items they have looked at.
+The formula is split until it is known which subschemas hold: every combination of anyOf, and either
+side of `if`. Subschemas that hold report the properties and items that they evaluate.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_ALTERNATIVES = 512
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Names, patterns of names, leading items and items of some kind (`contained`) that were looked
-    at; or all of the value.
+    """What was evaluated: names, patterns of names, leading items, items that match `contained`; or
+    the whole value.
     """
 
     names: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Evaluated:
         )
 
     def rest(self, document: Document, kind: str, literal: Literal) -> Conjunction:
-        """What `literal` says of what was not looked at."""
+        """The constraints that `literal` puts on the parts that were not evaluated."""
         if self.everything:
             return ()
         if kind == "array":
@@ -69,7 +69,7 @@ FormulaOf = Callable[[Iterable[Literal], str], Formula]
 
 
 class Annotator:
-    """Formulas with what each of their alternatives has evaluated, for values of one type."""
+    """Annotates each alternative of a formula with what it has evaluated, for one type."""
 
     def __init__(self, document: Document, formula: FormulaOf, kind: str) -> None:
         self._document = document
@@ -198,7 +198,7 @@ def _seen_by(atom: Atom) -> Evaluated:
 def _both(one: Annotated, other: Annotated) -> Annotated:
     if len(one) * len(other) > MAX_ALTERNATIVES:
         raise GrammarError(
-            f"unevaluated keywords come to more than {MAX_ALTERNATIVES} alternatives",
+            f"unevaluated keywords expand to more than {MAX_ALTERNATIVES} alternatives",
             "unevaluatedProperties",
         )
     return tuple(

@@ -29,7 +29,7 @@ from rtp_llm.text.grammar.schema.values import count_of, list_of
 
 
 def _items(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
-    """prefixItems and items; in older drafts a list of `items`, and additionalItems behind it."""
+    """prefixItems and items; in older drafts, a list of `items` followed by additionalItems."""
     pointer = document.pointer(literal.schema)
     keyword, rest = "prefixItems", "items"
     if isinstance(schema.get("items"), list):
@@ -98,14 +98,14 @@ def _unique(document: Document, schema: dict[str, Any], literal: Literal) -> For
 
 
 def _unevaluated(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
-    """As `items` behind what prefixItems has, where nothing else evaluates items."""
+    """Like `items` after prefixItems, provided that nothing else evaluates items."""
     pointer = document.pointer(literal.schema)
     inner = document.literal(schema["unevaluatedItems"], pointer, literal.schema)
     if inner == Literal(0) or "items" in schema:
         return TRUE if literal.positive else FALSE
     others = [keyword for keyword in schema if keyword in EVALUATORS or keyword == "contains"]
     if others:
-        return unsupported("unevaluatedItems", pointer, f"beside {others[0]} is not supported")
+        return unsupported("unevaluatedItems", pointer, f"with {others[0]} is not supported")
     start = len(list_of(schema, "prefixItems", pointer)) if "prefixItems" in schema else 0
     atom = ItemsFrom(start, inner)
     return one(atom) if literal.positive else (_broken(atom, "unevaluatedItems"),)

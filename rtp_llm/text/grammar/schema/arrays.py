@@ -31,9 +31,9 @@ Distinct = Callable[[ArrayShape, str], list[ArrayShape]]
 
 
 def arrays(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
-    """The shapes of arrays: one for each choice of places that counted items may be at.
+    """The shapes of arrays, one for each choice of places for counted items.
 
-    `distinct(shape, pointer)`: the shapes of its arrays without equal items.
+    `distinct(shape, pointer)` returns the shapes of its arrays without equal items.
     """
     atoms = tuple(each for atom in atoms for each in _unlisted(atom))
     base = tuple(atom for atom in atoms if not isinstance(atom, Counted))
@@ -54,10 +54,10 @@ def _unlisted(atom: object) -> Conjunction:
 
 
 def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction]]:
-    """Of each count, what its choices of places come to.
+    """The conjunctions for each count, one for each choice of places.
 
-    Behind the places that `base` or a count names, all are alike: if there is an array, there is
-    one whose counted items are at named places or right behind them.
+    Past the places that `base` or a count names, all places are equivalent: if any array satisfies
+    the schema, one does whose counted items are at named places or immediately after them.
     """
     end = _most(base)
     counted = [_within(atom, end) for atom in counted]
@@ -85,13 +85,13 @@ def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction
 
 
 def _within(atom: Counted, end: int | None) -> Counted:
-    """Without a `most` that there is no room to exceed."""
+    """Drop a `most` that the maximum length makes impossible to exceed."""
     ample = end is not None and atom.most is not None and atom.index + atom.most >= end
     return replace(atom, most=None) if ample else atom
 
 
 def _at(spots: tuple[int, ...], wanted: Counted) -> Conjunction:
-    """The first `least` of the spots have the item, and no place beside them if it has a `most`."""
+    """The first `least` spots hold the item; with a `most`, no place outside `spots` does."""
     needed = spots[: wanted.least]
     found: list[Atom] = [ItemAt(spot, wanted.literal) for spot in needed]
     if needed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a keyword asks of a value of one type: the atoms of a schema's formula."""
+"""The atoms of a schema's formula: constraints that keywords put on a value of one type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("null", "boolean", "number", "string", "array", "object")
 
 @dataclass(frozen=True)
 class Values:
-    """One of `values`, or (`listed` is false) none of them. By `enum` and `const`."""
+    """The value is one of `values`, or if not `listed`, none of them (`enum` and `const`)."""
 
     key: str
     values: tuple[Any, ...]
@@ -30,7 +30,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """What no grammar can say; only a list of values beside it makes it checkable."""
+    """A constraint that no grammar can express, checkable only together with a list of values."""
 
     keyword: str
     reason: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schema in llguidance's words, of which it enforces every one exactly."""
+"""Rewrites a schema to keywords of llguidance that it enforces exactly."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ MAX_LETTERS = 2000
 
 
 def compile_schema(schema: Schema, *, strict: bool = True) -> dict[str, Any]:
-    """See compile_text; the schema is checked."""
+    """Check the schema and compile it; see compile_text."""
     return compile_text(schema_text(schema), strict=strict)
 
 
 def compile_text(text: str, *, strict: bool) -> dict[str, Any]:
-    """The same values in a schema with `type`, `enum`, `anyOf`, `$ref` to `$defs`, and of each type
-    the keywords that llguidance enforces exactly.
+    """Rewrite a schema to an equivalent one that llguidance enforces exactly.
 
-    Raises GrammarError with the keyword and its place, unless it is not `strict`: then what is not
-    supported is left out, and the result lets more through than `schema` does.
+    The result uses `type`, `enum`, `anyOf`, `$ref` to `$defs`, and the supported keywords of each
+    type. If `strict`, raises GrammarError with the unsupported keyword and its place; otherwise
+    drops unsupported keywords, so that the result accepts more than the schema does.
     """
     document = Document(text, strict=strict)
     try:
@@ -94,7 +94,7 @@ class _Writer:
                     waiting.append(child)
 
     def _find_alive(self) -> None:
-        """The nodes that some finite value satisfies."""
+        """Find the nodes that some finite value satisfies."""
         grown = True
         while grown:
             grown = False
@@ -138,7 +138,7 @@ class _Writer:
         return found[0] if len(found) == 1 else {"anyOf": found}
 
     def _scalar(self, shape: Scalar, node: Node) -> dict[str, Any]:
-        """One with limits is written once: compiling each takes a millisecond."""
+        """A scalar with limits is emitted only once, since compiling each takes a millisecond."""
         schema = {**shape.schema, **shape.limits}
         schema = enforced(
             schema, self._document.pointer(node[0].schema), strict=self._document.strict
@@ -190,7 +190,7 @@ class _Writer:
         }
         rest = shape.rest in self._alive
         if rest and named and not patterns and _is_small(named):
-            # Free names as a pattern: beside named ones, llguidance takes escapes like \u0061.
+            # Free names as a pattern: next to named ones, llguidance accepts escapes like \u0061.
             patterns = {anchored(none_of(list(named))): self._node(shape.rest)}
             rest = False
         if patterns:

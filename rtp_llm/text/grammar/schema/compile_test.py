@@ -269,7 +269,7 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({"$schema": "http://example.com/own"}, "$schema", "json-schema.org"),
     ({"a": "x" * 300_000}, None, "262144"),
     ({"extends": {}}, "extends", "older draft"),
-    ({"not": {"unevaluatedItems": False, "allOf": [{}]}}, "unevaluatedItems", "beside allOf"),
+    ({"not": {"unevaluatedItems": False, "allOf": [{}]}}, "unevaluatedItems", "with allOf"),
     ({"const": "\ud800"}, "enum", "surrogate"),
 ]
 

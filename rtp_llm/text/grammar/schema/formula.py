@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schema asks of the values of one type, in disjunctive normal form.
+"""The constraints of a schema on the values of one type, in disjunctive normal form.
 
-A keyword says something of one JSON type and holds for the others, so that the formula of, say,
-strings has few atoms. Negation (`not`, `oneOf`, `if`) is pushed down to them by De Morgan's laws;
-where an atom has no negation in a grammar, `Unsupported` stands for it.
+A keyword constrains one JSON type and holds for all others, so the formula for strings, say, has
+few atoms. Negation (`not`, `oneOf`, `if`) is pushed down to the atoms by De Morgan's laws; an atom
+whose negation no grammar can express becomes `Unsupported`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Formulas:
         return disjunction((none, *pairs))
 
     def _alone(self, branch: Literal, branches: list[Literal], kind: str) -> Formula:
-        """`branch` and no other of them; those that cannot hold beside it need no negation."""
+        """`branch` and no other branch; those that exclude it anyway need no negation."""
         others = list(branches)
         others.remove(branch)
         shared = [other for other in others if self._overlap((branch, other), kind)]
@@ -220,7 +220,7 @@ class Formulas:
 
 
 def _looks_around(schema: dict[str, Any], kind: str) -> bool:
-    """Whether what subschemas of the value itself evaluate matters to the schema."""
+    """Whether the schema depends on what its in-place subschemas evaluate."""
     evaluators = EVALUATORS | {"contains"} if kind == "array" else EVALUATORS
     return KEYWORDS.get(kind) in schema and not evaluators.isdisjoint(schema)
 
@@ -233,7 +233,7 @@ def _listed(values: list[Any], kind: str, positive: bool) -> Formula:
 
 
 def conjunction(formulas: Iterable[Formula]) -> Formula:
-    """All of them."""
+    """The formula that holds where all of `formulas` do."""
     made: Formula = TRUE
     for formula in formulas:
         if len(made) * len(formula) > 8 * MAX_ALTERNATIVES:
@@ -243,12 +243,12 @@ def conjunction(formulas: Iterable[Formula]) -> Formula:
 
 
 def disjunction(formulas: Iterable[Formula]) -> Formula:
-    """One of them at least."""
+    """The formula that holds where at least one of `formulas` does."""
     return bounded({each: None for formula in formulas for each in formula})
 
 
 def bounded(alternatives: dict[Conjunction, None]) -> Formula:
-    """Those that do not contradict themselves, if they are not too many."""
+    """Drop contradictory alternatives. Raises GrammarError if too many are left."""
     found = tuple(each for each in alternatives if not _contradicts(each))
     if len(found) > MAX_ALTERNATIVES:
         raise _too_many()
@@ -257,7 +257,7 @@ def bounded(alternatives: dict[Conjunction, None]) -> Formula:
 
 def _too_many() -> GrammarError:
     return GrammarError(
-        f"anyOf, oneOf, not and if come to more than {MAX_ALTERNATIVES} alternatives", "anyOf"
+        f"anyOf, oneOf, not and if expand to more than {MAX_ALTERNATIVES} alternatives", "anyOf"
     )
 
 

@@ -49,7 +49,7 @@ def scopes(count: int) -> dict[str, Any]:
 
 
 def chain(count: int, **keywords: Any) -> dict[str, Any]:
-    """References to references; each has `keywords` beside it."""
+    """References to references, each with `keywords` next to the $ref."""
     links = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}", **keywords} for i in range(count)}
     return {"$ref": "#/$defs/d0", "$defs": {**links, f"d{count}": {"type": "string"}}}
 

@@ -31,13 +31,13 @@ def _properties(document: Document, schema: dict[str, Any], literal: Literal) ->
 
 
 def _unevaluated(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
-    """As additionalProperties, where nothing else evaluates properties."""
+    """Like additionalProperties, provided that nothing else evaluates properties."""
     if "additionalProperties" in schema or schema["unevaluatedProperties"] is True:
         return TRUE if literal.positive else FALSE
     others = [keyword for keyword in schema if keyword in EVALUATORS]
     if others:
         pointer = document.pointer(literal.schema)
-        reason = f"beside {others[0]} is not supported"
+        reason = f"with {others[0]} is not supported"
         return unsupported("unevaluatedProperties", pointer, reason)
     return _group(document, schema, literal, "unevaluatedProperties")
 

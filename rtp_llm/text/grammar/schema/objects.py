@@ -116,9 +116,9 @@ class Objects:
             return shape
         pattern = f"(?:{'|'.join(patterns)})"
         if shape.rest and any(v != NEVER and matches(pattern, n) for n, v in shape.named.items()):
-            raise GrammarError(  # the library asks both of a named property
-                f"propertyNames at {names[0].pointer} beside properties that it lets through is "
-                "not supported with a schema of additionalProperties",
+            raise GrammarError(  # the library applies both to a named property
+                f"propertyNames at {names[0].pointer} is not supported with a schema for "
+                "additionalProperties if it matches declared properties",
                 "propertyNames",
             )
         return replace(shape, patterns={pattern: shape.rest}, rest=NEVER)
@@ -195,7 +195,7 @@ def _counted(shape: ObjectShape) -> list[ObjectShape]:
             waiting.append(replace(shape, required=(*shape.required, name)))
         if len(done) + len(waiting) > MAX_SHAPES:
             raise GrammarError(
-                "minProperties and maxProperties beside so many optional properties come to more "
+                "minProperties and maxProperties with so many optional properties expand to more "
                 f"than {MAX_SHAPES} alternatives",
                 "minProperties" if shape.least else "maxProperties",
             )

@@ -178,7 +178,7 @@ class SchemaMaker:
         return found
 
     def _partial(self) -> dict[str, Any]:
-        """What a schema may say beside others of an object."""
+        """A subschema of an object that can be combined with others."""
         name = self._random.choice(NAMES)
         return self._random.choice(
             ({"required": [name]}, {"properties": {name: self._schema(1)}}, {"maxProperties": 2})

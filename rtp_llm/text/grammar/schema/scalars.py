@@ -145,10 +145,11 @@ def _limits(low: _End, high: _End) -> dict[str, Any]:
 
 
 def _closed(low: tuple[Fraction, bool], high: tuple[Fraction, bool]) -> tuple[_End, _End]:
-    """Bounds of which the library leaves out what they exclude.
+    """Adjust exclusive bounds that the library would otherwise treat as inclusive.
 
-    It takes an excluded integer all the same when both bounds lie between it and the next integer.
-    The next number then is that of as many digits as it keeps, 9 behind the point at most.
+    It accepts an excluded integer if both bounds lie between that integer and the next one. The
+    bound then becomes the next number with as many digits as the library keeps, at most 9 of them
+    after the decimal point.
     """
 
     def next_to(end: Fraction) -> Fraction:

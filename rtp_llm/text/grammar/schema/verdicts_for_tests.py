@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts of grammars beside those of `jsonschema`."""
+"""Compares the verdicts of grammars with those of `jsonschema`."""
 
 from __future__ import annotations
 

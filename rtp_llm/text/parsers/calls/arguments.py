@@ -33,8 +33,9 @@ class Arguments:
         return types_of(schema, self._schema)
 
     def read(self, key: str, types: frozenset[str], end: Markers, *, in_lines: bool) -> Steps[None]:
-        """Read a value and the marker behind it. Raises Ended, with what had come sent.
+        """Read a value and the marker after it.
 
+        Raises Ended if the answer ends first; what was read until then has been sent.
         ``in_lines``: newlines around the value, if it begins with one, are not part of it.
         """
         in_lines = in_lines and (yield from self._answer.source.literal("\n"))
@@ -51,7 +52,7 @@ class Arguments:
         yield self.value(key, json_of(text.removesuffix("\n") if in_lines else text, types))
 
     def close(self) -> ToolArguments:
-        """There are no more."""
+        """Close the JSON object after the last argument."""
         return self._answer.arguments("{}" if self._before == "{" else "}")
 
     def _string(self, key: str, end: Markers, in_lines: bool) -> Steps[None]:
@@ -74,5 +75,5 @@ class Arguments:
 
 
 def escaped(text: str) -> str:
-    """What stands for the text between the quotes of a JSON string."""
+    """Escape `text` for use between the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

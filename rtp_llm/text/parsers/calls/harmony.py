@@ -22,7 +22,7 @@ _BODY_ENDS = Markers.of(START, CHANNEL, END, RETURN, CALL)
 class Harmony:
     """The channel "analysis" is reasoning, messages to functions are calls, all others are text.
 
-    The prompt ends behind `<|start|>assistant`, or in a message, of analysis if ``in_analysis``.
+    The prompt ends after `<|start|>assistant`, or within a message (analysis if ``in_analysis``).
     Without ``calls`` messages to functions are text, too.
     """
 
@@ -44,7 +44,7 @@ class Harmony:
                 yield from self._text(answer)
 
     def _message(self, answer: Answer) -> Steps[None]:
-        """Read a header and the message behind it."""
+        """Read a header and the message after it."""
         source = answer.source
         try:
             header, end = yield from source.text_before(_HEADER_ENDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama 3 and 4: JSON objects without marks around them, or behind a tag."""
+"""Llama 3 and 4: JSON objects without markers around them, or after a tag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtp_llm.text.parsers.source import Malformed, Markers, Steps
 
 @dataclass(frozen=True)
 class LlamaJson:
-    """`{"name": N, "parameters": {...}}`, more of them behind semicolons; before them `open`.
+    """`open`, then `{"name": N, "parameters": {...}}`, with more objects after semicolons.
 
     Without the tag they are calls only at the beginning of the answer, and only of declared tools:
     the answer may be JSON by itself.

@@ -16,9 +16,9 @@ from rtp_llm.text.parsers.source import Malformed, Markers, Source, Steps
 class XmlCalls:
     """`open`, then calls `call NAME name_end arguments call_end`, then `close`.
 
-    An argument is `parameter KEY key_end VALUE value_end`. ``key_ends``: the types that a value
-    has behind each of them; None: those of the tool's schema. ``in_lines``: a value may stand
-    between newlines. ``bare``: models write calls without `open`, too.
+    An argument is `parameter KEY key_end VALUE value_end`. ``key_ends`` maps each key end to the
+    types of the value that follows; None: the types in the tool's schema. ``in_lines``: a value may
+    be surrounded by newlines. ``bare``: models also write calls without `open`.
     """
 
     open: str
@@ -75,7 +75,7 @@ class XmlCalls:
 
 
 def word(source: Source, *ends: str) -> Steps[tuple[str, str]]:
-    """Read a name and what ends it: one of `ends`. Raises Malformed where it is empty, or none."""
+    """Read a name and the one of `ends` after it. Raises Malformed if the name is invalid."""
     text, end = yield from source.text_before(Markers.of(*ends, "\n", "<"))
     if end not in ends or not text.strip():
         raise Malformed

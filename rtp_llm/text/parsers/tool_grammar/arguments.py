@@ -14,7 +14,7 @@ from rtp_llm.text.grammar.json_schema import inline_json
 from rtp_llm.text.parsers.calls.typed_values import STRING, types_of
 from rtp_llm.text.parsers.tool_grammar.terms import Texts, quoted
 
-# What a schema of arguments may say beside of which there are; and that of a text beside its type.
+# Keywords that are supported in a schema of arguments, and in the schema of a text argument.
 _OF_OBJECTS = frozenset({"type", "properties", "required", "additionalProperties"})
 _OF_STRINGS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "nullable"})
 _NOTES = frozenset(

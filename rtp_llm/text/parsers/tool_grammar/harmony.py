@@ -17,7 +17,7 @@ _PLAIN = r"PLAIN: /[ \t\r\n]*([^ \t\r\nt](?s:.*)|t([^o](?s:.*))?|to([^=](?s:.*))
 
 
 class HarmonySyntax:
-    """Messages on channels, behind `<|start|>assistant` or at the end of a prompt that has it."""
+    """Messages on channels, following `<|start|>assistant`, which may be part of the prompt."""
 
     def lark(self, tools: Sequence[Tool], choice: ToolChoice, texts: Texts) -> str:
         """The grammar of an answer, or of what follows its analysis. Raises GrammarError."""
