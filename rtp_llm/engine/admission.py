@@ -48,21 +48,21 @@ class Admission:
         proposer: Proposer,
         constraints: Constraints | None,
     ) -> None:
-        """``seed`` is that of requests without one of their own; ``constraints``: None where the
-        worker cannot mask logits."""
+        """``seed`` is for requests without their own; ``constraints`` is None if the worker cannot
+        mask logits."""
         self._scheduler, self.limits = scheduler, limits
         self._constraints, self._proposer = constraints, proposer
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
 
     def check(self, request: AddRequest) -> None:
-        """Raise RequestError for a request that can never run; says the numbers."""
+        """Raise RequestError, with the numbers, for a request that can never run."""
         check_request(request, self.limits)
         if is_constrained(request) and (problem := self._problem_of_constraint(request)):
             raise RequestError("invalid", problem)
 
     def seeds_for(self, request: AddRequest) -> list[int]:
-        """Of its sequences; to be asked once for each request that is taken."""
+        """The seeds of a request's sequences; call once for each accepted request."""
         return self._seeds.seeds_for(request.params.seed, request.params.n)
 
     def _problem_of_constraint(self, request: AddRequest) -> str | None:
@@ -91,8 +91,8 @@ class Admission:
         *,
         remote_prompt: bool,
     ) -> NewSequences:
-        """Queue the sequences of a request that was checked, and may have its ``seeds`` already;
-        ``remote_prompt``: see the scheduler's.
+        """Queue the sequences of a checked request, which may have its ``seeds`` already;
+        ``remote_prompt``: see the scheduler.
 
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
@@ -121,7 +121,7 @@ class Admission:
         has_processors: bool,
         remote_prompt: bool,
     ) -> list[int]:
-        """Those that the scheduler gives the sequences."""
+        """The slots that the scheduler assigned to the sequences."""
         params, limits, proposer = request.params, self.limits, self._proposer
         constrained = is_constrained(request)
         flags = sampling_flags(params, has_processors, constrained=constrained)
@@ -152,7 +152,7 @@ class Admission:
 
 
 def is_constrained(request: AddRequest) -> bool:
-    """Whether masks say what it may sample."""
+    """Whether masks limit what the request may sample."""
     thinking = request.thinking
     return request.grammar is not None or (thinking is not None and thinking.budget is not None)
 

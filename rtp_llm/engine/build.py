@@ -52,8 +52,8 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """An engine that is ready to step, and what it is made of: ``worker`` of this process, and
-    those of other tensor-parallel ranks."""
+    """An engine that is ready to step, and its parts: the ``worker`` of this process, and the
+    other tensor-parallel ranks."""
 
     engine: Engine
     ready: EngineReady
@@ -76,9 +76,9 @@ def build_engine(
 ) -> BuiltEngine:
     """Load the model of ``settings`` and make an engine for it.
 
-    ``report`` is called with the loaded bytes and all bytes of the checkpoint as they arrive.
-    ``phases`` began earlier and are gone on with. ``proposer`` of drafts; None: as settings say.
-    ``place``: for the ranks of a model on several devices.
+    ``report`` is called with the loaded bytes and the total bytes of the checkpoint as they arrive.
+    ``phases`` were started earlier and are continued. ``proposer`` proposes drafts; None: chosen by
+    the settings. ``place`` is where the ranks of a model on several devices meet.
 
     Raises:
         EngineStartError, DeviceError, CacheSizeError, ...: the reason, and the setting to change.
@@ -112,14 +112,14 @@ def build_engine(
 def _among_engines(
     settings: Settings, config: ModelConfig, place: RanksPlace | None
 ) -> RanksPlace | None:
-    """With which of the engines that have experts for each other this is."""
+    """Which one this is of several engines that share experts."""
     if place is None or not shares_experts(settings, config):
         return place
     return replace(place, engine=Membership.read(os.environ))
 
 
 def _with_experts(built: BuiltWorker, ranks_worker: RanksWorker | None) -> Worker:
-    """The worker of all tensor-parallel ranks, with those of engines that have other experts."""
+    """The worker of all tensor-parallel ranks, joined with the engines that have other experts."""
     own = ranks_worker or built.first
     if built.ranks is None:
         return own
@@ -135,8 +135,8 @@ def _group(tensor: TensorRanks, engines: RankSteps | None) -> StepGroup | None:
 
 
 def _kept_quantization(settings: Settings, model: CausalLM) -> str:
-    """How the model's own linear weights are kept, whatever its drafts come from: a checkpoint in
-    FP8 stays so where the device can."""
+    """How the model's own linear weights are stored, whatever drafts for it: an FP8 checkpoint
+    stays in FP8 if the device supports it."""
     of_drafts = set() if model.drafts is None else set(map(id, model.drafts.parameters()))
     own = (each.dtype for each in model.parameters() if id(each) not in of_drafts)
     return "fp8" if torch.float8_e4m3fn in own else settings.quantization
@@ -200,7 +200,7 @@ def _warn_of_dynamic_rope(config: ModelConfig, plan: CachePlan) -> None:
 
 
 def _scheduler(settings: Settings, built: BuiltWorker, *, shared: bool) -> Scheduler:
-    """``shared``: with a batch that other processes can see."""
+    """Make the scheduler; ``shared``: with a batch that other processes can see."""
     runtime, plan, limits, worker = load_runtime(), built.plan, built.limits, built.first
     groups = [
         runtime.CacheGroup(
@@ -240,7 +240,7 @@ def _engine(
     ready: EngineReady,
     proposer: Proposer,
 ) -> Engine:
-    """``local``: the part of ``worker`` that is here."""
+    """Make the engine; ``local`` is the part of ``worker`` in this process."""
     limits = EngineLimits(
         max_model_len=ready.max_model_len,
         vocab_size=ready.vocab_size,

@@ -68,7 +68,7 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 @dataclass(frozen=True)
 class BuiltWorker:
-    """A worker that is ready for its first step; ``ranks``: of engines that share its experts."""
+    """A worker that is ready for its first step; ``ranks``: the engines that share its experts."""
 
     worker: LocalWorker | LaterStageWorker
     config: ModelConfig
@@ -91,9 +91,9 @@ def build_worker(
     phases: Phases,
     report: Report | None = None,
 ) -> BuiltWorker:
-    """Load the model's part that this rank of ``tensor`` has, and make a worker for it.
+    """Load this rank's part of the model (see ``tensor``), and make a worker for it.
 
-    All ranks call this with the same settings: what only all of them can do they do together.
+    All ranks call this with the same settings: some of the work needs all of them.
     See build_engine.
     """
     config = _config(settings)
@@ -139,7 +139,7 @@ def prepare(settings: Settings, device: Device) -> int:
 
 
 def _config(settings: Settings) -> ModelConfig:
-    """The model's, once it is clear that it was made for sequences as long as those asked for."""
+    """The model's config, after checking that it supports sequences of the requested length."""
     config = read_model_config(settings.model, **settings.draft_head)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:
         raise EngineStartError(
@@ -185,11 +185,11 @@ def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Propo
 def _sizes_to_capture(
     settings: Settings, model: CausalLM, device: Device, limits: StepLimits
 ) -> list[GraphSize]:
-    """The steps that will be captured as graphs; none where they cannot be, which the log tells."""
+    """The steps to capture as graphs; none, with a line in the log, if that is not possible."""
     of_weights = weight_bytes(model), token_weight_bytes(model)
     choice = choose_graphs(settings, model.config, device, limits, *of_weights)
     if choice.sizes and (missing := missing_operators(device)):
-        # They ask the device for sizes, which a graph cannot capture.
+        # They read sizes from the device, which a graph cannot capture.
         choice = GraphChoice([], f"PyTorch stands in for {', '.join(missing)}")
     if choice.reason and device.name != "cpu" and settings.enable_cuda_graph is not False:
         _logger.warning("no graphs are captured: %s", choice.reason)
@@ -220,7 +220,7 @@ def _capture_graphs(
 
 
 def _overlaps(settings: Settings, device: Device) -> bool:
-    """A step is submitted before the tokens of the one before are read."""
+    """Whether a step is submitted before the tokens of the previous one are read."""
     if settings.pipeline_parallel_size > 1:  # it overlaps with those of other sequences
         return False
     wanted = settings.enable_overlap

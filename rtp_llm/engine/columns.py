@@ -91,7 +91,7 @@ def first_token_columns(
     cached_tokens: int,
     logprobs: TokenLogprob | None,
 ) -> StepOutput:
-    """The message of one token that another worker drew, the first of a request's only sequence."""
+    """The message of a token sampled by another worker, the first of a request's only sequence."""
     return StepOutput(
         num_rows=1,
         request_ids=np.array([request_id], np.int64).tobytes(),
@@ -105,7 +105,7 @@ def first_token_columns(
 
 
 def error_columns(sequences: Sequence[int], finish: int) -> StepOutput:
-    """The message that sequences end with an error, outside of a step."""
+    """The message that sequences have ended with an error, outside of a step."""
     count = len(sequences)
     ids = np.array(sequences, np.int64)
     return StepOutput(

@@ -61,9 +61,9 @@ class Engine(Serving):
         draft_length: DraftLength | None = None,
         constraints: Constraints | None = None,
     ) -> None:
-        """``seed`` is that of requests without one of their own; ``draft_length``: None takes as
-        many drafts as there are; ``constraints``: those that the worker masks logits by, None where
-        it does not."""
+        """``seed`` is for requests without their own. Without a ``draft_length`` all proposed
+        drafts are taken. ``constraints`` are those by which the worker masks logits, None if it
+        does not."""
         self.limits = limits
         self._constraints = constraints or Constraints(0, 0, ())
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
@@ -84,10 +84,11 @@ class Engine(Serving):
         *,
         remote_prompt: bool = False,
     ) -> Sequence[int]:
-        """Queue a request; the seeds of its sequences. ``remote_prompt``: see the scheduler's.
+        """Queue a request; returns the seeds of its sequences. ``remote_prompt``: see the
+        scheduler.
 
-        One with a grammar that is not compiled yet is queued by a later step, which gives a
-        RequestFailed in place of the errors here.
+        A request with a grammar that is not compiled yet is queued by a later step, which returns a
+        RequestFailed instead of raising the errors below.
 
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
@@ -113,8 +114,8 @@ class Engine(Serving):
 
     @property
     def has_work(self) -> bool:
-        """Some sequence is waiting or running, here or at a worker that this one must step with,
-        or the outputs of a step are still to come."""
+        """Whether a sequence is waiting or running, here or at a worker that this one must step
+        with, or the outputs of a step are still to come."""
         waiting = self._scheduler.has_work or self._intake.uncompiled > 0
         return waiting or bool(self._in_flight) or self._worker.awake
 
@@ -139,14 +140,15 @@ class Engine(Serving):
 
     @property
     def alive(self) -> bool:
-        """No step has failed."""
+        """Whether no step has failed."""
         return self._guard.alive
 
     def step(self) -> list[EngineOutput]:
-        """Finish one step; what it produced, the step's own columns last. Empty without work.
+        """Finish one step; returns what it produced, the step's own columns last; empty without
+        work.
 
-        Where steps overlap, the next one is on the device when this returns. Empty, with
-        ``can_go_on`` false, when everything that is left waits for other workers.
+        If steps overlap, the next one is on the device when this returns. Also empty, with
+        ``can_go_on`` false, if everything that is left waits for other workers.
         """
         self._guard.check()
         if not self.has_work:
@@ -206,7 +208,7 @@ class Engine(Serving):
         return self._worker.execute(plan, more=more)
 
     def _nothing_submitted(self) -> None:
-        """Only other workers had something to compute, or a transfer must end first."""
+        """Called when only other workers had work, or a transfer must end first."""
         if self._worker.stopped:
             return
         if self._intake.uncompiled and not self._worker.awake:
@@ -227,14 +229,14 @@ class Engine(Serving):
         self._sequences.observe(result)
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:
-        """End the sequences of a request whose prompt scores do not exist."""
+        """End the sequences of a request with invalid prompt scores."""
         sequences = sorted(request)
         self._abort(sequences)
         self._metrics.broken += len(sequences)
         return error_columns(sequences, FINISH_NAN)
 
     def _end_failed(self) -> list[RequestFailed]:
-        """End the requests whose grammar cannot be followed any further."""
+        """End the requests that cannot follow their grammar any longer."""
         failed = []
         for sequence, reason in self._constraints.take_failures().items():
             request = sequence >> INDEX_BITS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rtp-llm explain` says of speculative decoding."""
+"""What `rtp-llm explain` says about speculative decoding."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphChoice:
-    """`sizes` in the order of their capture, of `count` graphs; `reason` why there are none."""
+    """`sizes` in the order of capture, for `count` graphs in all; `reason`: why there are none."""
 
     sizes: list[GraphSize]
     reason: str = ""
@@ -45,7 +45,7 @@ def choose_graphs(
     weight_bytes: int,
     token_bytes: int,
 ) -> GraphChoice:
-    """What settings and device allow; operators without kernels are not looked for.
+    """Choose the graphs that settings and device allow; does not look for missing operators.
 
     ``token_bytes`` of the weights are for one token: see `graph_sizes`.
     """
@@ -72,5 +72,5 @@ def choose_graphs(
 
 
 def graphs_draft(settings: Settings, config: ModelConfig) -> bool:
-    """Whether graphs find drafts; those of ranks that share experts leave it to each rank."""
+    """Whether graphs find drafts; if ranks share experts, each rank does it outside of graphs."""
     return config.has_drafts and not shares_experts(settings, config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests on their way to the scheduler: those with a grammar wait until it is compiled."""
+"""Admission of requests to the scheduler; a request with a grammar waits until it is compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Intake:
-    """Checks and queues requests. The engine's thread."""
+    """Checks and queues requests. Belongs to the engine's thread."""
 
     def __init__(
         self,
@@ -27,14 +27,14 @@ class Intake:
         metrics: StepMetrics,
         library: GrammarLibrary | None,
     ) -> None:
-        """``library``: None where there are no grammars."""
+        """``library`` is None if there are no grammars."""
         self._admission, self._sequences, self._metrics = admission, sequences, metrics
         most = admission.limits.max_queued
         self._uncompiled = None if library is None else UncompiledRequests(library, most)
 
     @property
     def uncompiled(self) -> int:
-        """Requests that wait for their grammar."""
+        """The number of requests that wait for their grammar."""
         return 0 if self._uncompiled is None else len(self._uncompiled)
 
     @property
@@ -50,7 +50,7 @@ class Intake:
     def add(
         self, request: AddRequest, processors: Sequence[LogitsProcessor], *, remote_prompt: bool
     ) -> Sequence[int]:
-        """Queue a request, or let it wait for its grammar; the seeds of its sequences.
+        """Queue a request, or let it wait for its grammar; returns the seeds of its sequences.
 
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
@@ -83,9 +83,9 @@ class Intake:
         return new.seeds
 
     def queue_compiled(self, abort: Callable[[Sequence[int]], None]) -> list[RequestFailed]:
-        """Queue the requests whose grammar is compiled; those that cannot be.
+        """Queue the requests whose grammar is compiled; returns those that cannot be queued.
 
-        ``abort`` is given the sequences that were not wanted any more before they were queued.
+        ``abort`` is called with sequences that were aborted before they were queued.
         """
         failed: list[RequestFailed] = []
         if not self._uncompiled:
@@ -102,16 +102,16 @@ class Intake:
         return failed
 
     def abort(self, ids: Iterable[int]) -> None:
-        """Sequences are not wanted any more, if they still wait here."""
+        """Abort sequences that still wait here."""
         if self._uncompiled:
             self._uncompiled.abort(ids)
 
     def wait(self) -> None:
-        """Until a grammar is compiled, but not long: for when there is nothing else to do."""
+        """Wait briefly for a grammar to be compiled; for times when there is nothing else to do."""
         if self._uncompiled:
             self._uncompiled.wait()
 
 
 def failure(request_id: int, error: RequestError) -> RequestFailed:
-    """What its client is told of a request that was refused or given up."""
+    """The message to the client about a request that was refused or given up."""
     return RequestFailed(request_id=request_id, kind=error.kind, message=error.message)

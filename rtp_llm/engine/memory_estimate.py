@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the KV cache would be, without loading anything: what `rtp-llm explain` says of it."""
+"""How large the KV cache would be, without loading anything, for `rtp-llm explain`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def explain_cache(settings: Settings, device: Device) -> str:
-    """A line, one for each cache group where there are several, one for what drafts take besides.
+    """One line, one more for each of several cache groups, and one for the memory of drafts.
 
     Raises CacheSizeError when model and cache would not fit.
     """
@@ -76,7 +76,7 @@ def explain_cache(settings: Settings, device: Device) -> str:
 
 
 def explain_graphs(settings: Settings, device: Device) -> str:
-    """A line: which graphs a start would capture and what they take, or why there are none."""
+    """One line: which graphs a start would capture and their memory, or why there are none."""
     config = read_model_config(settings.model, **settings.draft_head)
     dtype = torch_dtype(resolve(settings, config, device))
     weights, experts = _weight_bytes(settings, dtype), 0
@@ -91,8 +91,9 @@ def explain_graphs(settings: Settings, device: Device) -> str:
 
 
 def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, CachePlan]:
-    """As a start would plan it with what is free now; on a GPU it also tries steps, which may take
-    more than the reserve that is assumed here. The stages of a pipeline count together."""
+    """The plan that a start would make with the memory that is free now. On a GPU a start also
+    tries steps, which may take more than the reserve assumed here. The stages of a pipeline count
+    together."""
     config = read_model_config(settings.model, **settings.draft_head)
     resolved = resolve(settings, config, device)
     ranks = planned_rank(settings.tensor_parallel_size)
@@ -154,8 +155,8 @@ def _budget(
 
 
 def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
-    """Weights as a rank would keep them; with a quantisation, all matrices count as quantised, and
-    all weights as divided among the ranks of an engine."""
+    """Bytes of weights as a rank would store them. With quantisation all matrices count as
+    quantised, and all weights as divided among the ranks of an engine."""
     if settings.load_format == "dummy":
         return 0
     own = _kept_bytes(settings.model, dtype, quantized=settings.quantization != "none")
@@ -171,7 +172,7 @@ def _kept_bytes(
     quantized: bool,
     wanted: Callable[[str], bool] = lambda name: True,
 ) -> int:
-    """Of the tensors whose names are ``wanted``."""
+    """Bytes of the tensors whose names are ``wanted``."""
     total = 0
     for name, entry in Checkpoint.open(folder).tensors.items():
         if not wanted(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides a device's memory among weights, steps and KV cache, or says why it does not suffice."""
+"""Divides a device's memory among weights, steps and KV cache, or says why it is not enough."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 
 def weight_bytes(model: CausalLM) -> int:
-    """Parameters and buffers, a tensor that is used twice counted once."""
+    """Bytes of parameters and buffers; a tensor that is used twice counts once."""
     tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
     return sum(tensors.values())
 
 
 def token_weight_bytes(model: CausalLM) -> int:
-    """Of these, what one token is multiplied with: all but the experts that it does not go to."""
+    """The part of `weight_bytes` used for one token: all but the experts it is not routed to."""
     named = {t.data_ptr(): t.nbytes for name, t in model.named_parameters() if is_of_experts(name)}
     return weight_bytes(model) - idle_bytes(model.config, sum(named.values()))
 
@@ -53,7 +53,7 @@ def is_of_experts(name: str) -> bool:
 
 
 def idle_bytes(config: ModelConfig, expert_bytes: int) -> int:
-    """Those of routed experts' weights that a token has no use for."""
+    """Bytes of the routed experts' weights that a token does not use."""
     if config.moe is None or not expert_bytes:
         return 0
     return expert_bytes - expert_bytes * config.moe.top_k // config.moe.num_experts
@@ -61,7 +61,7 @@ def idle_bytes(config: ModelConfig, expert_bytes: int) -> int:
 
 @contextmanager
 def weights_that_fit(device: Device, model: str) -> Iterator[None]:
-    """Inside, weights are loaded; raises CacheSizeError when the device has no room for them."""
+    """A context to load weights in; raises CacheSizeError if the device has no room for them."""
     info = device.memory_info()
     try:
         yield
@@ -83,10 +83,10 @@ def plan_memory(
     *,
     agree: Callable[[CachePlan, CacheShape], CachePlan] = lambda plan, shape: plan,
 ) -> CachePlan:
-    """The size of the KV cache; on a device of its own memory steps are tried before.
+    """Plan the size of the KV cache; on a device with its own memory, steps are tried first.
 
-    ``graphs``: how many graphs will be captured; ``graph_tokens``: of the largest one. ``agree``:
-    with other ranks, on a plan for this one's cache.
+    ``graphs``: how many graphs will be captured; ``graph_tokens``: the tokens of the largest one.
+    ``agree`` agrees with other ranks on a plan for this rank's cache.
 
     Raises:
         CacheSizeError: steps, or one sequence, do not fit along with the weights.
@@ -114,7 +114,7 @@ def plan_memory(
 
 
 def shared_memory(settings: Settings, device: Device) -> int:
-    """Free bytes of a rank whose device is the host: all ranks of this machine share them."""
+    """Free bytes for a rank on the host itself: all ranks of this machine share its memory."""
     info = device.memory_info()
     free = free_within(settings.gpu_memory_utilization, info.free, info.total)
     return free // settings.local_ranks

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constraints of an engine, with what the model's folder says of its tokens."""
+"""Constraints of an engine, with what the model's folder says about its tokens."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _logger = logging.getLogger("rtp_llm.engine")
 def open_constraints(folder: str, config: ModelConfig, num_slots: int) -> Constraints:
     """With a library for grammars if the folder has a tokenizer, and ids that end an answer.
 
-    Tokens are those that requests' grammars are written and checked for, special ones too. Nobody
-    else runs meanwhile: the library's tokenizer is made under the GIL, 2.4 s for 130,000 tokens.
+    The tokens are those for which the grammars of requests are written and checked, including
+    special ones. Nothing else runs meanwhile: the library's tokenizer is made under the GIL, 2.4 s
+    for 130,000 tokens.
     """
     vocab_size, eos = config.vocab_size, config.eos_token_ids
     file = Path(folder) / "tokenizer.json"

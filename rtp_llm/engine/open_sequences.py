@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sequences of an engine, as the worker, the proposer and the constraints are told of them."""
+"""Notifies the worker, the proposer and the constraints of an engine's sequences."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 
 class OpenSequences:
-    """Tells each of them of sequences that come, gain tokens and end. The engine's thread."""
+    """Notifies all of them when sequences start, gain tokens and end. Belongs to the engine's
+    thread."""
 
     def __init__(self, worker: Worker, proposer: Proposer, constraints: Constraints) -> None:
         self._worker, self._proposer, self._constraints = worker, proposer, constraints
-        self._watched: set[int] = set()  # those whose end somebody wants to hear of
+        self._watched: set[int] = set()  # sequences with somebody to notify of their end
 
     @property
     def watched(self) -> Collection[int]:
-        """Those whose end somebody wants to hear of."""
+        """Sequences that somebody must be notified of when they end."""
         return self._watched
 
     def add(self, new: NewSequences, grammar: Matcher | None, thinking: Thinking | None) -> None:
-        """The sequences of a request were queued."""
+        """Report the sequences of a request that were queued."""
         if new.constrained:
             self._constraints.add(new.ids, new.slots, grammar, thinking)
         self._worker.add(new)
@@ -40,28 +41,29 @@ class OpenSequences:
         self._watched.update(new.ids if watched else ())
 
     def observe(self, result: Result) -> None:
-        """A step was committed."""
+        """Report a committed step."""
         self._proposer.observe(result)
         self._constraints.observe(result)
         if self._watched:
             self.end(result.ids[np.flatnonzero(result.finish)].tolist())
 
     def receive(self, sequence: int, token: int, *, ended: bool) -> None:
-        """Another worker computed its prompt and sampled ``token``, which ended it or not."""
+        """Report that another worker computed a prompt and sampled ``token``, which may have ended
+        the sequence."""
         self._proposer.receive(sequence, token, ended=ended)
         self._constraints.accept(sequence, token)
         if ended:
             self.end([sequence])
 
     def end(self, ids: Iterable[int]) -> None:
-        """Sequences have come to their end."""
+        """Report sequences that have ended."""
         ended = self._watched.intersection(ids)
         self._constraints.end(ended)
         self._worker.end(ended, aborted=False)
         self._watched -= ended
 
     def abort(self, ids: Iterable[int]) -> None:
-        """Sequences are not wanted any more, whatever state they are in."""
+        """Report aborted sequences, in whatever state."""
         ids = list(ids)
         self._constraints.end(ids)
         self._worker.end(ids, aborted=True)

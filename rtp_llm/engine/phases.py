@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start spends its time on."""
+"""How long the phases of a start take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Phases:
         self._seconds: dict[str, float] = {}
 
     def end(self, name: str) -> None:
-        """What went on since the last phase was `name`."""
+        """End the present phase, which was `name`, and begin the next."""
         now = self._clock()
         self._seconds[name] = now - self._last
         self._last = now

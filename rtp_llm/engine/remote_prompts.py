@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class RemotePrompts:
-    """Cache blocks that transfers read or write; the engine's thread only.
+    """Cache blocks that transfers read or write; for the engine's thread only.
 
-    ``changed`` is told when blocks may have become free, or there is something to compute.
+    ``changed`` is called when blocks may have become free, or there is something to compute.
     """
 
     def __init__(
@@ -32,22 +32,22 @@ class RemotePrompts:
         self._changed = changed
 
     def pin(self, sequence: int, first: int, end: int) -> tuple[NDArray[np.int32], ...]:
-        """Keep entries [first, end) of a sequence's block tables, whatever becomes of it; the
-        blocks, per cache group."""
+        """Keep entries [first, end) of a sequence's block tables, whatever happens to it; returns
+        the blocks, per cache group."""
         return self._scheduler.pin(sequence, first, end)
 
     def unpin(self, sequence: int) -> None:
-        """Nothing reads or writes the blocks any more that were pinned for a transfer."""
+        """Release blocks pinned for a transfer, once nothing reads or writes them any more."""
         self._scheduler.unpin(sequence)
         self._changed()
 
     def take_receivers(self) -> list[tuple[int, int, int]]:
-        """Sequences that got blocks for a prompt which another worker computes, each once: id,
-        slot, and the tokens that the prefix cache served."""
+        """Return sequences that got blocks for a prompt computed by another worker, each once: id,
+        slot, and the tokens served by the prefix cache."""
         return self._scheduler.take_receivers()
 
     def takes_draft_state(self, state: bytes) -> bool:
-        """Whether drafts can go on from what another worker says they shall."""
+        """Whether drafts can continue from the state that another worker sent."""
         return self._worker.takes_draft_state(state)
 
     def finish_recv(
@@ -65,6 +65,6 @@ class RemotePrompts:
         return finish
 
     def prefill_locally(self, sequence: int) -> None:
-        """The prompt that was to come from another worker is computed here, in its turn."""
+        """Compute here, in its turn, a prompt that was to come from another worker."""
         self._scheduler.prefill_locally(sequence)
         self._changed()

@@ -7,7 +7,7 @@ _MASK = 2**64 - 1
 
 
 class SeedSource:
-    """Gives the n-th request without a seed always the same one, for an engine with this seed."""
+    """Gives the n-th request without a seed always the same seed, for an engine with this one."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -10,33 +10,33 @@ from rtp_llm.engine.messages import AddRequest, EngineReady, EngineStats, FromEn
 
 
 class Serving(Protocol):
-    """Takes requests, steps, says what the steps produced."""
+    """Takes requests, executes steps and returns what they produced."""
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Become readable when ``step`` has something to do although no message came."""
+        """Descriptors that become readable when ``step`` has work without a message."""
         return ()
 
     @property
     def patience(self) -> int | None:
-        """Milliseconds after which ``step`` is called in any case; None: whenever it may be."""
+        """Timeout in milliseconds after which ``step`` must be called; None: no timeout."""
         return None
 
     @property
     def has_work(self) -> bool:
-        """Some sequence is waiting or running, or outputs of a step are still to come."""
+        """Whether a sequence is waiting or running, or outputs of a step are still to come."""
 
     @property
     def can_go_on(self) -> bool:
-        """``step`` has something to do now."""
+        """Whether ``step`` has something to do now."""
         return self.has_work
 
     @property
     def has_idle_work(self) -> bool:
-        """There is something for ``work_idle`` to do when no sequence is there."""
+        """Whether ``work_idle`` has something to do while there are no sequences."""
 
     def work_idle(self) -> None:
-        """Do a part of it, as long as a request may wait for."""
+        """Do a part of the idle work, short enough for a request to wait for."""
 
     def add(self, request: AddRequest) -> object:
         """Queue a request. Raises RequestError."""
@@ -45,38 +45,38 @@ class Serving(Protocol):
         """Stop sequences, (request_id, index) each."""
 
     def step(self) -> Sequence[FromEngine]:
-        """Finish one step; what it produced."""
+        """Finish one step; returns what it produced."""
 
     def stats(self) -> EngineStats:
-        """The latest metrics; any thread."""
+        """The latest metrics; thread-safe."""
 
 
 class StepGroup(Protocol):
-    """Engines whose workers step together: each must hear of all requests, and that one leaves."""
+    """Engines that step together: each is notified of all requests, and when one leaves."""
 
     @property
     def stopped(self) -> bool:
-        """Another one has left, so this one must leave, too."""
+        """Whether another engine has left, so that this one must leave too."""
 
     def wake(self, number: int) -> None:
-        """Request ``number`` was read, by this engine or by another one."""
+        """Report that this engine or another one has read request ``number``."""
 
     def leave(self) -> None:
-        """Step no more; the others are told."""
+        """Stop stepping, and notify the others."""
 
 
 class Built(Protocol):
-    """What is served, and the numbers of what was built."""
+    """The engine to serve, and the facts about it."""
 
     @property
     def engine(self) -> Serving:
-        """It is ready to step."""
+        """The engine, ready to step."""
 
     @property
     def ready(self) -> EngineReady:
-        """What the client is told."""
+        """The message to the client."""
 
     @property
     def step_group(self) -> StepGroup | None:
-        """None: the engine steps alone."""
+        """The group of engines that step together; None if the engine steps alone."""
         return None

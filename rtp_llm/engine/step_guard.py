@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a step ended that did not come to its end."""
+"""Keeps track of steps that failed or were interrupted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class StepGuard:
-    """An exception leaves the scheduler between two states: nothing can be asked of it any more.
+    """An exception leaves the scheduler between two states, so it cannot be used any more.
 
-    After KeyboardInterrupt the sequences that were running can still be aborted: the steps that
-    were under way are ``interrupted`` until they are forgotten.
+    After KeyboardInterrupt the running sequences can still be aborted: the unfinished steps are
+    ``interrupted`` until they are forgotten.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class StepGuard:
 
     @property
     def alive(self) -> bool:
-        """No step has failed."""
+        """Whether no step has failed."""
         return self._failure is None
 
     def check(self) -> None:
@@ -38,7 +38,7 @@ class StepGuard:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Around a step; exceptions pass."""
+        """A context to run a step in; lets exceptions pass."""
         try:
             yield
         except Exception as error:
@@ -49,7 +49,7 @@ class StepGuard:
             raise
 
     def forget_steps(self, scheduler: Scheduler) -> None:
-        """Give up the steps that were interrupted: their rows are dead and get no token."""
+        """Give up interrupted steps: their rows are dead and get no token."""
         for outputs in scheduler.uncommitted:
             scheduler.commit(np.full(outputs, -1, np.int32))
         self.interrupted = False

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
     from rtp_llm.worker.heads.sampler import Sampled
 
-# Asking the scheduler in every step would cost more than the metrics are worth.
+# Querying the scheduler in every step would cost more than the metrics are worth.
 _REFRESH_SECONDS = 0.05
 
 
 class StepMetrics:
-    """Written by the engine's thread; ``read`` gives any thread the latest whole set."""
+    """Written by the engine's thread; ``read`` gives any thread the latest complete set."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.prompt_tokens = 0
@@ -59,8 +59,8 @@ class StepMetrics:
         return 0.0 if began is None else time.monotonic() - began
 
     def count(self, sampled: Sampled | None, result: Result, draft_length: int) -> None:
-        """Add a step that drew ``sampled`` and committed ``result``; ``draft_length``: how many
-        drafts of a sequence are taken now."""
+        """Add a step that drew ``sampled`` and committed ``result``; ``draft_length``: the present
+        limit of drafts per sequence."""
         self._draft_length = draft_length
         num_tokens = result.num_tokens
         self._batch_size = int(np.count_nonzero(num_tokens))

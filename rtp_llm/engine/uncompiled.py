@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
-_PATIENCE_MILLISECONDS = 100  # within which deadlines of compilation are noticed
+_PATIENCE_MILLISECONDS = 100  # within which compilation deadlines are noticed
 _LOOK_SECONDS = 0.002
 
 
 @dataclass
 class Uncompiled:
-    """A request as it was added. ``aborted``: those of its sequences that are not wanted any more,
-    as the scheduler numbers them."""
+    """A request as it was added. ``aborted``: its aborted sequences, by their scheduler ids."""
 
     request: AddRequest
     processors: Sequence[LogitsProcessor]
@@ -37,10 +36,11 @@ class Uncompiled:
 
 
 class UncompiledRequests:
-    """They hold no blocks, no slots and no place among the others. The engine's thread."""
+    """Waiting requests hold no blocks, no slots and no place in the queue. Belongs to the engine's
+    thread."""
 
     def __init__(self, library: GrammarLibrary, most: int) -> None:
-        """``most`` sequences may wait here."""
+        """At most ``most`` sequences may wait here."""
         self.waker = Waker()
         self._changed = threading.Event()
         self._compiler = GrammarCompiler(library, self._wake)
@@ -60,7 +60,7 @@ class UncompiledRequests:
         return _PATIENCE_MILLISECONDS if self._waiting else None
 
     def compile(self, grammar: Grammar) -> Compilation:
-        """Begin with it, unless it is known. Raises RequestError."""
+        """Start to compile a grammar, unless it is known. Raises RequestError."""
         try:
             return self._compiler.compile(grammar.text)
         except GrammarError as error:
@@ -68,7 +68,7 @@ class UncompiledRequests:
 
     @staticmethod
     def result(compilation: Compilation) -> Matcher:
-        """Of one that is ready. Raises RequestError."""
+        """The result of a compilation that is ready. Raises RequestError."""
         try:
             return compilation.result()
         except GrammarError as error:
@@ -83,11 +83,11 @@ class UncompiledRequests:
             )
 
     def add(self, new: Uncompiled) -> None:
-        """There is room for it."""
+        """Add a request, once `check_room` has passed."""
         self._waiting[new.request.request_id] = new
 
     def take_ready(self) -> list[Uncompiled]:
-        """Those that can be queued, or have failed, in the order of arrival."""
+        """Return requests that can be queued or have failed, in the order of arrival."""
         self.waker.clear()
         self._changed.clear()
         ready = [each for each in self._waiting.values() if each.compilation.ready]
@@ -96,7 +96,7 @@ class UncompiledRequests:
         return ready
 
     def abort(self, ids: Iterable[int]) -> None:
-        """Sequences are not wanted any more; those of other requests are ignored."""
+        """Abort sequences; those of other requests are ignored."""
         for sequence in ids:
             waiting = self._waiting.get(sequence >> INDEX_BITS)
             if waiting is None:
@@ -106,5 +106,5 @@ class UncompiledRequests:
                 del self._waiting[sequence >> INDEX_BITS]
 
     def wait(self) -> None:
-        """Until a grammar is compiled, but not long: for when there is nothing else to do."""
+        """Wait briefly for a grammar to be compiled; for times when there is nothing else to do."""
         self._changed.wait(_LOOK_SECONDS)

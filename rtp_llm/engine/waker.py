@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lets any thread wake one that polls descriptors."""
+"""Lets any thread wake a thread that polls descriptors."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class Waker:
             os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
-        """Make it unreadable again: to be called before one looks at what there is."""
+        """Make it unreadable again; call this before looking for work."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)

@@ -53,8 +53,8 @@ class EngineProcess:
         """Start ``python -m module``, which connects to ``address`` by itself.
 
         ``settings``: None for a spare, which imports what it needs and waits for `begin`;
-        ``membership``: which of several ranks it is; ``environ``: variables that it gets beside
-        this process's own.
+        ``membership``: which of several ranks it is; ``environ``: variables that it gets in
+        addition to this process's own.
         """
         spare = [SPARE] if settings is None else []
         with children_leave_interrupts():

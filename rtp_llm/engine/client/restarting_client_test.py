@@ -97,7 +97,7 @@ def test_what_had_no_output_is_computed_by_the_next_process(steps):
 
 @pytest.mark.parametrize("command", [script.RAISE, script.KILL, script.SLEEP])
 def test_a_request_that_ends_engines_ends_two_and_no_more(steps, command):
-    """Whether they fail, die or hang in a step; so do the innocent ones beside it."""
+    """Whether they fail, die or hang in a step; so do the innocent ones next to it."""
 
     async def test(client):
         innocent = client.generate(request(client, 1, max_tokens=LONG))

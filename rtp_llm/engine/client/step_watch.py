@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices a step that hangs: the heartbeat has a thread of its own and beats on beside it."""
+"""Notices a step that hangs: the heartbeat has a thread of its own and continues meanwhile."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine process's threads beside the steps: its sign of life, and the watch on its parent."""
+"""The engine process's background threads: its heartbeat, and the watch on its parent."""
 
 from __future__ import annotations
 

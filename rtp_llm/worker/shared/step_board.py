@@ -80,4 +80,4 @@ class StepBoard:
         while not channel.await_taken(channel.published, _LOOK_SECONDS):
             self.processes.check()
             if time.monotonic() > deadline:
-                raise WorkerLostError(f"a rank has not begun a step for {self._timeout:.15g} s")
+                raise WorkerLostError(f"rank stalled: no step started for {self._timeout:.15g} s")
