@@ -18,6 +18,7 @@ from rtp_llm.server.http.asgi import EVENT_STREAM
 from rtp_llm.server.http.buffering import CONTINUE, BufferingProtocol
 from rtp_llm.server.http.connections import ConnectionPool
 from rtp_llm.server.http.old_http import without_chunks
+from rtp_llm.server.http.stall import Progress, Stall, ask_system
 
 # Pipelined requests that may wait for the answer to an earlier one of their connection.
 MOST_PIPELINED = 16
@@ -50,8 +51,7 @@ class HttpProtocol(BufferingProtocol):
         self._deadline = math.inf
         self._refusal: tuple[str, ApiError] | None = None
         self._deaf = self._half_closed = self.lost = False
-        self._stalled_since: float | None = None
-        self._unsent = 0
+        self._stall = Stall()
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -91,8 +91,7 @@ class HttpProtocol(BufferingProtocol):
 
     def check(self, now: float) -> None:
         """See Connection."""
-        if self._stalled_since is not None:
-            self._check_stall(now, self._stalled_since)
+        self._check_stall(now)
         if self._half_closed:
             self._look()
         if self._body is not None:
@@ -329,27 +328,28 @@ class HttpProtocol(BufferingProtocol):
 
     # -- a client that does not read -----------------------------------------------------------
 
-    def pause_writing(self) -> None:
-        """The transport's write buffer is full: answers pause until it drains."""
-        super().pause_writing()
-        self._stalled_since = self.loop.time()
-        self._unsent = self._wire.get_write_buffer_size()
-
-    def resume_writing(self) -> None:
-        """The write buffer has drained."""
-        self._stalled_since = None
-        super().resume_writing()
-
-    def _check_stall(self, now: float, since: float) -> None:
-        unsent = self._wire.get_write_buffer_size()
-        if unsent < self._unsent:
-            self._unsent, self._stalled_since = unsent, now
-        elif now - since >= self._limits.stream_stall_timeout:
-            seconds = self._limits.stream_stall_timeout
+    def _check_stall(self, now: float) -> None:
+        seconds = self._limits.stream_stall_timeout
+        if self._stall.look(now, self._progress()) >= seconds:
             text = f"read nothing of its answer for {seconds:g} s (see --stream-stall-timeout)"
             self._pool.count("stalled", self.peer, text)
-            self._stalled_since = None
+            self._stall = Stall()
             self._wire.abort()
+
+    def _progress(self) -> Progress:
+        """Of the answer, with what the system holds of it, or, if it does not say, without."""
+        unsent = self._wire.get_write_buffer_size()
+        cycle = self._active
+        answering = cycle is not None and cycle.response_started and not cycle.response_complete
+        if not answering and not unsent:
+            return Progress(False, 0)
+        connection = self._wire.get_extra_info("socket")
+        if connection is not None and self.peer and not self._wire.is_closing():
+            system = ask_system(connection)
+            if system is not None:
+                return Progress(unsent > 0 or system.waits, system.taken)
+        # What the transport holds may grow while it is read, unless nothing more is written.
+        return Progress(self.flow.write_paused or self._wire.is_closing(), -unsent)
 
 
 class _Flow(FlowControl):

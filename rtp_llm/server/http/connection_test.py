@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -263,7 +264,7 @@ async def test_who_does_not_read_is_cut_off() -> None:
     await turns()
     wire.unsent = 70_000
     protocol.pause_writing()
-    for seconds in range(20, 200, 20):
+    for seconds in range(0, 200, 20):
         wire.unsent -= 1
         listener.sweep(seconds)
     assert not wire.closed
@@ -273,6 +274,43 @@ async def test_who_does_not_read_is_cut_off() -> None:
     assert wire.aborted and listener.pool.refused == {"stalled": 1}
     protocol.connection_lost(None)
     assert not listener.pool.open
+
+
+@run
+async def test_what_the_system_holds_counts_as_unread() -> None:
+    """However little it is; a client that reads, or has read all, is left alone."""
+    listener = Listener(stream_stall_timeout=30)
+    listener.answer.set()
+    protocol, wire = listener.connect()
+    system = wire._extra["socket"] = Holding()  # type: ignore[attr-defined]
+    protocol.data_received(GET % 1)
+    await turns()
+    protocol._active.response_complete = False  # a stream that goes on
+    protocol._deadline = math.inf
+    listener.sweep(100)
+    system.unsent, wire.unsent = 5, 0
+    for seconds in range(120, 300, 20):
+        system.acknowledged += 1
+        system.unsent += 7
+        listener.sweep(seconds)
+    system.unsent += 1000
+    listener.sweep(280 + 29)
+    assert not wire.closed
+    listener.sweep(280 + 31)
+    assert wire.aborted and listener.pool.refused == {"stalled": 1}
+
+
+class Holding:
+    """A socket of which the system says how much it holds."""
+
+    acknowledged = unsent = 0
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        info = bytearray(size)
+        info[0] = 1
+        info[120:128] = self.acknowledged.to_bytes(8, "little")
+        info[144:148] = self.unsent.to_bytes(4, "little")
+        return bytes(info)
 
 
 @pytest.mark.parametrize(

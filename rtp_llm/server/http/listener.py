@@ -12,6 +12,7 @@ import stat
 from rtp_llm.config.roles import join_address
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.descriptors import BACKLOG, check_descriptors
+from rtp_llm.server.http.stall import MOST_UNSENT
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.http.tls import server_context
 
@@ -27,7 +28,12 @@ def bind(settings: Settings) -> socket.socket:
         return _bind_unix(settings.uds)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        listener = socket.create_server(
+            (settings.host, settings.port), family=family, backlog=BACKLOG
+        )
+        with contextlib.suppress(OSError):  # its connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT)
+        return listener
     except OSError as error:
         place = join_address(settings.host, settings.port)
         if error.errno == errno.EADDRINUSE:

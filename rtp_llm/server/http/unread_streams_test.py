@@ -68,6 +68,20 @@ def test_it_is_cut_off_and_others_go_on(prompt: Any, monkeypatch: pytest.MonkeyP
     assert parse_metrics(scraped)["rtp_llm_open_requests"] == 0
 
 
+def test_one_that_makes_little_is_cut_off_too() -> None:
+    """As one that is preempted again and again: the transport's buffer never fills."""
+    said = demo_tokenizer().encode("Once upon", add_special_tokens=False) * LONG
+    engine = FakeEngine(lambda request, index: said)
+    engine.allowed_steps = lambda: 200
+    with listening(engine, uvloop.new_event_loop, stream_stall_timeout=STALL) as url:
+        with ask_and_never_read(url, max_tokens=250):
+            wait_for(lambda: engine.steps == 200, 60)
+            wait_for(lambda: not engine.streams, 60)
+        scraped = read_metrics(url)
+    assert scraped['rtp_llm_refused_connections_total{reason="stalled"}'] == 1
+    assert scraped["rtp_llm_open_requests"] == 0
+
+
 def is_still(formatted: list[int], engine: FakeEngine) -> bool:
     """Some were made, and no more are, though the engine goes on."""
     before, steps = len(formatted), engine.steps
