@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes and functions by the reference's names, for other engines: plain tensors in and out.
+"""Classes and functions under the reference's names, for other engines: plain tensors in and out.
 
-Nothing of the engine calls them; they are made of the operators in rtp_llm.ops.
+The engine itself does not use them; they are built on the operators in rtp_llm.ops.
 `from rtp_llm import compat; compat.FusedRopeKVCacheDecodeOp(...)`.
 """
 

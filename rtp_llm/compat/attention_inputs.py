@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step and a model tell the fused operators, by the reference's names."""
+"""The inputs of the fused operators, from a step and a model, under the reference's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rtp_llm.compat.rope_style import RopeSettings
 
 
 class KvCacheDataType(IntEnum):
-    """Elements of the cache: those of the activations, or 8-bit floats."""
+    """The dtype of the cache: that of the activations, or 8-bit floats."""
 
     BASE = 0
     FP8 = 2
@@ -22,7 +22,7 @@ class KvCacheDataType(IntEnum):
 
 @dataclass(frozen=True)
 class AttentionConfigs:
-    """The same for all steps and layers of a model; ValueError at once for what cannot be.
+    """Options common to all steps and layers of a model; raises ValueError for invalid ones.
 
     `kernel_tokens_per_block` (0: the same) is the block that kernels see, `tokens_per_block` the
     one that memory is given out in. `num_kernel_blocks` None: keys and values lie block by block,
@@ -39,7 +39,7 @@ class AttentionConfigs:
     kernel_tokens_per_block: int = 0
     num_kernel_blocks: int | None = None
     kv_cache_dtype: KvCacheDataType = KvCacheDataType.BASE
-    fp8_output: bool = False  # results in 8 bits too, for attention kernels that take them
+    fp8_output: bool = False  # also return 8-bit results, for attention kernels that take them
     fp8_dtype: torch.dtype = torch.float8_e4m3fn  # Device.float8() knows which a device has
     use_logn_attn: bool = False
     logn_train_length: int = 0
@@ -87,13 +87,13 @@ class AttentionConfigs:
 
     @property
     def kernel_block(self) -> int:
-        """Tokens of a block that kernels see."""
+        """Number of tokens in a block as kernels see it."""
         return self.kernel_tokens_per_block or self.tokens_per_block
 
 
 @dataclass(frozen=True)
 class ContextParallelInfo:
-    """The tokens that this rank got of a prompt, by their places in it."""
+    """The tokens of a prompt that this rank holds, by their positions in the prompt."""
 
     shuffle_indices: Tensor
 
@@ -103,8 +103,8 @@ class PyAttentionInputs:
     """One step of B requests and T new tokens; int32, host mirrors where no suffix says device.
 
     kv_cache_kernel_block_id_* [B, M] name blocks as kernels see them, negative = none. Decode:
-    sequence_lengths [B], the index of the new token. combo_position_ids [T] or [T * 3]; only on
-    the host can it be checked that they are below max_seq_len: others leave their token out.
+    sequence_lengths [B], the index of the new token. combo_position_ids [T] or [T * 3] are checked
+    against max_seq_len only on the host; on the device, tokens beyond it are skipped.
     """
 
     is_prefill: bool
@@ -127,7 +127,7 @@ class PyAttentionInputs:
 
 @dataclass(frozen=True)
 class LayerKVCache:
-    """One layer's cache in the layout of AttentionConfigs, and its scales when it has 8 bits.
+    """One layer's cache in the layout of AttentionConfigs, with scales if it is 8-bit.
 
     kv_scale_base float32: [N, 2, Hk, S] block by block, [2, N, S, Hk] in planes.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The orders in which a block of the cache may hold keys and values, as strides for the kernels."""
+"""The supported layouts of keys and values in a cache block, as strides for the kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VECTOR_BYTES = 16
 
 
 class CacheLayout(Enum):
-    """Of one block; vs elements are 16 bytes. The vectorised ones are read by AMD's kernels.
+    """The layout of one block; vs elements are 16 bytes. AMD's kernels read the vectorised ones.
 
     PLAIN: keys and values [Hk, S, D] (in planes [S, Hk, D]). VECTOR: keys [Hk, D/vs, S, vs], values
     [Hk, S/vs, D, vs]. VECTOR_KEYS: keys as in VECTOR, values [Hk, D, S].
@@ -23,7 +23,7 @@ class CacheLayout(Enum):
 
 
 def check_layouts(writer: CacheLayout, reader: CacheLayout) -> None:
-    """ValueError when the prefill that writes and the decode that reads expect different orders."""
+    """Raise ValueError if the prefill `writer` and the decode `reader` use different layouts."""
     if writer is not reader:
         raise ValueError(
             f"the cache is written as {writer.value!r} and read as {reader.value!r}; expected one "
@@ -32,7 +32,7 @@ def check_layouts(writer: CacheLayout, reader: CacheLayout) -> None:
 
 
 def vector_size(element_size: int) -> int:
-    """Elements that lie side by side in a vectorised layout."""
+    """Number of contiguous elements (16 bytes) in a vectorised layout."""
     return _VECTOR_BYTES // element_size
 
 

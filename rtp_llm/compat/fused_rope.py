@@ -2,8 +2,8 @@
 """RoPE and the cache write as one operator per layer: prepare() once per step, forward() per layer.
 
 The three classes differ in what they return: the packed projection, the queries of a prefill, or
-the queries of a decode. forward() waits for nothing and allocates nothing: it writes into buffers
-of the step, which the next layer uses again.
+the queries of a decode. forward() never waits and never allocates: it writes to buffers of the
+step, which the next layer reuses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rtp_llm.compat.fused_rope_params import FusedRopeAttnParams, padding_offset
 
 
 class _Prefill(FusedRopeBase):
-    """What the prefill operators share."""
+    """The common base of the prefill operators."""
 
     def step(self, inputs: PyAttentionInputs, output: Tensor | None) -> FusedRopeAttnParams:
         if not inputs.is_prefill:
@@ -53,18 +53,18 @@ class _Prefill(FusedRopeBase):
         )
 
     def _returned_heads(self, has_table: bool) -> int:
-        """Heads of a step's buffer; with a block table keys and values have a cache."""
+        """Number of heads in a step's buffer; with a block table, keys and values are cached."""
         return self._heads
 
     def _check(self, inputs: PyAttentionInputs, longest_past: int) -> None:
-        """RuntimeError when this operator cannot do such a step."""
+        """Raise RuntimeError if this operator does not support the step."""
         if inputs.is_s_padded:
             raise RuntimeError("padded rows hold queries alone; use the operator that returns them")
 
     def _lengths(
         self, inputs: PyAttentionInputs, tokens: int, padded: int
     ) -> dict[str, Tensor | None]:
-        """Lengths and their sums, on the device."""
+        """Return lengths and their prefix sums on the device."""
         lengths = device_lengths(inputs, "input_lengths")
         prefix = torch.zeros_like(lengths)
         if inputs.prefix_lengths is not None:
@@ -128,10 +128,10 @@ class FusedRopeKVCachePrefillOpQKVOut(_Prefill):
 
 
 class FusedRopeKVCachePrefillOpSplitOut(_Prefill):
-    """Prefill as ROCm's attention takes it: returns queries, keys and values apart.
+    """Prefill for ROCm's attention: returns queries, keys and values as separate tensors.
 
-    With a cache keys and values are there alone, and what is returned for them is undefined: no
-    memory is taken for it.
+    With a cache, keys and values are written to the cache only, and their returned tensors are
+    undefined and take no memory.
     """
 
     def _returned_heads(self, has_table: bool) -> int:
@@ -180,7 +180,7 @@ class FusedRopeKVCachePrefillOpQOut(_Prefill):
         return self.config.head_num
 
     def _check(self, inputs: PyAttentionInputs, longest_past: int) -> None:
-        """Padded or not, with a prefix or without: all are queries alone."""
+        """Accept every step, padded or not, with or without a prefix: only queries are returned."""
 
     def forward(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fused RoPE operators share: arguments of a layer, and tensors of a step."""
+"""The common base of the fused RoPE operators: arguments of a layer, and tensors of a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class FusedRopeBase(ABC):
-    """What the operators share."""
+    """The base class of the operators."""
 
     def __init__(self, attn_configs: AttentionConfigs) -> None:
         self.config = attn_configs
@@ -34,12 +34,12 @@ class FusedRopeBase(ABC):
         self._tables: dict[torch.device, Tensor] = {}
 
     def prepare(self, attn_inputs: PyAttentionInputs) -> FusedRopeAttnParams:
-        """Once per step; waits for nothing. RuntimeError when it is no step of this operator."""
+        """Prepare a step, once; never waits. RuntimeError if the operator does not support it."""
         return self.step(attn_inputs, None)
 
     @abstractmethod
     def step(self, inputs: PyAttentionInputs, output: Tensor | None) -> FusedRopeAttnParams:
-        """prepare(), whose layers write to `output`; None: to a new buffer."""
+        """Like prepare(), with layers that write to `output` (None: a new buffer)."""
 
     def offsets_of(self, table: Tensor) -> Tensor:
         """The block offset array of a block table [B, M]."""
@@ -72,12 +72,12 @@ class FusedRopeBase(ABC):
 
     @staticmethod
     def _run(arguments: dict[str, Any], **results: Any) -> None:
-        """The kernel of a layer; an empty batch has nothing to do, and may have no block table."""
+        """Run the kernel of a layer; skips empty batches, which may have no block table."""
         if len(arguments["q"]):
             rotate_and_store(**arguments, **results)
 
     def _parts(self, heads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value heads of [T, H + 2 Hk, D]."""
+        """Split [T, H + 2 Hk, D] into query, key and value heads."""
         keys = self.config.head_num
         values = keys + self.config.kv_head_num
         return heads[:, :keys], heads[:, keys:values], heads[:, values:]
@@ -124,7 +124,7 @@ class FusedRopeBase(ABC):
         limit = self.config.max_seq_len
         explicit = inputs.combo_position_ids is not None or inputs.context_parallel_info is not None
         if longest > limit and not explicit:
-            # Kernels leave out tokens at positions that the rotary table does not have.
+            # Kernels skip tokens at positions outside the rotary table.
             raise RuntimeError(f"a sequence of {longest} tokens; max_seq_len is {limit}")
         table = inputs.kv_cache_kernel_block_id_device
         if table is None or (table.numel() == 0 and (requests or table.dim() != 2)):
@@ -152,7 +152,7 @@ class FusedRopeBase(ABC):
         return ids.reshape(-1, 3) if mrope and ids is not None else ids
 
     def _check_positions(self, ids: Tensor | None) -> None:
-        """Of ids on the host; reading the device's would wait for it."""
+        """Check position ids on the host only; reading the device's would wait for it."""
         if ids is None or ids.numel() == 0 or ids.device.type != "cpu":
             return
         first, last, limit = int(ids.min()), int(ids.max()), self.config.max_seq_len
@@ -161,7 +161,7 @@ class FusedRopeBase(ABC):
             raise RuntimeError(f"a token at position {wrong}; max_seq_len is {limit}")
 
     def _output(self, tokens: int, heads: int, inputs: PyAttentionInputs) -> Tensor:
-        """A step's buffer. Zeros: rows of padded slots are never written."""
+        """Allocate a step's buffer, zeroed because rows of padded slots are never written."""
         if self.config.fp8_output and inputs.dtype == torch.float16:
             raise RuntimeError("8-bit results of float16 activations; expected bfloat16")
         device = device_lengths(inputs, "input_lengths").device
@@ -170,7 +170,7 @@ class FusedRopeBase(ABC):
 
 
 def host_lengths(lengths: Tensor, name: str) -> list[int]:
-    """Numbers of a host mirror: reading the device's would wait for it."""
+    """Read lengths from their host mirror; reading the device's would wait for it."""
     if lengths.device.type != "cpu":
         raise RuntimeError(f"{name} lies on {lengths.device}; expected the host's mirror of it")
     numbers = [int(length) for length in lengths.tolist()]
@@ -181,7 +181,7 @@ def host_lengths(lengths: Tensor, name: str) -> list[int]:
 
 
 def device_lengths(inputs: PyAttentionInputs, name: str) -> Tensor:
-    """The device's tensor of that name; on the CPU the host's is the same."""
+    """Return the device tensor called `name`; on the CPU it is the host's."""
     found: Tensor | None = getattr(inputs, f"{name}_device")
     if found is not None:
         return found

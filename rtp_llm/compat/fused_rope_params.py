@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step as the fused RoPE operators see it, and how a captured one takes over another."""
+"""A step as the fused RoPE operators see it, and how a captured step is updated for replay."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from torch import Tensor
 from rtp_llm.compat.attention_inputs import PyAttentionInputs
 
 _INT32_MAX = 2**31 - 1
-# What requests that a smaller step lacks hold: no tokens, no blocks. Sums go on as they end.
+# Values for requests missing in a smaller step: no tokens, no blocks. Prefix sums stay constant.
 _NOTHING = {"kv_cache_offset": -1}
 _OWN = ("output", "kv_output", "padding_offset")
 _SUMS = ("cu_seqlens", "cu_kv_seqlens")
 
 
 def convert_offset_to_block_array(table: Tensor, num_blocks: int | None = None) -> Tensor:
-    """int32 [B, 1, 2, M]: which row of the cache holds a block's keys, and which its values.
+    """Convert a block table to cache rows of keys and of values, int32 [B, 1, 2, M].
 
-    table int32 [B, M] of kernel blocks. num_blocks None: rows take turns, 2 * id and 2 * id + 1; a
-    number N: id and N + id. Negative ids (no block) become -1, which kernels skip.
+    table int32 [B, M] of kernel blocks. num_blocks None: keys and values alternate, in rows 2 * id
+    and 2 * id + 1; a number N: rows id and N + id. Negative ids (no block) become -1, which kernels
+    skip.
     """
     if table.dtype != torch.int32 or table.dim() != 2:
         raise ValueError(f"the block table is {table.dtype} {list(table.shape)}; expected [B, M]")
@@ -36,7 +37,7 @@ def convert_offset_to_block_array(table: Tensor, num_blocks: int | None = None) 
 
 
 def padding_offsets(cu_seqlens: Tensor, tokens: int, stride: int) -> Tensor:
-    """int32 [tokens]: row of a token when request b begins at row b * stride, minus its own."""
+    """int32 [tokens]: padded row minus token index, with request b starting at row b * stride."""
     token = torch.arange(tokens, dtype=torch.int32, device=cu_seqlens.device)
     request = torch.searchsorted(cu_seqlens[1:], token, right=True, out_int32=True)
     request.clamp_(max=len(cu_seqlens) - 2)
@@ -50,7 +51,7 @@ class StepMaker(Protocol):
         """The block offset array of a block table [B, M]."""
 
     def step(self, inputs: PyAttentionInputs, output: Tensor | None) -> FusedRopeAttnParams:
-        """Prepare a step; its results go to `output`, None: to a new buffer."""
+        """Prepare a step whose results are written to `output` (None: a new buffer)."""
 
 
 @dataclass
@@ -83,10 +84,10 @@ class FusedRopeAttnParams:
         self._most = {name: getattr(self, name) for name in limits}
 
     def copy_(self, fresh: FusedRopeAttnParams) -> None:
-        """Take over another step in place, for the replay of a graph that was captured with this.
+        """Copy another step into this one in place, to replay a graph captured with this one.
 
-        Requests that the other lacks are empty ones here, and the rest of a narrower block table is
-        filled with zeros. RuntimeError for more requests, a wider table, more tokens in all, and
+        Requests that the other step lacks become empty, and a narrower block table is padded with
+        zeros. Raises RuntimeError for more requests, a wider table, more tokens in total, or
         lengths beyond those of the capture.
         """
         self._check(**{name: getattr(fresh, name) for name in self._most})
@@ -102,7 +103,7 @@ class FusedRopeAttnParams:
             copy_into("padding_offset", self.padding_offset, fresh.padding_offset)
 
     def prepare_in_place(self, inputs: PyAttentionInputs) -> None:
-        """prepare() and copy_() in one: a step for the replay, without a buffer of its own."""
+        """prepare() and copy_() in one call, without allocating a buffer for the new step."""
         self.copy_(self.prepared_by.step(inputs, self.output))
 
     def keys_and_values(self, heads: int) -> Tensor:
@@ -113,13 +114,13 @@ class FusedRopeAttnParams:
         return self.kv_output
 
     def update_kv_cache_offset(self, table: Tensor) -> None:
-        """Take over another block table [B, M] in place; RuntimeError when it does not fit."""
+        """Copy another block table [B, M] in place; RuntimeError if it does not fit."""
         if self.kv_cache_offset is None:
             raise RuntimeError("the step was prepared without a block table")
         copy_into("kv_cache_offset", self.kv_cache_offset, self.prepared_by.offsets_of(table))
 
     def update_prefill_runtime(self, max_seq_len: int, max_prefix_length: int) -> None:
-        """The longest lengths of a replay, from the host; RuntimeError beyond the capture's."""
+        """Set the maximum lengths of a replay; RuntimeError if they exceed the capture's."""
         self._check(max_seq_len=max_seq_len, max_prefix_length=max_prefix_length)
         self.max_seq_len, self.max_prefix_length = max_seq_len, max_prefix_length
 
@@ -131,14 +132,14 @@ class FusedRopeAttnParams:
                 )
 
     def _pad_again(self) -> None:
-        """Rows stay where they were captured, whatever the longest query of this step is."""
+        """Keep rows where they were captured, regardless of this step's longest query."""
         if self.padding_offset is None or self.cu_seqlens is None:
             return
         tokens = len(self.padding_offset)
         self.padding_offset.copy_(padding_offsets(self.cu_seqlens, tokens, self.padded_queries))
 
 
-# The same under the name that ROCm's attention knows it by.
+# An alias under the name that ROCm's attention uses.
 CKAttn = FusedRopeAttnParams
 
 
@@ -162,7 +163,7 @@ def copy_into(name: str, old: Tensor, new: Tensor | None) -> None:
 
 
 def _fits(new: torch.Size, old: torch.Size, narrower: bool) -> bool:
-    """No more requests; other sizes the same, but for a block table's width."""
+    """Whether there are no more requests and other sizes match, except a table's width."""
     if len(new) != len(old) or new[0] > old[0]:
         return False
     inner = len(old) - 1 if narrower else len(old)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selection of experts as objects that keep their settings."""
+"""Expert selection as objects that hold their settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rtp_llm.ops.moe.moe import fake_balance_expert, group_topk, select_topk
 
 
 class SelectTopk:
-    """Softmax and the best of it; see ops.select_topk. `has_moe_norm`: weights that add up to 1."""
+    """Softmax and top-k; see ops.select_topk. `has_moe_norm`: weights are normalised to sum 1."""
 
     def __init__(self, has_moe_norm: bool = False) -> None:
         self.has_moe_norm = has_moe_norm
@@ -22,7 +22,7 @@ class SelectTopk:
 
 
 class GroupTopK:
-    """Sigmoid scores, a correction bias and groups; see ops.group_topk."""
+    """Grouped top-k of sigmoid scores with a correction bias; see ops.group_topk."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GroupTopK:
     def forward(
         self, router_logits: Tensor, correction_bias: Tensor, topk_ids: Tensor, topk_weights: Tensor
     ) -> None:
-        """router_logits float32 [T, E], correction_bias float32 [E]; results in place as above."""
+        """router_logits float32 [T, E], correction_bias float32 [E]; results as in SelectTopk."""
         group_topk(
             router_logits,
             correction_bias,

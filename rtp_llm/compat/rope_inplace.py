@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fusion for other engines: plain tensors in, rotated in place, stored in flat slot buffers."""
+"""Fused RoPE and cache write for other engines: in place, storing to flat slot buffers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def apply_rope_with_cos_sin_cache_inplace(
     """Rotate query [T, H * head_size] and key [T, Hk * head_size] in place; store if asked to.
 
     positions int32 or int64 [T]; cos_sin_cache float32 [positions, rotary size]: cosines, then
-    sines. `enable_pdl` None lets the library choose, which launches without programmatic dependent
-    launch. RuntimeError on a mismatch, ValueError for `enable_pdl` True.
+    sines. With `enable_pdl` None the library decides, and currently never uses programmatic
+    dependent launch. Raises RuntimeError on a mismatch, and ValueError for `enable_pdl` True.
     """
     if enable_pdl:
         raise ValueError(
@@ -68,7 +68,7 @@ def apply_rope_with_cos_sin_cache_inplace(
 
 
 def _heads(rows: Tensor, head_size: int) -> Tensor:
-    """[T, heads, head_size] of rows of heads; a view, or an error."""
+    """View rows of heads as [T, heads, head_size]; raises an error if a view is impossible."""
     if rows.dim() == 3 and rows.shape[2] == head_size:
         return rows
     if rows.dim() != 2 or rows.shape[1] % head_size:

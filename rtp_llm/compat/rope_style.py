@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference's description of a rotary embedding, and what it means for our tables."""
+"""The reference's description of a rotary embedding, and its translation to our tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtp_llm.ops.rope.rotary_table import RopeConfig
 
 
 class RopeStyle(IntEnum):
-    """Which channels turn, and how fast."""
+    """Which channels are rotated, and with which frequencies."""
 
     No = 0
     Base = 1
@@ -24,10 +24,10 @@ class RopeStyle(IntEnum):
 
 @dataclass(frozen=True)
 class RopeSettings:
-    """RopeConfig of the reference; ValueError at once for what no kernel could do.
+    """The reference's RopeConfig; raises ValueError for settings that no kernel supports.
 
     `factor1` and `factor2` are beta_slow and beta_fast for Yarn, the low and high frequency factors
-    for Llama3. `mrope_dim1/2/3` are the pairs that turn by time, height and width.
+    for Llama3. `mrope_dim1/2/3` are the numbers of pairs rotated by time, height and width.
     """
 
     style: RopeStyle = RopeStyle.No
@@ -74,11 +74,11 @@ class RopeSettings:
 
     @property
     def is_neox(self) -> bool:
-        """Pairs are half a rotation apart; otherwise neighbours."""
+        """Whether pairs are half the rotary dimension apart; otherwise they are adjacent."""
         return self.style != RopeStyle.Glm2 and self.is_neox_style
 
     def table(self) -> RopeConfig | None:
-        """What makes the table of cosines and sines; None when nothing turns."""
+        """The config of the cosine and sine table, or None without rotation."""
         match self.style:
             case RopeStyle.No:
                 return None

@@ -31,7 +31,7 @@ _FLAG = re.compile(r"-{1,2}[A-Za-z]")
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """Settings, where each value that is not a default came from, and what to warn about."""
+    """Settings, the source of each value that is not a default, and warnings."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -46,7 +46,7 @@ class LoadedSettings:
         }
 
     def describe(self, everything: bool = False) -> str:
-        """The same, one line per field with where its value came from."""
+        """Like `shown`, as text with one line per field, including the source of its value."""
         return "\n".join(
             f"  {name} = {shown}  ({self.sources.get(name, 'default')})"
             for name, shown in self.shown(everything).items()
@@ -59,10 +59,10 @@ def environment_name(name: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are one line each; an unknown flag is answered with the one that was meant."""
+    """A parser with one-line errors, which suggests the intended flag for an unknown one."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but for the answer to unknown flags: all of them are named.
+        """Parse like argparse, except that an error names all unknown flags.
 
         Flags and positional arguments may come in any order.
         """
@@ -79,11 +79,11 @@ class _Parser(argparse.ArgumentParser):
         return found
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """No abbreviations, no value in one word with a flag: -t is not -tp, -ngl not -n."""
+        """Disable abbreviations and values attached to flags: -t is not -tp, -ngl not -n."""
         return []
 
     def error(self, message: str) -> NoReturn:
-        """Without the list of all flags, which would push the message off the screen."""
+        """Exit with `message` alone; the list of all flags would push it off the screen."""
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
@@ -102,11 +102,11 @@ def build_parser(
     everything: bool = False,
     omits: Container[str] = (),
 ) -> argparse.ArgumentParser:
-    """The parser of all flags; values stay texts, so that every source is checked in one place.
+    """Build the parser of all flags; values stay strings, so all sources are checked in one place.
 
-    Its help shows what the program ``reads`` (None: all settings), without those for experts
-    unless ``everything``. The other flags are known, too: the program has better words for them
-    than that there is no such flag. Those of the settings that it ``omits`` are not.
+    Its help shows the settings that the program ``reads`` (None: all), without advanced ones unless
+    ``everything``. Other flags are accepted too, since the program can give a better error than
+    "unknown flag", except for the settings in ``omits``.
     """
     asked, reads = reads, options() if reads is None else reads
     parser = _Parser(
@@ -166,7 +166,7 @@ def load_settings(
 def read_settings(
     arguments: argparse.Namespace, environ: Mapping[str, str] | None = None
 ) -> LoadedSettings:
-    """The same from arguments that are parsed; raises SettingsError."""
+    """Like load_settings, from arguments that are already parsed; raises SettingsError."""
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -181,7 +181,7 @@ def read_settings(
 
 
 def _free_model(arguments: argparse.Namespace, values: Mapping[str, Any]) -> None:
-    """Of `--served-model-name NAME FOLDER` the folder, where nothing else names a model."""
+    """Take FOLDER in `--served-model-name NAME FOLDER` as the model if no other is given."""
     if "model" not in arguments.setting_names:
         return
     names = arguments.served_model_name

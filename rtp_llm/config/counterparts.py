@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A flag of other engines: our settings in its place, and what differs.
+    """A flag of other engines, our settings that replace it, and the differences.
 
-    Without `ours`, `note` says why there is none, as the rest of the sentence "FLAG: ...".
+    If `ours` is empty, `note` says why there is none, completing the sentence "FLAG: ...".
     """
 
     vllm: str
@@ -20,7 +20,7 @@ class Counterpart:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The flags that the row is about."""
+        """The flags that this row covers."""
         return tuple(filter(None, (self.vllm, self.sglang)))
 
 

@@ -10,7 +10,7 @@ from rtp_llm.config.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class DisaggSettings:
-    """The group of Settings that says who computes prompts and how their blocks travel."""
+    """The group of Settings for who computes prompts and how KV blocks are transferred."""
 
     role: str = option(
         "both",

@@ -26,7 +26,7 @@ does not read; it reads {of_router}.
 
 
 def render() -> str:
-    """The whole page."""
+    """Render the page docs/settings.md."""
     parts = [INTRODUCTION.format(of_router=", ".join(map(flag_name, OF_ROUTER)))]
     group = ""
     for name, info in options().items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of what a server listens on: TLS, a Unix socket, the prefix of a proxy."""
+"""Settings of the server's listener: TLS, a Unix socket, the path prefix of a proxy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtp_llm.config.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSettings:
-    """The group of Settings that is about connections before any request."""
+    """The group of Settings for connections."""
 
     uds: str | None = option(
         None,

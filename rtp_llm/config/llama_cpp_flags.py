@@ -10,7 +10,7 @@ from rtp_llm.config.counterparts import ALWAYS, NO_DOWNLOAD, NOT_YET, ROPE
 
 @dataclass(frozen=True)
 class LlamaCppFlag:
-    """One of llama.cpp's flags under all its `names`; `ours` and `note` as of Counterpart."""
+    """One of llama.cpp's flags with all its `names`; see Counterpart for `ours` and `note`."""
 
     names: tuple[str, ...]
     ours: tuple[str, ...]

@@ -11,9 +11,9 @@ from rtp_llm.config.options import CheckedSettings, option
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(CheckedSettings):
-    """The group of Settings that a model is made with; it travels down to layers as one object.
+    """The group of Settings for building a model, passed down to layers as one object.
 
-    Raises SettingsError naming the field when a value does not fit.
+    Raises SettingsError naming the field if a value is invalid.
     """
 
     dtype: str = option(
@@ -105,6 +105,6 @@ class ModelSettings(CheckedSettings):
     )
 
     def model_settings(self) -> ModelSettings:
-        """These fields alone, where `self` is all of Settings."""
+        """Return these fields only; `self` may be a full Settings object."""
         names = (field.name for field in dataclasses.fields(ModelSettings))
         return ModelSettings(**{name: getattr(self, name) for name in names})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of several machines that must fit together, checked before the start."""
+"""Consistency checks of multi-node settings, made before start-up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONLY_THERE = ("node_rank", "master_addr", "master_port")
 
 
 def check_nodes(settings: Settings) -> None:
-    """Raise SettingsError naming what does not fit, with the numbers."""
+    """Raise SettingsError naming inconsistent settings, with the numbers."""
     nodes, ranks = settings.nnodes, settings.num_ranks
     if nodes == 1:
         for name in _ONLY_THERE:
@@ -48,7 +48,7 @@ def check_nodes(settings: Settings) -> None:
 
 
 def master_address(settings: Settings) -> tuple[str, int]:
-    """Host and port at which the other nodes come to node 0."""
+    """Host and port at which the other nodes connect to node 0."""
     address, port = settings.master_addr, settings.master_port
     if address.startswith("[") and address.endswith("]"):
         address = address[1:-1]
@@ -59,7 +59,7 @@ def master_address(settings: Settings) -> tuple[str, int]:
 
 
 def node_key(settings: Settings) -> bytes:
-    """What nodes prove to each other to have; empty where only this one could come."""
+    """The shared secret of the nodes; empty if only this machine can connect."""
     return read_worker_key(settings.worker_key_file) if settings.worker_key_file else b""
 
 

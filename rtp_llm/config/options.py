@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One option of the settings table: its kind, limits and help, and how a text becomes its value."""
+"""One option of the settings table: its kind, limits and help, and how its value is parsed."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Option:
-    """What the table knows about one field of `Settings`.
+    """The table's entry for one field of `Settings`.
 
-    `automatic` says what None stands for ("auto" on the command line); it is empty where None is
-    not a value.
+    `automatic` describes the meaning of None ("auto" on the command line); it is empty if None is
+    not allowed.
     """
 
     kind: Kind
@@ -60,9 +60,9 @@ class Option:
     """The field of another class that it follows in the documentation; empty: in declared order."""
 
     def parse(self, name: str, value: object) -> Any:
-        """Turn a text (flag, environment) or a TOML value into a checked value of this option.
+        """Convert a string (flag, environment) or a TOML value to a checked value of this option.
 
-        Raises SettingsError naming `name` when the value does not fit.
+        Raises SettingsError naming `name` if the value is invalid.
         """
         if self.automatic and (value is None or value == "auto"):
             return None
@@ -87,7 +87,7 @@ class Option:
             self._check_range(name, value)
 
     def current(self, name: str, value: Any) -> Any:
-        """Our name of a choice, with a warning where it is a new one; other values as they are."""
+        """Translate an old name of a choice, with a warning; return other values unchanged."""
         value = dict(self.synonyms).get(value, value) if self.synonyms else value
         new = dict(self.renamed).get(value) if self.renamed else None
         if new is None:
@@ -176,7 +176,7 @@ def _parse_text(name: str, value: object) -> object:
 
 
 def _parse_names(name: str, value: object) -> object:
-    """As a tuple without repetitions, from a text with commas or from several."""
+    """Parse comma-separated text, or a list of it, to a tuple without duplicates."""
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, (list, tuple)) or not all(isinstance(each, str) for each in words):
         return value
@@ -223,9 +223,9 @@ def flag_name(name: str) -> str:
 
 
 class CheckedSettings:
-    """Base of dataclasses whose fields are made by option(): a value that does not fit raises.
+    """Base of dataclasses with fields made by option(); raises SettingsError for invalid values.
 
-    A switch takes the words of the command line and 0 and 1, too; names may be a text or a list.
+    Switches also accept the words of the command line, 0 and 1; names may be a string or a list.
     """
 
     def __post_init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to write in place of the flags of other engines, for errors and the pages docs/from_*.md."""
+"""Replacements for the flags of other engines, for error messages and docs/from_*.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtp_llm.config.llama_cpp_flags import LLAMA_CPP
 from rtp_llm.config.options import flag_name
 from rtp_llm.config.suggestions import meant
 
-# Names that several engines have mean what vLLM and SGLang mean by them.
+# Names that several engines use have the meaning they have in vLLM and SGLang.
 _BY_FLAG = {
     **{flag: (row.ours, row.note) for row in LLAMA_CPP for flag in row.names},
     **{flag: (row.ours, row.note) for row in COUNTERPARTS for flag in row.names},
@@ -18,7 +18,7 @@ _BY_FLAG = {
 
 
 def advice(flag: str, known: Iterable[str]) -> str:
-    """What to write in place of the unknown `flag` ("--x-y"); `known` are those that exist."""
+    """Advice for the unknown `flag` ("--x-y"), given the `known` flags."""
     row = _BY_FLAG.get(flag)
     if row is None:
         known = [*known]
@@ -55,7 +55,7 @@ def llama_cpp_table() -> list[str]:
 
 
 def known_elsewhere(name: str) -> str | None:
-    """For a setting's name of another engine (max_model_len): what to use here; else None."""
+    """Advice for a setting name of another engine (max_model_len), or None if unknown."""
     flag = flag_name(name)
     return advice(flag, ()) if flag in _BY_FLAG else None
 

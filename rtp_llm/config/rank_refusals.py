@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several ranks cannot do: rows of the table of what is refused."""
+"""Rows of the table of refusals for several ranks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of several engine processes and of balancing experts among them."""
+"""Settings of multi-process engines and of expert load balancing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtp_llm.config.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class RankSettings:
-    """The group of Settings that only an engine of several ranks reads."""
+    """The group of Settings that only engines with several ranks read."""
 
     data_parallel_size: int = option(
         1,
@@ -188,15 +188,15 @@ class RankSettings:
 
     @property
     def ranks_per_engine(self) -> int:
-        """Processes that compute one model together."""
+        """Number of processes that compute one model together."""
         return self.pipeline_parallel_size * self.tensor_parallel_size
 
     @property
     def num_ranks(self) -> int:
-        """Processes that compute, of all engines."""
+        """Number of compute processes of all engines together."""
         return self.data_parallel_size * self.ranks_per_engine
 
     @property
     def local_ranks(self) -> int:
-        """Of these, those on this machine."""
+        """Number of compute processes on this machine."""
         return self.num_ranks // self.nnodes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row of the table of what is refused."""
+"""A row of the table of refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Refusal:
-    """One thing that is refused: `name` in `area` on `devices`, why, and what to change."""
+    """One refusal: `name` in `area` on `devices`, the reason, and what to change."""
 
     area: str
     name: str
@@ -18,14 +18,14 @@ class Refusal:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """`devices` one by one."""
+        """The names in `devices` as a tuple."""
         return tuple(self.devices.split(", "))
 
     @property
     def message(self) -> str:
-        """What the user is told."""
+        """The error message for the user."""
         return f"{self.name} is not supported: {self.reason} {self.change}"
 
     def message_on(self, device: str) -> str:
-        """What the user of `device` is told."""
+        """The error message for a user of `device`."""
         return f"{self.name} is not supported on {device}: {self.reason} {self.change}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of prefill/decode disaggregation that must fit together, checked before the start."""
+"""Consistency checks of prefill/decode disaggregation settings, made before start-up."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rtp_llm.config.worker_key import read_worker_key
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
 
-# Of each transport that is a package: what brings it, and the names that its module may have.
+# For each transport that is a package: how to install it, and the names its module may have.
 _PACKAGES = {"nixl": "nixl-cu13", "mooncake": "mooncake-transfer-engine-non-cuda"}
 _MODULES = {"nixl": ("nixl", "nixl_cu13", "nixl_cu12"), "mooncake": ("mooncake",)}
 
 _PREFILL, _DECODE = ("prefill",), ("decode",)
-# Of each setting of disaggregation but the role: the roles that read it. None: the router's.
+# The roles that read each disaggregation setting other than the role. None: the router only.
 READERS: dict[str, tuple[str, ...]] = {
     "prefill_address": _PREFILL,
     "kv_transfer_address": _PREFILL,
@@ -38,7 +38,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "answer_timeout": (),
     "worker_ca_certs": (),
 }
-# All that `rtp-llm route` reads.
+# All settings that `rtp-llm route` reads.
 OF_ROUTER = (
     "workers",
     "answer_timeout",
@@ -73,18 +73,18 @@ OF_ROUTER = (
 
 
 def is_installed(transport: str) -> bool:
-    """Whether a transport's package is there; nothing is imported."""
+    """Whether a transport's package is installed; does not import it."""
     return any(map(importlib.util.find_spec, _MODULES[transport]))
 
 
 def find_module(transport: str) -> str:
-    """The name of an installed transport's module; of others the first it may have."""
+    """The module name of an installed transport; if not installed, its first possible name."""
     names = _MODULES[transport]
     return next(filter(importlib.util.find_spec, names), names[0])
 
 
 def check_role(settings: Settings) -> None:
-    """Raise SettingsError naming what does not fit the role."""
+    """Raise SettingsError naming a setting that is inconsistent with the role."""
     _check_read(settings)
     package = _PACKAGES.get(settings.kv_transport)
     if package and not is_installed(settings.kv_transport):
@@ -113,7 +113,7 @@ def check_role(settings: Settings) -> None:
 
 
 def check_one_engine(settings: Settings) -> None:
-    """The same for an engine that no server is around."""
+    """Like check_role, for an engine used without a server."""
     if settings.role != "both":
         raise SettingsError(
             f"role: an LLM does everything itself; `rtp-llm serve --role {settings.role}`"
@@ -127,7 +127,7 @@ def check_one_engine(settings: Settings) -> None:
 
 
 def check_router(settings: Settings) -> None:
-    """Raise SettingsError naming what a router does not read, or lacks."""
+    """Raise SettingsError naming a setting that a router does not read, or one that it needs."""
     for name in options():
         if name not in OF_ROUTER and _is_set(settings, name):
             raise SettingsError(
@@ -142,7 +142,7 @@ def _is_set(settings: Settings, name: str) -> bool:
 
 
 def _check_read(settings: Settings) -> None:
-    """What was set and is not read is a mistake."""
+    """Raise SettingsError for settings that were given but are not read."""
     for name, roles in READERS.items():
         if settings.role in roles or not _is_set(settings, name):
             continue
@@ -159,9 +159,9 @@ def _check_read(settings: Settings) -> None:
 
 
 def prefill_addresses(settings: Settings) -> list[str]:
-    """HOST:PORT of each prefill worker, as the setting or its file has them now.
+    """HOST:PORT of each prefill worker, from the setting or the current contents of its file.
 
-    Raises SettingsError for what is none, or no file.
+    Raises SettingsError for an invalid address or an unreadable file.
     """
     words = settings.prefill_workers.split(",")
     if file := _in_file(settings):
@@ -179,7 +179,7 @@ def prefill_addresses(settings: Settings) -> list[str]:
 
 
 def _in_file(settings: Settings) -> str:
-    """The file that has them, which may have none yet; "": the setting has them itself."""
+    """The file with the addresses, which may still be empty; "": the setting lists them itself."""
     return settings.prefill_workers[1:] if settings.prefill_workers.startswith("@") else ""
 
 
@@ -188,7 +188,7 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    elif ":" in host:  # where such an address ends and its port begins nobody can tell
+    elif ":" in host:  # ambiguous: the port cannot be told from the address
         raise SettingsError(f"{name}: {address!r} is not of the form HOST:PORT or [IPV6]:PORT")
     digits = port.isascii() and port.isdigit() and len(port) <= 5
     if not _is_host(host) or not digits or int(port) > 65535:
@@ -197,12 +197,12 @@ def split_address(name: str, address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int | str) -> str:
-    """What `split_address` takes apart; for people to read and to copy, too."""
+    """Join host and port as `split_address` accepts them, in readable form."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener of this address."""
+    """Whether a listener on this address can only be reached from this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -212,7 +212,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_host(host: str) -> bool:
-    """The resolver takes it as a name or a number; whether it is there is another question."""
+    """Whether the resolver accepts `host` as a name or number; it need not exist."""
     try:
         return bool(host) and host.isprintable() and " " not in host and bool(host.encode("idna"))
     except UnicodeError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The typed table of settings: every behaviour of the engine that a user may change.
+"""The typed table of settings: everything that a user can configure in the engine.
 
 Flags, environment names, the TOML file and `docs/settings.md` are all derived from this table.
 """
@@ -45,10 +45,10 @@ class Settings(
     ServerSettings,
     ListenerSettings,
 ):
-    """All settings, checked; made by `Settings(model=..., dtype=...)` or load_settings().
+    """All settings, checked; created by `Settings(model=..., dtype=...)` or load_settings().
 
-    Raises SettingsError naming the field when a value does not fit. None means "auto" where that
-    is allowed.
+    Raises SettingsError naming the field if a value is invalid. None means "auto" where that is
+    allowed.
     """
 
     # model
@@ -237,7 +237,7 @@ class Settings(
 
     @functools.cached_property
     def model_name(self) -> str:
-        """The name of the model in answers."""
+        """The model name that responses report."""
         return self.model_names[0]
 
     @functools.cached_property
@@ -252,7 +252,7 @@ def options() -> dict[str, Option]:
 
 
 def check_names(names: Iterable[str], where: str = "") -> None:
-    """Raise SettingsError for the first name that is no setting, with the one that was meant."""
+    """Raise SettingsError for the first unknown name, suggesting the intended one."""
     for name in names:
         if name not in _OPTIONS:
             near = meant(name, _OPTIONS)
@@ -262,7 +262,7 @@ def check_names(names: Iterable[str], where: str = "") -> None:
 
 
 def as_names(text: str) -> str:
-    """The text with settings as Python and TOML spell them, not as flags: max_seq_len."""
+    """Replace flags in a text by the names that Python and TOML use: max_seq_len."""
     return _FLAG.sub(_as_name, text)
 
 

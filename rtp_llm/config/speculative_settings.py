@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from rtp_llm.config.options import CheckedSettings, SettingsError, option
 
-# Of vLLM's object, with the fields that they set.
+# Keys of vLLM's JSON object, with the fields that they set.
 _JSON_KEYS = {
     "method": "speculative",
     "model": "speculative_model",
@@ -27,12 +27,12 @@ _JSON_KEYS = {
 _TABLE = "num_speculative_tokens_per_batch_size"
 
 
-# Its names of methods that differ from ours.
+# vLLM's names of methods that differ from ours.
 _METHODS = {
     **dict.fromkeys(("qwen3_next_mtp", "qwen3_5_mtp", "deepseek_mtp"), "mtp"),
     "draft_model": "draft-model",
 }
-# What speculative_model is the folder of, with the methods that read it.
+# The methods that read speculative_model, with what its folder contains.
 _FOLDERS = {"eagle3": "a head", "draft-model": "a model"}
 
 
@@ -46,9 +46,9 @@ class DraftHeadChoice(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class SpeculativeSettings(CheckedSettings):
-    """Who proposes draft tokens, and how many.
+    """Settings for how draft tokens are proposed, and how many.
 
-    Raises SettingsError naming the field when a value does not fit.
+    Raises SettingsError naming the field if a value is invalid.
     """
 
     speculative: str = option(
@@ -224,7 +224,7 @@ class SpeculativeSettings(CheckedSettings):
 
     @property
     def draft_head(self) -> DraftHeadChoice:
-        """What the model is loaded with: arguments of load_model."""
+        """The arguments of load_model that select a draft head or draft model."""
         folders = {self.speculative: self.speculative_model}
         return {
             "mtp": self.speculative == "mtp",
@@ -248,7 +248,7 @@ class SpeculativeSettings(CheckedSettings):
         return self.speculative in _FOLDERS
 
     def _set(self, key: str, value: Any) -> None:
-        """The field that the JSON object has at `key`."""
+        """Set the field that corresponds to `key` of the JSON object."""
         if key not in _JSON_KEYS:
             known = ", ".join(_JSON_KEYS)
             raise SettingsError(f"speculative_config: {key!r} is not known; there are {known}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The name that was meant by one that does not exist: only where both say the same."""
+"""Suggests the intended name for one that does not exist, if both mean the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Words of one meaning in names of settings.
+# Synonyms in names of settings.
 _ALIKE = {
     "sequence": "seq",
     "sequences": "seq",
@@ -27,9 +27,9 @@ _ALIKE = {
 
 
 def meant(name: str, known: Iterable[str]) -> str | None:
-    """Of the `known` names the one that `name` misspells, or that has the same words; else None.
+    """Return the `known` name that `name` misspells or that has the same words, else None.
 
-    A short name has one wrong letter at most, a long one three. Of several words one may be
+    A short name may have one wrong letter, a long one three. If there are several words, one may be
     missing.
     """
     known = [*known]
@@ -43,7 +43,7 @@ def meant(name: str, known: Iterable[str]) -> str | None:
 
 
 def _apart(name: str, other: str) -> int | None:
-    """How many letters differ; None: too many, and the words do, too."""
+    """The number of differing letters; None if too many differ and the words differ too."""
     if _words(name) == _words(other):
         return 0
     plain, known = (_plain(each) for each in (name, other))
@@ -63,7 +63,7 @@ def _words(name: str) -> frozenset[str]:
 
 
 def _edits(first: str, second: str) -> int:
-    """Letters to insert, to delete, to replace and neighbours to swap, from one to the other."""
+    """Edit distance: insertions, deletions, replacements and swaps of adjacent letters."""
     before: list[int] = []
     row = list(range(len(second) + 1))
     for i, a in enumerate(first, 1):

@@ -14,13 +14,13 @@ _OTHERS = stat.S_IROTH | stat.S_IWOTH
 
 
 def read_worker_key(path: str) -> bytes:
-    """The bytes of the file without white space around them.
+    """Return the contents of the file without surrounding white space.
 
-    Raises SettingsError when it cannot be read, is no plain file, can be read or written by
-    everybody, or holds fewer than SHORTEST_BYTES or more than LONGEST_BYTES.
+    Raises SettingsError if it cannot be read, is not a regular file, is readable or writable by
+    others, or holds fewer than SHORTEST_BYTES or more than LONGEST_BYTES.
     """
     try:
-        # Not blocking, so that a pipe is refused and not waited for.
+        # Non-blocking, so that a pipe is refused instead of waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices: which one this process runs on, what it can do and how much memory it has.
 
-This folder imports nothing of the project; only it may name a vendor's torch module. Importing it
-imports no torch: `early` has something to do before.
+This folder imports nothing else of the project, and only it may name a vendor's torch module.
+Importing the package does not import torch, since `early` has to run before that.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the devices have in common whose module in torch looks like torch.cuda."""
+"""The common base of devices with a torch module that resembles torch.cuda."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rtp_llm.device.visible import VisibleDevices, describe_mask, visible_device
 _ALIGNMENT = 16  # of arrays that are copied together: what kernels may load at once
 # Enough to fill the device; streams that decode wait for it (29 ms of an H200 for a 0.6B model).
 _BATCH_TOKENS = 8192
-_MOST_THREADS = 8  # of the host: more bring nothing to reading files or converting weights
+_MOST_THREADS = 8  # host threads; more do not speed up reading files or converting weights
 
 _MEMORY_POLL_SECONDS = 0.1
 
@@ -53,7 +53,7 @@ class Backend(Protocol):
 
 
 class _Staged:
-    """A download into pinned memory; its event goes back to `events` for the next one."""
+    """A download into pinned memory; its event is returned to `events` for reuse."""
 
     def __init__(self, tensors: tuple[Tensor, ...], event: Event, events: list[Event]) -> None:
         self._tensors = tensors
@@ -69,8 +69,8 @@ class _Staged:
 class AcceleratorDevice(Device):
     """One of the visible devices of a vendor: the one at LOCAL_RANK, or the first.
 
-    `mask_variables` choose the visible devices, the first that is set wins; `mask_end` is the entry
-    at which the driver stops to read. `other_variables` hide devices too, before these count.
+    The first of `mask_variables` that is set selects the visible devices; `mask_end` is the entry
+    at which the driver stops reading. `other_variables` also hide devices, and are applied first.
     """
 
     torch_type: ClassVar[str]
@@ -85,9 +85,9 @@ class AcceleratorDevice(Device):
         environ: Mapping[str, str] = os.environ,
         targets: tuple[str, ...] = (),
     ) -> None:
-        """`targets` are what the kernels were compiled for; none: not known.
+        """`targets`: the architectures the kernels were compiled for; empty if unknown.
 
-        `torch_module` and `environ` are what a test puts in place of torch and os.environ.
+        Tests pass `torch_module` and `environ` in place of torch and os.environ.
         """
         self._torch = torch_module
         self._environ = environ
@@ -281,12 +281,12 @@ class TorchGraph:
     def capture(self, stream: Stream | None = None) -> Iterator[None]:
         # Not torch.cuda.graph, which empties the allocator's cache: requests may be running.
         with self._backend.stream(stream or self._backend.Stream()):
-            # What other threads ask of the device meanwhile does not spoil it.
+            # Calls of other threads must not invalidate the capture.
             self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 yield
             except BaseException:
-                # The end of a spoilt capture may fail too; the first error is the one to know.
+                # Ending an invalidated capture may fail too; the first error is the relevant one.
                 with suppress(RuntimeError):
                     self._graph.capture_end()
                 raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a device, and the answer type of everything that may be refused."""
+"""The interface of a device, and the result type of support checks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rtp_llm.device.visible import VisibleDevices
 
 
 class DeviceError(ValueError):
-    """The device that was asked for cannot be used; the message says why and what to change."""
+    """The requested device cannot be used; the message says why and what to change."""
 
 
 @dataclass(frozen=True)
 class Support:
-    """Yes, or no with the reason; true in a condition when yes."""
+    """Yes, or no with a reason; true in a boolean context if yes."""
 
     supported: bool
     reason: str = ""
@@ -45,7 +45,7 @@ class Support:
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Bytes that this process may still take, and bytes that the device has for it in all."""
+    """Bytes that this process may still allocate, and its total bytes on the device."""
 
     free: int
     total: int
@@ -55,56 +55,56 @@ class Download(Protocol):
     """Values on their way to the host."""
 
     def read(self) -> list[NDArray[Any]]:
-        """The values, once. Waits for what was asked of the device before the download began."""
+        """Return the values, once. Waits for the work enqueued before the download began."""
 
 
 IPC_HANDLE_BYTES = 64
 
 
 class IpcMemory(Protocol):
-    """Memory of a device which other processes of the machine map, and what was mapped of theirs.
+    """Device memory shared with other processes of the machine, and mappings of their memory.
 
-    All of it is given back once the object is gone; nobody touches it from then on.
+    All of it is released when the object is destroyed and must not be accessed afterwards.
     """
 
     address: int
 
     def handle(self) -> bytes:
-        """IPC_HANDLE_BYTES by which others map it. Raises DeviceError where it cannot be shared."""
+        """The handle, IPC_HANDLE_BYTES long, for others. DeviceError if it cannot be shared."""
 
     def open(self, handle: bytes) -> int:
-        """The address here of another process's memory. Raises DeviceError for no access."""
+        """Map another process's memory and return its address. DeviceError without access."""
 
 
 class Device(ABC):
-    """One device type as the core sees it: it asks for capabilities, never for the name.
+    """One device type as the core sees it, by its capabilities and never by its name.
 
-    A new device is a subclass in its own file and one row of the table in resolve.py. Making one
-    touches no driver; everything but `name`, `supports` and the other constants may.
+    A new device is a subclass in its own file and one row of the table in resolve.py. Constructing
+    one does not touch the driver; everything except `name`, `supports` and the constants may.
     """
 
     name: ClassVar[str]
     collectives: ClassVar[str]  # backend of torch.distributed
-    graphs_by_default: ClassVar[bool] = True  # False: none has run on such a device yet
+    graphs_by_default: ClassVar[bool] = True  # False: graphs are untested on such a device
     # Variables of torch.distributed that its collectives need, where the user has not set them.
     collectives_environment: ClassVar[Mapping[str, str]] = {}
     profiler_activity: ClassVar[ProfilerActivity]
-    # Its memory is also that of the system and of other programs, so that a plan leaves most of it.
+    # The device shares memory with the system and other programs, so a plan leaves most of it free.
     shares_memory: ClassVar[bool] = False
     refused: ClassVar[Mapping[str, str]]  # capability -> reason
     kernel_features: ClassVar[frozenset[str]] = frozenset()  # of every device of this type
     max_head_dim: ClassVar[int | None] = None  # see Capabilities
-    asynchronous: ClassVar[bool]  # it works on while the host goes on, so that steps may overlap
+    asynchronous: ClassVar[bool]  # work runs concurrently with the host, so steps may overlap
     torch_device: torch.device
 
     # -- what it is ----------------------------------------------------------------------------
 
     @abstractmethod
     def available(self) -> Support:
-        """Whether this machine can run it now, or what is missing."""
+        """Whether this machine can use the device now, or what is missing."""
 
     def fits_torch(self) -> Support:
-        """Whether this PyTorch was built for the device; asks no driver."""
+        """Whether this PyTorch was built for the device; does not query the driver."""
         return Support.yes()
 
     @abstractmethod
@@ -118,11 +118,11 @@ class Device(ABC):
         return Support.no(self.refused[feature]) if feature in self.refused else Support.yes()
 
     def default_threads(self) -> int:
-        """Host threads that kernels and the loader should use when the user set nothing."""
+        """Default number of host threads for kernels and the loader."""
         return 1
 
     def capabilities(self) -> Capabilities:
-        """What its kernels can do."""
+        """The capabilities of the device's kernels."""
         return Capabilities(
             self.name, self.torch_device.type, self.kernel_features, self.max_head_dim
         )
@@ -132,26 +132,26 @@ class Device(ABC):
         return frozenset()
 
     def default_block_size(self) -> int:
-        """Tokens in a block of the KV cache when the user set nothing."""
+        """Default number of tokens per block of the KV cache."""
         return 16
 
     @abstractmethod
     def default_batch_tokens(self) -> int:
-        """Token budget of a step when the user set nothing."""
+        """Default token budget of a step."""
 
     def float8(self) -> torch.dtype:
-        """The 8-bit floats that its kernels compute with: what a cache of 8 bits holds."""
+        """The 8-bit float dtype of its kernels, used for an 8-bit cache."""
         return torch.float8_e4m3fn
 
     # -- devices of this type ------------------------------------------------------------------
 
     @abstractmethod
     def device_count(self) -> int:
-        """Devices of this type that this process sees."""
+        """Number of devices of this type that are visible to this process."""
 
     @abstractmethod
     def visible_devices(self) -> VisibleDevices:
-        """The devices that this process may use, as the user's mask names them."""
+        """The devices that this process may use, as named in the user's mask."""
 
     @abstractmethod
     def check_group(self, ranks: Ranks) -> None:
@@ -159,7 +159,7 @@ class Device(ABC):
 
     @abstractmethod
     def make_current(self) -> None:
-        """Let this thread's streams and allocations be those of `torch_device`."""
+        """Make `torch_device` the device of this thread's streams and allocations."""
 
     @abstractmethod
     def current_index(self) -> int:
@@ -169,71 +169,71 @@ class Device(ABC):
 
     @abstractmethod
     def memory_info(self) -> MemoryInfo:
-        """Memory where weights and KV cache live, as limited for this process."""
+        """The memory for weights and KV cache, within the limits of this process."""
 
     @abstractmethod
     def await_free_memory(self, wanted: int, seconds: float) -> int:
-        """Wait, for so many seconds at most, until `wanted` bytes are free; returns what is.
+        """Wait at most `seconds` until `wanted` bytes are free; returns the free bytes.
 
-        A driver gives the memory of a process that died back only some time after its end. 0, at
-        once, where memory is the host's.
+        A driver releases the memory of a process only some time after it has died. Returns 0
+        immediately if the device uses host memory.
         """
 
     @abstractmethod
     def memory_used(self) -> int:
-        """Bytes of that memory that this process holds now."""
+        """Bytes of device memory that this process currently holds."""
 
     @abstractmethod
     def peak_memory(self) -> int:
-        """The most that `memory_used` was since `reset_peak_memory`."""
+        """The maximum of `memory_used` since `reset_peak_memory`."""
 
     @abstractmethod
     def reset_peak_memory(self) -> None:
-        """Let `peak_memory` begin anew."""
+        """Reset `peak_memory` to the current usage."""
 
     @abstractmethod
     def empty_cache(self) -> None:
-        """Give memory that is kept for later allocations back to the system."""
+        """Return memory cached for later allocations to the system."""
 
     @abstractmethod
     def pinned_empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Host memory that copies to and from the device need not wait for."""
+        """Allocate page-locked host memory, for asynchronous copies to and from the device."""
 
     def ipc_memory(self, count: int, value: int) -> IpcMemory:
-        """`count` words of 32 bits that are `value`, which other processes can map.
+        """Allocate `count` 32-bit words, set to `value`, which other processes can map.
 
-        Raises DeviceError where there is no such memory, or no room.
+        Raises DeviceError if this is not supported or memory is exhausted.
         """
         raise DeviceError(f"other processes cannot map memory of {self.name}")
 
     @abstractmethod
     def upload(self, array: NDArray[Any]) -> Tensor:
-        """`array` on the device, without waiting for the copy.
+        """Copy `array` to the device, without waiting for the copy.
 
-        Where host memory is the device's memory nothing is copied: the tensor changes with the
-        array. Elsewhere the array may be reused at once.
+        If the device uses host memory, nothing is copied and the tensor shares the array's memory.
+        Otherwise the array may be reused immediately.
         """
 
     @abstractmethod
     def upload_all(self, *arrays: NDArray[Any]) -> list[Tensor]:
-        """As `upload` for several arrays, with one copy for all of them."""
+        """Like `upload`, for several arrays in a single copy."""
 
     @abstractmethod
     def start_download(self, *tensors: Tensor) -> Download:
-        """The tensors' values as they are once the device has done what was asked of it so far.
+        """Start downloading the tensors' values as of the work enqueued so far.
 
-        Does not wait: the device may be given more work before they are read.
+        Does not wait: more work may be enqueued before the values are read.
         """
 
     def download(self, *tensors: Tensor) -> list[NDArray[Any]]:
-        """The tensors' values on the host. Waits once, for what was asked of the device before."""
+        """Return the tensors' values on the host. Waits once, for the work enqueued before."""
         return self.start_download(*tensors).read()
 
     # -- order of work -------------------------------------------------------------------------
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until the device has done everything."""
+        """Wait until the device has finished all work."""
 
     @abstractmethod
     def new_stream(self) -> Stream:
@@ -249,13 +249,13 @@ class Device(ABC):
 
     @abstractmethod
     def new_event(self, timed: bool = False) -> Event:
-        """A mark in a stream; `timed` ones tell the milliseconds between them."""
+        """Create an event; `timed` events measure the milliseconds between them."""
 
     @abstractmethod
     def new_graph(self, pool: object = None) -> Graph:
-        """An empty graph; those of one `pool` (another's `pool`) share memory.
+        """Create an empty graph; graphs with the same `pool` (another graph's) share memory.
 
-        Raises DeviceError where `supports("graph_capture")` says no.
+        Raises DeviceError unless `supports("graph_capture")`.
         """
 
 

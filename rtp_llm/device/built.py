@@ -19,7 +19,7 @@ from typing import Any
 PACKAGE = Path(os.path.abspath(__file__)).parent.parent
 BUILD_RECORD = ".rtp_llm_build.json"
 _LIBRARY = re.compile(r"librtp_llm_(\w+)\.so")
-# What torch/version.py has of the device that torch was built for: `cuda: Optional[str] = '13.0'`.
+# The line in torch/version.py for the device torch was built for: `cuda: Optional[str] = '13.0'`.
 _TORCH_BUILD = re.compile(r"^(cuda|hip|xpu)\b[^=]*= *['\"]", re.MULTILINE)
 _TORCH_VERSION = re.compile(r"^__version__ *= *['\"]([^'\"]*)", re.MULTILINE)
 
@@ -30,11 +30,11 @@ def built_devices(
     environ: Mapping[str, str] = os.environ,
     torch_device: str | None = None,
 ) -> tuple[str, ...]:
-    """Devices of this installation, the preferred first: its own, then the CPU.
+    """Devices of this installation in order of preference: its own, then the CPU.
 
-    A wheel says it in `_build.json`, a source tree by the name of its operator library; one that
-    has none yet may use all the `known` ones. `torch_device` (None: of the installed torch)
-    chooses among several builds of a source tree.
+    A wheel names its device in `_build.json`, a source tree in the name of its operator library; a
+    source tree without one may use all `known` devices. `torch_device` (None: that of the installed
+    torch) selects one of several builds of a source tree.
     """
     name = _read(package / "_build.json").get("device")
     if name is None:
@@ -79,16 +79,16 @@ def describe_build(known: tuple[str, ...], package: Path = PACKAGE) -> str:
 
 
 def recorded_builds(tree: Path) -> dict[str, dict[str, str]]:
-    """Device -> its libraries, of every device that `./dev build` built in the source `tree`.
+    """Map each device that `./dev build` built in the source `tree` to its libraries.
 
-    Raises ValueError when the record is not readable.
+    Raises ValueError if the record cannot be read.
     """
     content = _read(tree / BUILD_RECORD)
     return {name: entry for name, entry in content.items() if isinstance(entry, dict)}
 
 
 def recorded_device(builds: Mapping[str, object], torch_device: str) -> str | None:
-    """Of the recorded builds the one for the installed torch, else the CPU's, else any."""
+    """Choose the recorded build for the installed torch, else the CPU's, else any."""
     return next((name for name in (torch_device, "cpu", *builds) if name in builds), None)
 
 
@@ -112,7 +112,7 @@ def _of_library(package: Path, environ: Mapping[str, str], torch_device: str) ->
 
 
 def accelerators_present(root: Path = Path("/")) -> list[str]:
-    """Kinds of GPU whose driver is loaded, told from device files alone: no vendor library."""
+    """Kinds of GPU with a loaded driver, detected from device files without vendor libraries."""
     found = []
     if any((root / "dev").glob("nvidia[0-9]*")):
         found.append("an NVIDIA GPU")

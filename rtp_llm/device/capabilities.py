@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What chooses among kernels and backends: capabilities of a device, never its name."""
+"""Device capabilities, by which kernels and backends are chosen, never by the device name."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FEATURES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the kernels of one device can do.
+    """The capabilities of one device's kernels.
 
     Args:
-        name: ours of the device, for messages.
-        torch_type: torch's type of tensors there.
+        name: our name of the device, for messages.
+        torch_type: torch's device type of its tensors.
         features: keys of FEATURES; ``feature in capabilities`` asks for one.
         max_head_dim: the widest head that paged attention takes; None: any.
-        architecture: the compiler's name of the processor, such as sm_90; for a library that was
-            measured on some. "": it has none, or it is not known.
+        architecture: the compiler's name of the processor, such as sm_90, for libraries that were
+            measured on specific ones. "": none, or unknown.
     """
 
     name: str

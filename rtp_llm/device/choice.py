@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of several kinds, each of which says whether it takes what is asked, and why that one."""
+"""Chooses one of several kinds by their answers on whether they support a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AUTO = "auto"  # of a setting that may name a kind: the first that says yes
 
 
 class NoChoiceError(ValueError):
-    """No kind takes what is asked, or not the one named; the message has the reasons."""
+    """No kind, or not the one named, supports the request; the message has the reasons."""
 
 
 class Named(Protocol):
@@ -35,15 +35,16 @@ def load_class(place: str) -> Any:
 def ask(
     kinds: Iterable[Any], question: object, rank: Callable[[Any], int]
 ) -> list[tuple[Any, Support]]:
-    """Every kind's answer, highest rank first (in their order among equals)."""
+    """Collect every kind's answer, highest rank first (ties keep their order)."""
     best_first = sorted(kinds, key=lambda kind: -rank(kind))
     return [(kind, kind.supports(question)) for kind in best_first]
 
 
 def choose(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str, task: str) -> Kind:
-    """The kind that `setting` names as `asked`, or with AUTO the first that says yes to `task`.
+    """Return the kind that `setting` names as `asked`, or with AUTO the first that supports `task`.
 
-    NoChoiceError has the reason of the one named, or the names there are; with AUTO all reasons.
+    Raises NoChoiceError with the reason of the named kind, the known names if there is no such
+    kind, or with AUTO all reasons.
     """
     if asked == AUTO:
         for kind, answer in answers:
@@ -65,8 +66,9 @@ def reasons(answers: Sequence[tuple[Kind, Support]]) -> str:
 
 
 def outcomes(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str) -> list[str]:
-    """What became of each kind, the best first: the one that `setting` asked for is chosen, with
-    AUTO the first that said yes.
+    """Describe the outcome for each kind, best first.
+
+    The one that `setting` asked for is chosen, or with AUTO the first that said yes.
     """
     first = next((kind.name for kind, answer in answers if answer), "")
     given: list[str] = []

@@ -20,8 +20,9 @@ from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, HostEvent, HostStream, Stream
 from rtp_llm.device.visible import VisibleDevices
 
-# A step's share of a long prompt. Streams that decode wait while it runs, and more gains little: a
-# 0.6B model takes 90, 92, 93 and 94 prompt tokens/s a core in chunks of 64, 128, 256 and 512.
+# A step's share of a long prompt. Decoding streams wait while it runs, and larger chunks gain
+# little: a 0.6B model processes 90, 92, 93 and 94 prompt tokens/s per core in chunks of 64, 128,
+# 256 and 512.
 _BATCH_TOKENS = 256
 
 
@@ -51,7 +52,7 @@ class CpuDevice(Device):
     }
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is where /proc and /sys are looked for (a test passes its own)."""
+        """`root` is the directory that contains /proc and /sys (tests pass their own)."""
         self.torch_device = torch.device("cpu")
         self._root = root
         self._stream = HostStream()
@@ -63,7 +64,7 @@ class CpuDevice(Device):
         return f"CPU ({self._processor()}, {self.default_threads()} cores, {_isa()})"
 
     def default_threads(self) -> int:
-        """Cores this process may run on, also limited by the CPU quotas of its control groups."""
+        """Number of cores this process may use, limited by its cgroups' CPU quotas."""
         cores = len(os.sched_getaffinity(0))
         return max(1, min([cores, *self._cpu_quotas()]))
 
@@ -155,17 +156,17 @@ class CpuDevice(Device):
         return "unknown model"
 
     def _reclaimable(self) -> int:
-        """File cache that the control group is charged for and that the kernel would drop."""
+        """Reclaimable page cache that is charged to the cgroup."""
         for place in ("sys/fs/cgroup/memory.stat", "sys/fs/cgroup/memory/memory.stat"):
             if (self._root / place).exists():
                 return self._numbers(place).get("inactive_file", 0)
         return 0
 
     def _cpu_quotas(self) -> Iterator[int]:
-        """Cores that this process's control groups allow, rounded up: its own and all above it.
+        """Cores that each cgroup of this process allows, rounded up: its own and its ancestors.
 
-        In a container the group is often the root of what it sees; a service of systemd sees its
-        path below the root.
+        In a container the cgroup is often the visible root; a systemd service sees its path below
+        the root.
         """
         for line in ["0::/", "0:cpu:/", *self._lines("proc/self/cgroup")]:
             _, controllers, path = line.split(":", 2)

@@ -18,12 +18,12 @@ from rtp_llm.device.numa import cores_of
 LEAST_CAPABILITY = (8, 0)
 # Products of 8-bit floats are written for the tensor cores of this one.
 FP8_CAPABILITY = (9, 0)
-# From this one on 8-bit floats are converted by an instruction.
+# From this one on, there is an instruction to convert 8-bit floats.
 _FLOAT8_CAPABILITY = (8, 9)
-# Handles for other processes are of memory from cudaMalloc only.
+# IPC handles exist only for memory from cudaMalloc.
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _NO_EXPORT = (("expandable_segments", "true"), ("backend", "cudamallocasync"))
-# Set on machines of a vendor whose PyTorch passes for CUDA.
+# Set on machines of a vendor with a PyTorch that poses as CUDA.
 _PPU_MARKER = "PPU_HOME"
 
 
@@ -88,7 +88,7 @@ class CudaDevice(AcceleratorDevice):
 
 
 def capabilities_of(capability: tuple[int, int]) -> Capabilities:
-    """What kernels can do on a GPU of that compute capability."""
+    """The capabilities of kernels on a GPU of the given compute capability."""
     features = set(CudaDevice.kernel_features)
     if capability >= _FLOAT8_CAPABILITY:
         features.add("float8_conversion")
@@ -104,7 +104,7 @@ def capabilities_of(capability: tuple[int, int]) -> Capabilities:
 
 
 def _no_export(environ: Mapping[str, str]) -> str:
-    """The setting by which torch does not take its memory from cudaMalloc; nothing if it does."""
+    """The setting that keeps torch from allocating with cudaMalloc; empty if there is none."""
     for variable in _ALLOCATOR_VARIABLES:
         for setting in environ.get(variable, "").split(","):
             name, _, value = setting.replace(" ", "").partition(":")
@@ -116,8 +116,8 @@ def _no_export(environ: Mapping[str, str]) -> str:
 def runs_on(targets: Sequence[str], capability: tuple[int, int]) -> bool:
     """Whether code for `targets` (sm_80, sm_90a) runs on a GPU of `capability`.
 
-    A plain target runs on its own major version from its minor one up, and the last plain one, kept
-    as PTX too, on everything newer. One with a letter runs on that capability alone.
+    A plain target runs on its major version from its minor version up; the last plain one, also
+    kept as PTX, runs on everything newer. A target with a letter runs on that capability only.
     """
     plain = [_capability(target) for target in targets if target[-1].isdigit()]
     exact = [_capability(target[:-1]) for target in targets if not target[-1].isdigit()]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of an NVIDIA GPU that other processes of the machine map, by CUDA's IPC handles.
+"""NVIDIA GPU memory that is shared with other processes of the machine by CUDA IPC handles.
 
-Documented with cudaIpcGetMemHandle in the CUDA Runtime API. It comes from cudaMalloc: a handle of
-memory from PyTorch's allocator would be that of the whole block around it.
+See cudaIpcGetMemHandle in the CUDA Runtime API. The memory comes from cudaMalloc, since a handle of
+memory from PyTorch's allocator would expose the whole surrounding block.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rtp_llm.device.base import DeviceError
 
 
 class CudaIpcMemory:
-    """`count` words of 32 bits on one GPU, and the memory of other processes that was opened here.
+    """`count` 32-bit words on one GPU, and mappings of other processes' memory.
 
-    All of it is given back once this object is gone. A process must not touch the memory of another
-    that has freed it.
+    All of it is released when this object is destroyed. A process must not access the memory of
+    another process that has freed it.
     """
 
     def __init__(self, device: torch.device, count: int, value: int) -> None:
-        """Each word is `value`. Raises DeviceError where there is no room, or no library."""
+        """Set each word to `value`. Raises DeviceError if out of memory or without the library."""
         self._device, self._opened = device, list[int]()
         self._runtime = _bindings("runtime")
         with torch.cuda.device(device):
@@ -36,14 +36,14 @@ class CudaIpcMemory:
             torch.cuda.synchronize()
 
     def handle(self) -> bytes:
-        """By which other processes open it. Raises DeviceError where it cannot be shared."""
+        """The handle for other processes. Raises DeviceError if the memory cannot be shared."""
         return bytes(self._done(self._runtime.cudaIpcGetMemHandle(self.address)).reserved)
 
     def open(self, handle: bytes) -> int:
-        """The address here of the memory that another process on any GPU of the machine gave.
+        """Map memory of another process, on any GPU of the machine, and return its address.
 
         Raises:
-            DeviceError: this GPU cannot reach it, or the handle is of no memory.
+            DeviceError: this GPU cannot access the memory, or the handle is invalid.
         """
         given = self._runtime.cudaIpcMemHandle_t()
         given.reserved = handle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a device can begin before torch is there, whose import takes seconds."""
+"""Device initialisation that can start before torch is imported, which takes seconds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def start_driver(
     built: Callable[[tuple[str, ...]], tuple[str, ...]] = built_devices,
     load: Callable[[str], Any] = ctypes.CDLL,
 ) -> threading.Thread | None:
-    """Where this process will run on CUDA, let a thread start the driver and make the context.
+    """If this process will use CUDA, initialise the driver and create the context in a thread.
 
-    It is the context that torch uses then. What is missing or fails is left for torch to name.
-    `requested` is the setting device_type; the other arguments are what a test replaces.
+    Torch then uses this context. Failures are ignored here and left for torch to report.
+    `requested` is the setting device_type; tests replace the other arguments.
     """
     wanted = requested.strip().lower()
     if wanted != "cuda" and not (wanted == "auto" and built(_KNOWN)[0] == "cuda"):

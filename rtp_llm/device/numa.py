@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cores that are nearest to a device: those of its NUMA node, as Linux tells them."""
+"""The cores nearest to a device, those of its NUMA node as Linux reports it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several processes this one is, as launchers such as torchrun say it."""
+"""The rank of this process among several, as set by launchers such as torchrun."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ranks:
-    """`local_rank` (None: not said) of `local_world_size` processes on this machine (None: not
-    said), `world_size` on all machines.
+    """`local_rank` of `local_world_size` processes on this machine, `world_size` on all machines.
+
+    The first two are None if the launcher does not set them.
     """
 
     world_size: int = 1

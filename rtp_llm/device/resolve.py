@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device this process uses: the user's word, else the first one that can be used."""
+"""Selects the device of this process: the user's choice, else the first usable one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rtp_llm.device.choice import load_class, reasons
 DEVICE_VARIABLE = "RTP_LLM_DEVICE_TYPE"
 _logger = logging.getLogger("rtp_llm.device")
 
-# Name -> class, imported only when it is considered. Without the user's word the first usable one
-# is taken, so a machine that serves on CUDA does not move when another vendor's GPU is added.
-# Of cuda and rocm at most one is usable: a PyTorch is built for one of them.
+# Name -> class, imported only when considered. Without a user's choice the first usable one is
+# taken, so a machine that serves on CUDA keeps doing so when another vendor's GPU is added.
+# At most one of cuda and rocm is usable, since PyTorch is built for one of them.
 _CLASSES = {
     "cuda": "rtp_llm.device.cuda:CudaDevice",
     "rocm": "rtp_llm.device.rocm:RocmDevice",
@@ -39,7 +39,7 @@ _WITHOUT_WHEEL = ("yitian", "armcpu", "ppu")
 
 
 def known_devices() -> tuple[str, ...]:
-    """Names that may be asked for, whether this installation has them or not."""
+    """All device names that can be requested, whether this installation has them or not."""
     return tuple(_CLASSES)
 
 
@@ -48,7 +48,7 @@ def _built_here() -> tuple[str, ...]:
 
 
 class Resolver:
-    """Finds the device of a process, once for each thing that was asked for."""
+    """Resolves and caches the device of a process for each requested name."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Resolver:
         built: Callable[[], tuple[str, ...]] = _built_here,
         present: Callable[[], list[str]] = accelerators_present,
     ) -> None:
-        """The arguments are what a test puts in the place of this machine and installation."""
+        """The arguments stand for the machine and the installation; tests replace them."""
         self._torch, self._environ = torch_module, environ
         self._built, self._present = built, present
         self._lock = threading.Lock()
@@ -106,9 +106,9 @@ class Resolver:
         return usable[0]
 
     def _check_torch(self, built: tuple[str, ...], devices: list[Device]) -> None:
-        """Without the user's word, a wheel of a device serves on the CPU only by accident.
+        """Raise DeviceError if a device's wheel would fall back to the CPU because of its torch.
 
-        Where the driver or the device is missing it does so with a warning: torch itself fits.
+        If only the driver or the device is missing, it falls back with a warning.
         """
         if len(built) != 2 or built[0] == "cpu":
             return

@@ -26,7 +26,7 @@ class RocmDevice(AcceleratorDevice):
     # goes on meanwhile (hipErrorCapturedEvent, https://github.com/pytorch/pytorch/pull/175377).
     collectives_environment: ClassVar[Mapping[str, str]] = {"TORCH_NCCL_BLOCKING_WAIT": "1"}
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
-    # HIP counts its mask within what ROCr leaves, so ROCr's is no list of HIP's devices.
+    # HIP applies its mask to the devices that ROCr leaves, so ROCr's mask lists no HIP devices.
     mask_variables: ClassVar[tuple[str, ...]] = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     other_variables: ClassVar[tuple[str, ...]] = ("ROCR_VISIBLE_DEVICES",)
     mask_end: ClassVar[str | None] = "-1"
@@ -40,7 +40,7 @@ class RocmDevice(AcceleratorDevice):
     }
 
     def float8(self) -> torch.dtype:
-        # Of this device: another of the same machine may be newer.
+        # The properties of this device; another one in the machine may be newer.
         number = str(self._properties().gcnArchName).partition(":")[0].removeprefix("gfx")
         newer = number.startswith("12") or (number.startswith("95") and len(number) == 3)
         return torch.float8_e4m3fn if newer else torch.float8_e4m3fnuz
@@ -61,5 +61,5 @@ class RocmDevice(AcceleratorDevice):
 
 
 def _runs_on(target: str, found: str) -> bool:
-    """Code for `target` runs on processor `found`: what it does not say may be either way."""
+    """Whether code for `target` runs on processor `found`; unspecified features may differ."""
     return set(target.split(":")) <= set(found.split(":"))

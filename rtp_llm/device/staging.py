@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that the host writes in every step and that graphs read at one place on the device."""
+"""Numbers that the host writes in every step, at a fixed device address that graphs read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _HOST_BUFFERS = 2
 
 
 class StagedNumbers:
-    """`on_device` is int32 [size], filled from one of two pinned host buffers in turn.
+    """`on_device` is int32 [size], filled alternately from two pinned host buffers.
 
-    With two of them the host can write the next step's numbers while the device may still have to
-    read this step's.
+    With two buffers the host can write the next step's numbers while the device may still be
+    reading this step's.
     """
 
     def __init__(self, device: Device, size: int) -> None:
@@ -30,7 +30,7 @@ class StagedNumbers:
         self._turn = 0
 
     def begin(self) -> NDArray[np.int32]:
-        """The array [size] to write the next numbers into; what is in it is old."""
+        """Return the array [size] for the next numbers; its contents are stale."""
         self._turn = (self._turn + 1) % _HOST_BUFFERS
         self._sent[self._turn].synchronize()
         return self._arrays[self._turn]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams, events and graphs as the core sees them, and those of a device that queues nothing.
+"""Interfaces of streams, events and graphs, and implementations for synchronous devices.
 
-torch's own stream and event classes fit these interfaces as they are.
+torch's own stream and event classes satisfy these interfaces.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ class Event(Protocol):
     """A mark in a stream."""
 
     def record(self, stream: Any = None) -> None:
-        """Set the mark after the work that `stream` (None: the current one) has now."""
+        """Record the event after the work queued on `stream` (None: the current one) so far."""
 
     def wait(self, stream: Any = None) -> None:
-        """Let `stream` (None: the current one) go on only after the mark."""
+        """Make later work on `stream` (None: the current one) wait for the event."""
 
     def query(self) -> bool:
-        """The work before the mark is done."""
+        """Whether the work before the event is done."""
 
     def synchronize(self) -> None:
-        """Wait for the work before the mark."""
+        """Block until the work before the event is done."""
 
     def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds from this mark to `end_event`; both were made timed and are reached."""
+        """Milliseconds from this event to `end_event`; both must be timed and completed."""
 
 
 class Stream(Protocol):
     """A queue of work that the device does in order."""
 
     def wait_event(self, event: Any) -> None:
-        """Go on only after the mark."""
+        """Make later work on this stream wait for `event`."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Go on only after what `stream` has now."""
+        """Make later work on this stream wait for the work queued on `stream` so far."""
 
     def query(self) -> bool:
-        """Everything is done."""
+        """Whether all queued work is done."""
 
     def synchronize(self) -> None:
-        """Wait for everything."""
+        """Block until all queued work is done."""
 
 
 class Graph(Protocol):
@@ -51,16 +51,16 @@ class Graph(Protocol):
 
     @property
     def pool(self) -> object:
-        """The memory that its intermediate results live in."""
+        """The memory pool of the graph's intermediate results."""
 
     def capture(self, stream: Stream | None = None) -> AbstractContextManager[Any]:
-        """Inside the context work is captured instead of done."""
+        """Return a context in which work is captured instead of executed."""
 
     def replay(self) -> None:
         """Do the captured work on the current stream."""
 
     def release(self) -> None:
-        """Forget the captured work, for good; replays that are under way end by themselves."""
+        """Discard the captured work permanently; replays in progress still complete."""
 
 
 class HostStream:

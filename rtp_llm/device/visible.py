@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of devices that a mask such as a vendor's environment variable leaves visible."""
+"""The devices left visible by a mask such as a vendor's environment variable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class VisibleDevices:
     entries: tuple[str, ...] = ()
 
     def environment(self, *positions: int) -> dict[str, str]:
-        """What a process that gets the devices at `positions` has to find in its environment."""
+        """The environment variables for a process that gets the devices at `positions`."""
         mask = ",".join(self.entries[position] for position in positions)
         return {self.variable: mask} if self.variable else {}
 
@@ -28,10 +28,10 @@ class VisibleDevices:
 def visible_devices(
     variables: Sequence[str], environ: Mapping[str, str], count: int, end: str | None = None
 ) -> VisibleDevices:
-    """What the first of `variables` that is set says; all of `count` devices when it is blank.
+    """Parse the first of `variables` that is set; if it is blank, all `count` devices are visible.
 
-    Entries may have spaces around them, and empty ones do not count. A driver that reads a mask
-    only up to a bad entry has that entry as `end`.
+    Entries may be surrounded by spaces, and empty ones are ignored. `end` is the entry at which a
+    driver stops reading the mask.
     """
     variable = next((name for name in variables if name in environ), variables[0])
     entries = [entry.strip() for entry in environ.get(variable, "").split(",")]

@@ -23,7 +23,7 @@ class XpuDevice(AcceleratorDevice):
     collectives: ClassVar[str] = "xccl"
     max_head_dim: ClassVar[int | None] = 256
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.XPU
-    asynchronous: ClassVar[bool] = False  # it is, but overlapping steps were tried on none
+    asynchronous: ClassVar[bool] = False  # it is, but overlapping steps are untested
     mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)
     refused: ClassVar[Mapping[str, str]] = {
         "int8_weights": "int8 weights have kernels for the CPU and for NVIDIA's GPUs only",
