@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A prompt that a decode worker has left to a prefill worker."""
+"""A prompt that a decode worker has handed to a prefill worker."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class AwaitedPrompt:
-    """A prompt that a prefill worker computes: first its request alone, then all the rest."""
+    """A prompt that a prefill worker computes: at first only its request, later everything else."""
 
     request: AddRequest
     seed: int
     keys: NDArray[np.int64]
-    alive: bool = True  # the request still wants it
+    alive: bool = True  # the request has not been aborted
     slot: int = 0
-    cached: int = 0  # of its tokens, here
-    asked: float = 0.0  # when the first worker was, in monotonic seconds
-    tried: list[Peer] = field(default_factory=list)  # and failed
+    cached: int = 0  # tokens that are cached here
+    asked: float = 0.0  # when the first worker was asked, in monotonic seconds
+    tried: list[Peer] = field(default_factory=list)  # workers that were asked and failed
     peer: Peer | None = None
     name: int = 0
     began: float = 0.0
@@ -36,7 +36,7 @@ class AwaitedPrompt:
     first: Prefilled | None = None
     first_at: float = 0.0
     problem: tuple[str, str] | None = None  # (code, reason)
-    told: bool = False  # the peer need not be told any more
+    told: bool = False  # the peer does not need to be notified any more
 
     @property
     def sequence(self) -> int:

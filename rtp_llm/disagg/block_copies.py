@@ -14,27 +14,27 @@ from torch import Tensor
 if TYPE_CHECKING:
     from rtp_llm.device import Device
 
-# From so many bytes of a run on, its copy takes longer than asking for it.
+# From this many bytes on, copying a run takes longer than launching the copy.
 _RUN_BYTES = 1 << 20
 
 
 class BlockCopies:
-    """Copies on the current stream; none is waited for.
+    """Copies on the current stream, without waiting for them.
 
-    Blocks that lie side by side in the cache, as a prompt's do as a rule, are one copy, at which no
-    multiprocessor works. Where that would be many small ones, a kernel gathers or scatters.
+    Blocks that are adjacent in the cache, as a prompt's usually are, need one copy, which keeps no
+    multiprocessor busy. If there would be many small copies, a kernel gathers or scatters instead.
     """
 
     def __init__(self, device: Device, blocks: NDArray[np.int64], block_bytes: int) -> None:
-        """``block_bytes`` of one plane of a layer."""
+        """``block_bytes``: the size of a block in one plane of a layer."""
         self.runs = runs_of(blocks)
         self._ids: Tensor | None = None
         if len(self.runs) > 1 and len(self.runs) * _RUN_BYTES > len(blocks) * block_bytes:
-            # Not from pageable memory: that copy would wait for the step in flight.
+            # Not from pageable memory: such a copy would wait for the step in flight.
             self._ids = device.upload(blocks)
 
     def to_host(self, memory: Tensor, host: Tensor) -> None:
-        """From a layer [P, N, words] to pinned memory [P, blocks, words]."""
+        """Copy blocks of a layer [P, N, words] to pinned memory [P, blocks, words]."""
         if self._ids is not None:
             host.copy_(memory.index_select(1, self._ids), non_blocking=True)
             return
@@ -43,7 +43,7 @@ class BlockCopies:
                 target[ours].copy_(source[theirs], non_blocking=True)
 
     def to_device(self, host: Tensor, memory: Tensor) -> None:
-        """The other way."""
+        """Copy blocks from pinned memory [P, blocks, words] to a layer [P, N, words]."""
         if self._ids is not None:
             memory.index_copy_(1, self._ids, host.to(memory.device, non_blocking=True))
             return
@@ -53,7 +53,7 @@ class BlockCopies:
 
 
 def runs_of(blocks: NDArray[np.int64]) -> list[tuple[slice, slice]]:
-    """Places in ``blocks`` whose blocks follow one another, and those blocks."""
+    """Ranges of ``blocks`` with consecutive block numbers, and those blocks."""
     cuts = [0, *(np.flatnonzero(np.diff(blocks) != 1) + 1).tolist(), len(blocks)]
     return [
         (slice(start, end), slice(int(blocks[start]), int(blocks[start]) + end - start))
@@ -65,7 +65,7 @@ def runs_of(blocks: NDArray[np.int64]) -> list[tuple[slice, slice]]:
 def words_of(layer: Tensor) -> Tensor:
     """A layer's cache [P, N, ...] as [P, N, words of a block], the same memory.
 
-    Words are int64 where a block consists of such: to gather bytes takes eight times as long.
+    Words are int64 if a block is a whole number of them: gathering bytes takes eight times as long.
     """
     flat = layer.view(*layer.shape[:2], -1)
     return flat.view(torch.int64 if layer[0, 0].nbytes % 8 == 0 else torch.uint8)

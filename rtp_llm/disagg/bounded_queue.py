@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue from what receives messages to the one thread that handles them, with bounds."""
+"""A bounded queue from message receivers to the one thread that handles the messages."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
-# Bounds of one sender; it is not read on before its items were taken.
+# Bounds for one sender; beyond them nothing is read from it until its items are taken.
 MOST_WAITING = 4096
 MOST_WAITING_BYTES = 96 * 2**20
 
 
 class Sender(Protocol):
-    """Where items come from."""
+    """A source of items that can be paused."""
 
     def pause(self) -> None:
-        """From ``put``: put no more before ``resume``."""
+        """Called by ``put``: put nothing more before ``resume``."""
 
     def resume(self) -> None:
-        """Go on; any thread."""
+        """Continue to put items; may be called by any thread."""
 
 
 class BoundedQueue(Generic[Item]):
-    """First in, first out. ``put`` pauses a sender whose queued items are over the bounds."""
+    """First in, first out. ``put`` pauses a sender if its queued items exceed the bounds."""
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         """``wake`` is called after each item."""
@@ -38,7 +38,7 @@ class BoundedQueue(Generic[Item]):
         self._changed = threading.Condition()  # guards all of these
 
     def put(self, item: Item, sender: Sender | None = None, size: int = 0) -> None:
-        """Queue an item of ``size`` bytes; pause its ``sender`` when that is over the bounds."""
+        """Queue an item of ``size`` bytes; pause its ``sender`` if that exceeds the bounds."""
         with self._changed:
             self._items.append(item)
             self._changed.notify_all()
@@ -51,7 +51,7 @@ class BoundedQueue(Generic[Item]):
                     sender.pause()
 
     def take(self, patience: float | None = 0.0) -> list[Item]:
-        """All items; waits ``patience`` seconds for the first one, None: as long as it takes."""
+        """Take all items; waits ``patience`` seconds for the first one, None: without a limit."""
         with self._changed:
             self._changed.wait_for(lambda: self._items, patience)
             taken, self._items = self._items, []

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from rtp_llm.engine.serving import StepGroup
 
 _logger = logging.getLogger("rtp_llm.engine")
-# How long the start waits for prefill workers; later ones are found later.
+# How long a start waits for prefill workers; workers that come later are found later.
 _HANDSHAKE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class BuiltWorker:
-    """A worker that is ready to step, and the metrics of what was built."""
+    """A worker that is ready to step, and the facts about what was built."""
 
     engine: PrefillEngine | DecodeEngine
     ready: EngineReady
@@ -47,10 +47,10 @@ class BuiltWorker:
 
 
 def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
-    """A prefill or decode worker around an engine, as the role says.
+    """Build a prefill or decode worker around an engine, by the configured role.
 
     Raises:
-        EngineStartError: the address is taken, or a prefill worker's blocks mean something else.
+        EngineStartError: the address is taken, or a prefill worker has incompatible blocks.
         ValueError: settings that cannot work.
     """
     try:
@@ -80,12 +80,12 @@ def _fingerprint(parts: RankParts, ready: EngineReady) -> str:
 
 
 def _drafts(settings: Settings) -> str:
-    """What drafts here from keys and values of its own, which travel. Other drafts are made of
-    tokens, which both workers have, and are each one's own business."""
+    """The drafter here if it has keys and values of its own, which are transferred. Other drafters
+    need only tokens, which both workers have, so each worker is free to choose."""
     if not settings.has_draft_head:
         return "none"
     drafts = f"{settings.speculative}:{settings.num_speculative_tokens}"
-    if settings.samples_drafts:  # what is sent of a sequence has no first draft then
+    if settings.samples_drafts:  # the sent state of a sequence has no first draft then
         drafts += ":sampled"
     if not settings.speculative_model:
         return drafts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name for the content of each block of a prompt, the same in every process."""
+"""Keys for the content of each block of a prompt, the same in every process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _KEY_BYTES = 8
 def chain_keys(
     tokens: NDArray[np.int32], block_size: int, extra_key: str = ""
 ) -> NDArray[np.int64]:
-    """int64 [ceil(len(tokens) / block_size)]: each stands for its block and all that is before it.
+    """Keys int64 [ceil(len(tokens) / block_size)], each for its block and all blocks before it.
 
-    The last block has one too where it is not full. ``extra_key`` is the prefix cache's.
+    A last block that is not full has a key too. ``extra_key`` is that of the prefix cache.
     """
     data = memoryview(tokens.astype(np.int32).tobytes())
     step = 4 * block_size

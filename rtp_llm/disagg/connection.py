@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that carries messages both ways and never lets the engine's thread wait."""
+"""A connection that carries messages both ways and never makes the engine's thread wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rtp_llm.keepalive import end_with_peer
 In = TypeVar("In")
 
 _LENGTH = struct.Struct("!i")
-# A peer that lets so many messages lie reads none, however alive its end of the wire is.
+# A peer with this many unread messages reads none, however alive its end of the wire is.
 _MOST_UNSENT = 65_536
 
 
@@ -29,8 +29,8 @@ class MessageConnection(LoopConnection, Generic[In]):
     """Messages over a connected socket, as multiprocessing frames them: length, then msgpack.
 
     ``deliver(connection, message)`` is called on the loop's thread, which it must not block; with
-    None as the last message when the other side is gone. A peer that reads nothing is cut off, and
-    so is one that sends more than a handshake before ``trust``.
+    None as the last message when the other side is gone. A peer that reads nothing is disconnected,
+    and so is one that sends more than a handshake before ``trust``.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MessageConnection(LoopConnection, Generic[In]):
         self._deliver = deliver
         self._longest = longest_handshake
         self._heard = heard
-        self.heard_bytes = 0  # of the message that ``deliver`` was called with last
+        self.heard_bytes = 0  # size of the message last passed to ``deliver``
         self._received = bytearray()
         self._outgoing: deque[bytes] = deque()
         self._transport: asyncio.Transport | None = None
@@ -69,11 +69,11 @@ class MessageConnection(LoopConnection, Generic[In]):
         loop.connect(self, connected)
 
     def trust(self) -> None:
-        """Take messages of any length from now on: its handshake is complete."""
+        """Accept messages of any length from now on: the handshake is complete."""
         self._longest = LONGEST_MESSAGE
 
     def send(self, message: msgspec.Struct) -> None:
-        """Queue a message; what the other side never gets is told by the end of the connection."""
+        """Queue a message; if the other side never gets it, the connection ends."""
         if len(self._outgoing) >= _MOST_UNSENT:
             self.close()
             return
@@ -81,21 +81,21 @@ class MessageConnection(LoopConnection, Generic[In]):
         self._post(self._flush)
 
     def close(self) -> None:
-        """End it, both ways; the other side and ``deliver`` hear of it."""
+        """End the connection in both directions; the other side and ``deliver`` are notified."""
         self._post(self.abort)
 
     def pause(self) -> None:
-        """From ``deliver``: hear no more before ``resume``, which any thread may call."""
+        """Called by ``deliver``: receive nothing before ``resume``, which any thread may call."""
         self._paused = True
 
     def resume(self) -> None:
-        """Hear what has come, and go on."""
+        """Deliver what has arrived, and continue to receive."""
         self._post(self._resume)
 
     # -- the loop's thread ---------------------------------------------------------------------
 
     def abort(self) -> None:
-        """End it now."""
+        """End the connection now."""
         self._ended = True
         if self._transport is not None:
             with contextlib.suppress(OSError):  # an end, where a mere close may be a reset
@@ -166,7 +166,8 @@ class MessageConnection(LoopConnection, Generic[In]):
             self._transport.pause_reading()
 
     def _next_frame(self) -> bytes | None:
-        """None: it has not come yet. Raises ValueError on a length out of bounds."""
+        """The next frame, None if it has not arrived yet. Raises ValueError if its length is out of
+        bounds."""
         if len(self._received) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._received)

@@ -16,28 +16,28 @@ class Store(Protocol):
     def store(
         self, request: str, layer: int, blocks: NDArray[np.int64], owner: object | None = None
     ) -> bool:
-        """Offer blocks int64 [N, 7] of a layer; the memory stays as it is until ``busy`` is false
-        after ``end``. Keeps ``owner`` as long. False: the request has ended."""
+        """Offer blocks int64 [N, 7] of a layer; the memory must not change until ``busy`` is false
+        after ``end``. Keeps ``owner`` until then. Returns False if the request has ended."""
 
     def end(self, request: str) -> None:
-        """Nothing more is sent of it than what is being sent now."""
+        """End a request: nothing more of it is sent than what is being sent now."""
 
     def busy(self, request: str) -> bool:
-        """Some of its memory is being read."""
+        """Whether some memory of the request is being read."""
 
     def fileno(self) -> int:
-        """Readable when a request that ended is not busy any more."""
+        """A descriptor that becomes readable when an ended request is not busy any more."""
 
     def take_released(self) -> list[str]:
-        """Requests that ended and are not busy any more, each once."""
+        """Return requests that have ended and are not busy any more, each once."""
 
 
 class LoadHandle(Protocol):
-    """A load under way."""
+    """A load in progress."""
 
     @property
     def done(self) -> bool:
-        """The load has ended: nothing writes to the blocks any more."""
+        """Whether the load has ended, so that nothing writes to the blocks any more."""
 
     @property
     def code(self) -> str:
@@ -45,13 +45,13 @@ class LoadHandle(Protocol):
 
     @property
     def message(self) -> str:
-        """That in words, with both addresses and the time it took."""
+        """The failure in words, with both addresses and the elapsed time."""
 
     def poll(self) -> list[int]:
-        """Layers that arrived since the last call."""
+        """Return layers that arrived since the last call."""
 
     def cancel(self) -> None:
-        """Give it up; returns at once, ``done`` follows."""
+        """Cancel the load; returns at once, ``done`` becomes true later."""
 
 
 class Client(Protocol):
@@ -70,10 +70,10 @@ class Client(Protocol):
         ``partition``: slice (count, index) of each stored row."""
 
     def fileno(self) -> int:
-        """Readable when some load got on."""
+        """A descriptor that becomes readable when a load has progressed."""
 
     def clear(self) -> None:
-        """Make it unreadable again."""
+        """Make the descriptor unreadable again."""
 
     def close(self) -> None:
-        """End its connections and threads."""
+        """End the client's connections and threads."""

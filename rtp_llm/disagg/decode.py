@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that lets prefill workers compute prompts and goes on where they end."""
+"""An engine that lets prefill workers compute prompts, and continues after them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _TICK_MILLISECONDS = 50
 
 @dataclass(frozen=True)
 class Patience:
-    """``prefill``: seconds for a prompt to be computed by another worker, from when it is asked;
-    ``load``: for its last blocks to arrive after that. ``fallback``: compute it here when that
-    fails; else the request fails."""
+    """Timeouts in seconds: ``prefill`` for another worker to compute a prompt, from the time it is
+    asked; ``load`` for the last blocks to arrive after that. With ``fallback`` the prompt is then
+    computed here, otherwise the request fails."""
 
     prefill: float
     load: float
@@ -83,17 +83,17 @@ class DecodeEngine(EngineWithTransfers):
 
     @property
     def patience(self) -> int | None:
-        """Deadlines pass by themselves."""
+        """Deadlines expire without an event."""
         return _TICK_MILLISECONDS if self._awaited else self._engine.patience
 
     @property
     def has_work(self) -> bool:
-        """Of the engine, or a transfer that has to be seen to its end."""
+        """Whether the engine has work, or a transfer is not finished."""
         return self._engine.has_work or bool(self._awaited)
 
     @property
     def has_idle_work(self) -> bool:
-        """Of the engine."""
+        """Whether the engine has idle work."""
         return self._engine.has_idle_work and not self._awaited
 
     def add(self, request: AddRequest) -> None:
@@ -111,7 +111,8 @@ class DecodeEngine(EngineWithTransfers):
         self._awaited[awaited.sequence] = awaited
 
     def _may_prefill_remotely(self, request: AddRequest) -> bool:
-        """Several sequences of a prompt, prompt log-probabilities and single tokens stay here."""
+        """Prompts with several sequences, prompt log-probabilities or a single output token stay
+        here."""
         params = request.params
         longest = self._engine.limits.max_model_len - len(request.prompt_token_ids)
         tokens = min(params.max_tokens or longest, longest)
@@ -120,24 +121,24 @@ class DecodeEngine(EngineWithTransfers):
         return any(peer.ready for peer in self._peers.all)
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
-        """Stop sequences; what is being loaded for them is given up."""
+        """Stop sequences; their loads are cancelled."""
         self._engine.abort(sequences)
         for request_id, index in sequences:
             self._forget(request_id << INDEX_BITS | index)
 
     def _forget(self, sequence: int) -> None:
-        """Nobody wants its prompt any more."""
+        """Forget a prompt that nobody needs any more."""
         awaited = self._awaited.get(sequence)
         if awaited is None:
             return
         awaited.alive = False
-        if awaited.peer is None:  # waits for its turn: nothing was begun
+        if awaited.peer is None:  # still waiting for its turn: nothing was started
             del self._awaited[awaited.sequence]
         else:
             self._stop(awaited, "cancelled", "the request was aborted")
 
     def stats(self) -> EngineStats:
-        """The engine's, with those of transfers."""
+        """The engine's metrics, with those of transfers."""
         counts, failures = self._metrics.read()
         counts["awaited_prompts"] = len(self._awaited)
         return msgspec.structs.replace(
@@ -145,7 +146,7 @@ class DecodeEngine(EngineWithTransfers):
         )
 
     def step(self) -> Sequence[FromEngine]:
-        """See what arrived, step, ask for the prompts whose turn has come."""
+        """Handle what arrived, step, and ask for the prompts that are next."""
         self._waker.clear()
         self._receiver.clear()
         for peer, message in self._peers.take():
@@ -165,16 +166,16 @@ class DecodeEngine(EngineWithTransfers):
         return [*arrived, *outputs]
 
     def close(self) -> None:
-        """End connections; for tests, a process just ends."""
+        """End connections; only tests need this, a process just ends."""
         self._peers.close()
         self._receiver.close()
 
     # -- a prompt's way ------------------------------------------------------------------------
 
     def _ask(self, awaited: AwaitedPrompt) -> list[FromEngine]:
-        """It owns its blocks: load them from the worker that is now asked to compute them.
+        """The sequence owns its blocks: ask a worker to compute them, and load them from it.
 
-        Returns what the client is told when the load cannot even begin.
+        Returns the message to the client if the load cannot even begin.
         """
         awaited.asked = time.monotonic()
         peer = self._peers.choose(awaited.keys, self._layout.block_size)
@@ -186,7 +187,7 @@ class DecodeEngine(EngineWithTransfers):
         return self._ask_peer(awaited, peer)
 
     def _ask_another(self, failed: AwaitedPrompt, why: str) -> list[FromEngine] | None:
-        """As ``_ask``, while half of the time is left for it; None when nobody is."""
+        """Like ``_ask``, as long as half of the time is left; None if no worker was asked."""
         if self._left(failed) < self._patience.prefill / 2:
             return None
         tried = [*failed.tried, failed.peer] if failed.peer else failed.tried
@@ -281,14 +282,14 @@ class DecodeEngine(EngineWithTransfers):
         peer.asked_tokens = max(0, peer.asked_tokens - tokens)
 
     def _stop(self, awaited: AwaitedPrompt, code: str, reason: str) -> None:
-        """Give the transfer up; `_follow` goes on when the load has stopped."""
+        """Cancel the transfer; `_follow` continues when the load has stopped."""
         if awaited.problem is None:
             awaited.problem = (code, reason)
         if awaited.load is not None:
             awaited.load.cancel()
 
     def _follow(self, awaited: AwaitedPrompt) -> list[FromEngine]:
-        """How far it is; what its arrival, or its end, gives to the client."""
+        """Check the progress of a prompt; returns what its arrival or end means for the client."""
         load = awaited.load
         if load is None:
             return []
@@ -318,7 +319,7 @@ class DecodeEngine(EngineWithTransfers):
         return self._left(awaited) < -self._patience.load
 
     def _left(self, awaited: AwaitedPrompt) -> float:
-        """Seconds for its prompt to be computed, whoever does it."""
+        """Remaining seconds for the prompt to be computed, by whichever worker."""
         return awaited.asked + self._patience.prefill - time.monotonic()
 
     def _deliver(self, awaited: AwaitedPrompt, first: Prefilled) -> list[FromEngine]:
@@ -355,7 +356,7 @@ class DecodeEngine(EngineWithTransfers):
         self._end(awaited)
         if not awaited.alive:
             return []
-        # What this worker itself cannot do, it cannot do for another one either.
+        # A failure of this worker itself would repeat with any other prefill worker.
         other = None if code == "load_failed" else self._ask_another(awaited, f"{reason} ({code})")
         if other is not None:
             return other
@@ -370,7 +371,8 @@ class DecodeEngine(EngineWithTransfers):
         return [RequestFailed(request_id=request_id, kind="internal", message=message)]
 
     def _end(self, awaited: AwaitedPrompt) -> None:
-        """Nothing writes to its blocks any more, and the other side may release its own."""
+        """End a prompt: nothing writes to its blocks any more, and the other side may release its
+        own."""
         self._engine.remote_prompts.unpin(awaited.sequence)
         peer = awaited.peer
         if peer is not None and peer.connection is not None and not awaited.told:

@@ -20,12 +20,12 @@ _REMEDIES = {
     "protocol": "install the same version of rtp-llm on both",
 }
 _UNKNOWN = "install the same version of rtp-llm on both, and give both the same settings"
-# Anybody may say anything in a handshake, and it is logged.
+# A handshake may contain anything, and it is logged.
 _MOST_LINES, _MOST_LETTERS = 16, 80
 
 
 def explain(there: tuple[int, str], here: tuple[int, str]) -> list[str]:
-    """A line for each thing that differs between two (protocol, fingerprint), with the remedy."""
+    """One line for each difference between two (protocol, fingerprint) pairs, with the remedy."""
     theirs, ours = _fields(*there), _fields(*here)
     names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
     if "speculative" in names:  # what drafts has layers of its own
@@ -44,7 +44,7 @@ def _shown(value: str | None) -> str:
 
 
 def _fields(protocol: int, fingerprint: str) -> dict[str, str]:
-    """Of a fingerprint as rtp_llm.disagg.layout writes it."""
+    """The fields of a fingerprint as written by rtp_llm.disagg.layout."""
     model, *words = fingerprint.split(" ")
     fields = {"protocol": str(protocol), "model": model}
     for word in words:

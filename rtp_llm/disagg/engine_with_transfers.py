@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine looks like from outside when transfers go on around it."""
+"""The interface of an engine that is combined with transfers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EngineWithTransfers(Serving):
-    """What both roles have in common: all but transfers is the engine's."""
+    """What both roles have in common: everything except transfers is left to the engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -25,7 +25,7 @@ class EngineWithTransfers(Serving):
 
     @property
     def can_go_on(self) -> bool:
-        """A transfer makes itself heard by a descriptor."""
+        """Whether the engine has work now; transfers wake it through a descriptor."""
         return self._engine.can_go_on
 
     @property

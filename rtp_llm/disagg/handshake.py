@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection whose handshake is under way, without a thread of its own."""
+"""A connection during its handshake, without a thread of its own."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _RESPONSE: msgspec.msgpack.Decoder[Response | ToPrefill] = msgspec.msgpack.Decod
 
 
 class HandshakeError(Exception):
-    """The peer is no decode worker of this cluster; the message is the reason and may be empty."""
+    """The peer is not a decode worker of this cluster; the message has the reason, or is empty."""
 
 
 class PendingConnection:
-    """A non-blocking connection up to its Hello; one thread has it and never waits for it."""
+    """A non-blocking connection up to its Hello; owned by one thread, which never waits for it."""
 
     def __init__(self, connected: socket.socket, welcome: Welcome, key: WorkerKey | None) -> None:
         connected.setblocking(False)
@@ -49,11 +49,11 @@ class PendingConnection:
 
     @property
     def has_unsent(self) -> bool:
-        """It is not read on before it took what it was told."""
+        """Whether output is pending; nothing is read before the peer has taken it."""
         return bool(self._unsent)
 
     def flush(self) -> None:
-        """Send what it takes now. Raises OSError when it is gone."""
+        """Send what the peer accepts now. Raises OSError if it is gone."""
         try:
             while self._unsent:
                 del self._unsent[: self.socket.send(self._unsent)]
@@ -61,11 +61,11 @@ class PendingConnection:
             pass
 
     def read(self) -> ToPrefill | None:
-        """Its first message once it has proven its key, None before.
+        """The peer's first message once it has proven its key, None before that.
 
         Raises:
-            HandshakeError: it shows no key, or not ours.
-            EOFError, OSError, ValueError: it is gone, or talks nonsense.
+            HandshakeError: the peer has no key, or another one.
+            EOFError, OSError, ValueError: the peer is gone, or violates the protocol.
         """
         frame = self._next_frame()
         if frame is None:
@@ -90,7 +90,7 @@ class PendingConnection:
         self._unsent += _LENGTH.pack(len(frame)) + frame
 
     def _next_frame(self) -> bytes | None:
-        """Takes no byte of what follows it."""
+        """Read the next frame, and no byte beyond it."""
         while (missing := self._missing()) > 0:
             try:
                 part = self.socket.recv(missing)

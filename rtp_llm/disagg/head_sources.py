@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks of a prefill worker have the KV heads of a rank here, whatever the two sizes are."""
+"""Which ranks of a prefill worker have the KV heads of a local rank, for any two sizes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ADDRESS, _ROWS, _BYTES, _STRIDE = 3, 4, 5, 6
 
 @dataclass(frozen=True)
 class Source:
-    """Heads that one load brings: slice ``theirs`` (count, index) of what rank ``rank`` of the
-    prefill worker has of a token, into slice ``ours`` of what this rank has of it."""
+    """The heads transferred by one load: slice ``theirs`` (count, index) of a token's heads on rank
+    ``rank`` of the prefill worker, into slice ``ours`` of its heads on this rank."""
 
     rank: int
     theirs: tuple[int, int] = (1, 0)
@@ -43,11 +43,12 @@ class Held:
     ranks: int
 
     def first(self, rank: int) -> int:
-        """The first that a rank has."""
+        """The first head that a rank has."""
         return 0 if self.count == self.whole else rank * self.whole // self.ranks
 
     def holder(self, head: int, asking: int) -> int:
-        """A rank that has it; of several one by the number of the rank that asks."""
+        """A rank that has the head; if there are several, chosen by the number of the asking
+        rank."""
         if self.count == self.whole:
             return asking % self.ranks
         replicas = max(1, self.ranks // self.whole)
@@ -55,7 +56,7 @@ class Held:
 
 
 def sources(rank: int, here: Held, there: Held) -> tuple[Source, ...]:
-    """Where the heads of a layer come from that a ``rank`` has ``here``."""
+    """The sources of a layer's heads on ``rank`` of ``here``."""
     unit, first = math.gcd(here.count, there.count), here.first(rank)
     found = []
     for head in range(first, first + here.count, unit):
@@ -68,8 +69,8 @@ def sources(rank: int, here: Held, there: Held) -> tuple[Source, ...]:
 class LayerSources:
     """The sources of each layer of a model's cache, for one of this worker's ranks.
 
-    ``of(ranks)`` are those at a prefill worker of so many; ValueError where the model cannot have
-    them. ``whole``: what one rank alone would keep.
+    ``of(ranks)`` are the sources at a prefill worker with that many ranks; it raises ValueError if
+    the model cannot be divided so. ``whole``: what a single rank would keep.
     """
 
     def __init__(self, config: ModelConfig, dtypes: CacheDtypes, rank: int, ranks: int) -> None:
