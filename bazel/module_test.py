@@ -72,7 +72,7 @@ SOURCES = sorted(
 
 
 def complaints(text: str) -> list[str]:
-    """What Bazel 8 or 9 would refuse in a BUILD or .bzl file."""
+    """Return what Bazel 8 or 9 would refuse in a BUILD or .bzl file."""
     found = [f"load of {file}" for file, _ in _LOAD.findall(text) if file in _MOVED_FILES]
     loaded = {name for _, names in _LOAD.findall(text) for name in re.findall(r"\"(\w+)\"", names)}
     loaded |= {name for _, names in _LOAD.findall(text) for name in re.findall(r"(\w+) =", names)}

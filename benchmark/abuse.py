@@ -80,7 +80,7 @@ def main() -> None:
 def measure(
     report: Report, server: ServerProcess, name: str, seconds: float, connections: int
 ) -> None:
-    """One row."""
+    """Run one kind of abuse and add a row to the report."""
     command = [sys.executable, "-m", "benchmark.processes.abuser", server.url, name]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(

@@ -82,7 +82,7 @@ SAMPLING = {
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all cases and print the table."""
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
     torch.set_grad_enabled(False)

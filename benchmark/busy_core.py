@@ -116,7 +116,7 @@ class DecodingEngine:
         self._child.wait()
 
     def decode(self) -> float:
-        """Seconds for all requests."""
+        """Return the seconds for all requests."""
         assert self._child.stdin is not None
         time.sleep(self._pause)
         self._child.stdin.write("\n")

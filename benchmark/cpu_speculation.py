@@ -144,7 +144,7 @@ class _Gaps:
         return self._execute(plan, more=more)
 
     def end(self) -> float:
-        """Seconds, the median."""
+        """Stop watching and return the median gap in seconds."""
         self._engine._commit = self._commit  # type: ignore[method-assign]
         self._engine._worker.execute = self._execute  # type: ignore[method-assign]
         return statistics.median(self._gaps)

@@ -135,7 +135,7 @@ class Case:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all cases and print the table."""
     arguments = parser(__doc__.splitlines()[0]).parse_args()
     device = the_gpu()
     rounds = 5 if arguments.quick else 30

@@ -125,7 +125,7 @@ class GpuEngine:
             self.engine.step()
 
     def add(self, prompts: Sequence[list[int]], params: SamplingParams) -> None:
-        """Queue prompts."""
+        """Queue prompts with the given sampling parameters."""
         for prompt in prompts:
             request = AddRequest(
                 request_id=next(self._numbers), prompt_token_ids=prompt, params=params

@@ -101,7 +101,7 @@ def make_contenders(arguments: argparse.Namespace, device: Device) -> Contenders
 
 
 def _settings(arguments: argparse.Namespace, batch: int) -> dict[str, Any]:
-    """The benchmark's own."""
+    """Return this benchmark's own engine settings for a batch size."""
     return {
         "kv_cache_mem_mb": max(12 * 1024, states_mib(arguments.shape, batch)),
         "max_seq_len": 1024,
@@ -137,8 +137,8 @@ class _Ours:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What is measured and where; `kind` is how weights are kept (step_bytes), `drafts` of MTP,
-    `ranks` read a part each."""
+    """What is measured and where: `kind` is the format of the weights (step_bytes), `drafts` the
+    number of MTP drafts, and each of `ranks` reads its own shard."""
 
     shape: str
     kind: str
@@ -156,13 +156,13 @@ class _Place:
 
 
 def _kind(arguments: argparse.Namespace) -> str:
-    """fp8 with `--setting quantization=fp8`."""
+    """Return the format of the weights: the `quantization` of `--setting`, else bfloat16."""
     quantization = given_settings(arguments).get("quantization")
     return "bfloat16" if quantization in (None, "none") else str(quantization)
 
 
 def measure(report: Report, contenders: Contenders, batch: int, rounds: int, place: _Place) -> None:
-    """One row."""
+    """Add one row to the report."""
     runs = {name: lambda run=run: run(batch) for name, run in contenders.items()}
     figures = interleave(runs, rounds)
     ours = figures["ours"]

@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def make_blocks(shape: str, options: LayerOptions) -> list[MoeBlock]:
-    """Blocks with random weights."""
+    """Create MoE blocks with random weights, enough of them to keep the cache cold."""
     blocks = [MoeBlock(index, SHAPES[shape], options) for index in range(LAYERS[shape])]
     for block in blocks:
         for parameter in block.parameters():

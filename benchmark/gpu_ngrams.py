@@ -38,7 +38,7 @@ def main() -> None:
 def measure(
     report: Report, device: Device, sequences: int, tokens: int, rounds: int, rate: float
 ) -> None:
-    """One row."""
+    """Add one row to the report."""
     place = device.torch_device
     shape = sequences, tokens
     count = min(64, max(1, ROTATED_BYTES // (sequences * tokens * 4)))

@@ -111,7 +111,7 @@ def measure(
 
 
 def trace(engine: GpuEngine, device: Device) -> list[Interval]:
-    """What the device did during STEPS steps."""
+    """Return the device's activities during STEPS steps."""
     activities = {ProfilerActivity.CPU, device.profiler_activity}
     device.synchronize()
     with profile(activities=sorted(activities, key=str), acc_events=True) as tracer:

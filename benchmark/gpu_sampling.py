@@ -105,7 +105,7 @@ def measure(
 def each(
     device: Device, work: Callable[[Tensor], object], batches: Sequence[Tensor], rounds: int
 ) -> float:
-    """Microseconds for one batch."""
+    """Return the microseconds for one batch."""
 
     def all_batches() -> None:
         for logits in batches:
@@ -119,7 +119,7 @@ def _sample(columns: tuple[Tensor, ...], logits: Tensor) -> Tensor:
 
 
 def by_sorting(settings: Settings, logits: Tensor) -> Tensor:
-    """What torch offers: arg max, or a sort, the filters, and a choice by exponential numbers."""
+    """Sample with torch: argmax, or sort, filters and a choice by exponential random numbers."""
     if settings.temperature == 0:
         return logits.argmax(dim=1)
     ordered, ids = (logits / settings.temperature).sort(dim=1, descending=True)

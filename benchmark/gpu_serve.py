@@ -97,7 +97,7 @@ def flags_of(settings: Settings) -> list[str]:
 
 
 def workloads(arguments: argparse.Namespace) -> dict[str, Work]:
-    """Name -> requests."""
+    """Return the requests of each workload, by name."""
     short = (prompts(arguments.requests, PROMPT), [ANSWER] * arguments.requests)
     return {
         "100-1024 in, out": workload(arguments.requests, arguments.longest),

@@ -40,7 +40,7 @@ COLUMNS = ("MiB", "what", "GB/s", "median", "copy GB/s", "of the copy, %")
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure all cases, print the table and write it as JSON if requested."""
     flags = parser(__doc__ or "")
     flags.add_argument("--mebibytes", type=int, action="append", help="of a request; may repeat")
     flags.add_argument("--rounds", type=int, default=20)
@@ -124,7 +124,7 @@ class _PlainReads:
         return time.perf_counter() - began
 
     def close(self) -> None:
-        """End both sides."""
+        """Shut down both sides of the transfer."""
         self._reader.close()
         self._pipe.send(None)
         self._process.join()

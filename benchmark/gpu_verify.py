@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def own_settings(arguments: argparse.Namespace, batches: Sequence[int]) -> dict[str, Any]:
-    """Of all engines."""
+    """Return the settings that all engines share."""
     own = {
         "kv_cache_mem_mb": 4 * 1024,
         "max_seq_len": max(1024, arguments.prompt + 2 * STEPS),
@@ -134,7 +134,7 @@ def measure_matchers(
     rounds: int,
     arguments: argparse.Namespace,
 ) -> None:
-    """One row."""
+    """Add one row to the report."""
     size, repeats = SHAPES[arguments.shape]["vocab_size"], -(-arguments.prompt // PERIOD)
     asked = [[token % size for token in part] * repeats for part in prompts(batch, PERIOD)]
     steps: dict[str, list[float]] = {name: [] for name in engines}
@@ -200,7 +200,7 @@ def measure(
     device: Device,
     shape: str,
 ) -> None:
-    """One row."""
+    """Add one row to the report."""
     size = SHAPES[shape]["vocab_size"]
     asked = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
     widths = {name: width if "verify" in name else 1 for name in engines}

@@ -94,7 +94,7 @@ def _random_model(shape: str) -> pathlib.Path:
 
 
 def _schema(number: int) -> dict[str, Any]:
-    """Of an answer that is long, in names that no other one has."""
+    """Return the schema of a long answer whose names are unique to `number`."""
     properties = {
         f"name {number}": {"type": "string"},
         f"age_{number}": {"type": "integer", "minimum": number},

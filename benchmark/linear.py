@@ -44,7 +44,7 @@ class Contender:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all cases and print the table."""
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--shape", choices=SHAPES, action="append", help="default: all")
     flags.add_argument("--kind", choices=[*KINDS, "int8"], action="append", help="default: all")

@@ -31,7 +31,7 @@ CHANNELS = (2 * HEADS[0] + HEADS[1]) * SIZE
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all cases and print the table."""
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--kind", choices=KINDS, action="append", help="default: all")
     flags.add_argument("--seconds", type=float, default=0.5, help="time for each line")
@@ -80,17 +80,17 @@ class Batch:
         )
 
     def convolve(self) -> Tensor:
-        """Of the new tokens."""
+        """Run the convolution of the new tokens."""
         return ops.causal_conv1d(self.x, self.weight, self.inputs, *self.step)
 
     def rule(self) -> Tensor:
-        """Of the new tokens; a step that folds does so each time."""
+        """Run the delta rule of the new tokens; a step that folds does so on every call."""
         self.folded.zero_()
         memory = self.state, *self.ring, self.folded
         return ops.gated_delta_rule(self.x, self.ba, *self.constants, *memory, *self.step)
 
     def torch_rule(self) -> Tensor:
-        """What transformers computes for one sequence."""
+        """Run what transformers computes for one sequence."""
         key_heads, heads = HEADS
         width = key_heads * SIZE
         q, k, v = self.x.split_with_sizes([width, width, heads * SIZE], dim=1)

@@ -27,7 +27,7 @@ COLUMNS = ("ranks", "GB of one", "ms", "spread ms", "GB/s", "of one rank's time"
 
 
 class Reading(Progress):
-    """How long a model's weights took to be read, and how many bytes they are."""
+    """Records how long a model's weights took to load, and their size in bytes."""
 
     def start(self, total: int) -> None:
         self.bytes, self._began = total, time.perf_counter()

@@ -141,7 +141,7 @@ def config_folder(shape: str) -> pathlib.Path:
 
 
 def cache_folder() -> pathlib.Path:
-    """Where models and peers are kept between runs."""
+    """Return the folder in which models and peers are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "rtp_llm" / "benchmark"
 
@@ -267,7 +267,7 @@ def _feed_forward(sizes: dict[str, Any], experts: float) -> float:
 
 
 def _head_sizes(sizes: dict[str, Any]) -> tuple[int, int]:
-    """Elements of a head's key and of its value."""
+    """Return the number of elements of a head's key and of its value."""
     if "kv_lora_rank" in sizes:
         key = sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]
         return int(key), int(sizes["v_head_dim"])

@@ -75,7 +75,7 @@ def measure(
     streams: int,
     arguments: argparse.Namespace,
 ) -> None:
-    """One row."""
+    """Add one row to the report."""
     bodies = [body(endpoint, arguments.tokens, number) for number in range(streams)]
     clients.ask(PATHS[endpoint], bodies[:8])
     before = processor_seconds(server.processes[0])

@@ -105,7 +105,7 @@ def processor_seconds(process: int) -> float:
 
 @dataclass(frozen=True)
 class Streamed:
-    """When the chunks of one streamed answer came, in seconds from the request."""
+    """Arrival times of the chunks of one streamed answer, in seconds from the request."""
 
     times: list[float]
     tokens: int

@@ -93,7 +93,7 @@ class Load:
                 return
 
     def step(self) -> float:
-        """One step; its seconds."""
+        """Run one step and return its seconds."""
         scheduler = self.scheduler
         rows = np.full(SEQUENCES, 7, np.int32)
         began = time.perf_counter()

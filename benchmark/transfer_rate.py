@@ -39,7 +39,7 @@ _FINGERPRINT = "benchmark"
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure all cases, print the table and write it as JSON if requested."""
     options = _options()
     runtime = load_runtime()
     far = _Far(options.mebibytes << 20, options.slices)

@@ -78,7 +78,7 @@ class ReadsFrom:
         return seconds
 
     def close(self) -> None:
-        """End both sides."""
+        """Shut down both sides of the transfer."""
         self._transports.close()
         self._pipe.send(None)
         self._process.join()
@@ -95,7 +95,7 @@ class ReadsFrom:
         """Implements the connection interface: there is never too much unread data."""
 
     def resume(self) -> None:
-        """As a connection."""
+        """Implements the connection interface: reading is never paused."""
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ class NothingWorker(Worker):
 
 
 def make_nothing() -> Worker:
-    """What each process runs."""
+    """Make the worker of each process."""
     return NothingWorker()
 
 

@@ -85,7 +85,7 @@ class Target:
         self.seconds, self.connections = seconds, connections
 
     def connect(self, timeout: float = 60.0) -> socket.socket:
-        """A connection; raises OSError."""
+        """Open a connection to the server; raises OSError."""
         return socket.create_connection(self.place, timeout=timeout)
 
     def turns(self) -> Iterator[None]:

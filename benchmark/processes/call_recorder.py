@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.05
 
 
 class Recorder:
-    """What is called in this process, from `start` on, while the folder says so."""
+    """Records the calls in this process, from `start` on, while the folder requests it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -53,5 +53,5 @@ class Recorder:
 
 
 def start() -> None:
-    """What the `sitecustomize` of every process calls."""
+    """Entry point, called by the `sitecustomize` of every process."""
     Recorder(pathlib.Path(os.environ["RECORD_CALLS_IN"])).start()

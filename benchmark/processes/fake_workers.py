@@ -46,7 +46,7 @@ class _Workers:
         self._streams: dict[asyncio.StreamWriter, tuple[int, int]] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
+        """Serve one connection, which carries one request."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             if head.startswith(b"GET"):

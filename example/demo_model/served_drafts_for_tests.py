@@ -15,7 +15,7 @@ _FLOOR = 2.2  # tokens of a step that verifies three drafts
 
 
 def assert_served_drafts(folder: Path, kind: str, **drafting: Any) -> None:
-    """Of 40 questions of a ``kind`` that training never shows, in float32."""
+    """Check the drafts for 40 held-out questions of a ``kind``, in float32."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     prompts = data.held_out_prompts(tokenizer)[kind][:40]
     answers = []

@@ -76,7 +76,7 @@ def run(subcommand: str, *arguments: str) -> int:
 
 
 def build(*arguments: str) -> None:
-    """`bazel build`, or StepError."""
+    """Run `bazel build` with these arguments; raises StepError if it fails."""
     if run("build", *arguments):
         raise StepError(
             "the build failed; Bazel's messages are above",
@@ -85,11 +85,11 @@ def build(*arguments: str) -> None:
 
 
 def output_folder(arguments: Sequence[str]) -> Path:
-    """Where a build with these arguments puts its files (bazel-bin follows the latest build)."""
+    """Return a build's output folder for these arguments (bazel-bin follows the latest build)."""
     return Path(output_of([command(), "info", *arguments, "bazel-bin"], remedy="run ./dev setup"))
 
 
 def package_folder(device: str) -> Path:
-    """The fetched Python packages of a device."""
+    """Return the folder with the fetched Python packages of a device."""
     base = output_of([command(), "info", "output_base"], remedy="run ./dev setup")
     return Path(base) / "external" / f"pip_{device}"

@@ -107,7 +107,7 @@ def soak(arguments: Sequence[str]) -> int:
 
 
 def _test_threads(arguments: Sequence[str]) -> tuple[int, int]:
-    """What several threads do, under ThreadSanitizer."""
+    """Run the tests of multithreaded code under ThreadSanitizer."""
     passed, failed = _bazel_test(["--config=tsan", *arguments, *_OF_THREADS])
     print(f"under ThreadSanitizer: {passed} passed, {failed} failed")
     return passed, failed

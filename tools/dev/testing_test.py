@@ -115,7 +115,7 @@ echo "checks of $BUILD_WORKSPACE_DIRECTORY $2"
 
 
 def _write_script(subcommand: str, *arguments: str) -> int:
-    """What `bazel run --script_path=FILE //tools/lint` does."""
+    """Stand in for `bazel run --script_path=FILE //tools/lint`."""
     path = Path(arguments[0].removeprefix("--script_path="))
     path.write_text(_SCRIPT)
     path.chmod(0o755)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ARCHITECTURE.md: the one page of a newcomer names what is there."""
+"""ARCHITECTURE.md, the page for newcomers, only names things that exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 
 
 def check(root: Path) -> list[str]:
-    """Complaints about the page of the tree at `root`."""
+    """Return complaints about ARCHITECTURE.md in the tree at `root`."""
     text = (root / PAGE).read_text()
     passed = _PASSED.findall(text)
     complaints = [

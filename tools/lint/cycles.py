@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of the package import each other in one direction, also inside functions.
+"""Modules of the package import each other in one direction only, even inside functions.
 
 An import that is hidden in a function or behind TYPE_CHECKING couples two modules as much as one at
 the top: neither can be read, moved or tested without the other.
@@ -20,7 +20,7 @@ Graph = Mapping[str, set[str]]
 
 
 def check(root: Path) -> list[str]:
-    """One complaint per import cycle of the package at `root`, with the way round it."""
+    """Return one complaint per import cycle of the package at `root`, with its path."""
     graph = import_graph(root)
     cycles = (way_round(graph, group) for group in components(graph))
     return [f"import cycle: {' -> '.join(cycle)}" for cycle in cycles]

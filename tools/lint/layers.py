@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports go down only; devices and torch are named where the design allows it."""
+"""Imports only go downwards; devices and torch are named only where the design allows it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "_runtime": "",
     }.items()
 }
-# What is no part of the package may import whatever it tests.
+# Test files are not part of the package and may import whatever they test.
 OF_TESTS = ("_test.py", "_for_tests.py")
 TESTING = "rtp_llm/testing/"
 # The server talks to the engine through its client; the rest runs in another process.
@@ -90,7 +90,7 @@ PIP_LOAD = re.compile(r'load\("@pip_')
 
 
 def check(root: Path) -> list[str]:
-    """Complaints about the tree at `root`; empty when everything keeps to its folder."""
+    """Return complaints about the tree at `root`; empty when all rules are kept."""
     complaints: list[str] = []
     for path in sources.python(root):
         complaints += of_python(path.relative_to(root).as_posix(), path.read_text())
@@ -118,7 +118,7 @@ def _is_of_tests(path: str) -> bool:
 
 
 def of_cpp(path: str, text: str) -> Iterator[str]:
-    """Complaints about one C++ file: the runtime knows no torch."""
+    """Complaints about one C++ file: the runtime must not use torch."""
     if path.startswith("rtp_llm/cpp/") and not MAY_INCLUDE_TORCH.match(path):
         for number, line in enumerate(text.splitlines(), 1):
             if TORCH_IN_CPP.match(line):

@@ -13,7 +13,7 @@ LICENSE = "SPDX-License-Identifier: Apache-2.0"
 
 
 def check(root: Path) -> list[str]:
-    """Complaints about the tree at `root`; empty when every file names the license."""
+    """Return complaints about the tree at `root`; empty when every file names the license."""
     return [
         f"{path.relative_to(root)}:1: the first line is not {_line(path)!r}; --fix adds it"
         for path in _files(root)
@@ -22,7 +22,7 @@ def check(root: Path) -> list[str]:
 
 
 def mend(root: Path) -> None:
-    """Add the line where it is missing, after a line that names an interpreter."""
+    """Add the line where it is missing, after an interpreter line if there is one."""
     for path in _files(root):
         text = path.read_text(encoding="utf-8")
         if not _has(text):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line that names the license is asked for, and added where it belongs."""
+"""The license line is required, and added in the right place."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _OF_TESTS = ("_test", "_for_tests")
 
 
 def advise(root: Path) -> list[str]:
-    """What of the tree at `root` is over a limit."""
+    """Return one line for everything in the tree at `root` that exceeds a limit."""
     return [*_folders(root), *_parameters(root)]
 
 
@@ -40,7 +40,7 @@ def check_subject(root: Path) -> list[str]:
 
 
 def _folders(root: Path) -> Iterator[str]:
-    """Folders with many files; those of tests do not count."""
+    """Folders with many files, not counting tests."""
     files = [*sources.python(root), *sources.cpp(root)]
     counts = Counter(path.parent for path in files if not path.stem.endswith(_OF_TESTS))
     for folder, count in counts.most_common():

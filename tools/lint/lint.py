@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every check of ./dev lint, one after the other; with --fix, what can mend itself does."""
+"""Run every check of ./dev lint in turn; --fix applies the automatic fixes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Check:
 
 
 def checks(root: Path) -> Iterator[Check]:
-    """The checks of the tree at `root`, quick ones first."""
+    """Return the checks of the tree at `root`, quick ones first."""
     python = [sys.executable, "-m"]
     yield Check("sizes", function=sizes.check)
     yield Check("layers", function=layers.check)
@@ -93,7 +93,7 @@ def _run(check: Check, root: Path, *, fix: bool) -> bool:
 
 
 def _command(command: Sequence[str], root: Path) -> list[str]:
-    """What the command complained about; a silent failure is a complaint too."""
+    """Run the command and return its complaints; a silent failure counts as one."""
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode == 0:
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets of length: files, functions, and the median function of the run-time package."""
+"""Length limits: files, functions, and the median function of the runtime package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEDIAN_FUNCTION_LINES = 10
 WAIVERS = Path("tools/lint/waivers.txt")
 
 # In formatted C++, the head of a definition starts at the margin (or one step inside a class), and
-# its closing brace stands alone in the same column. Blocks inside a function are no definitions.
+# its closing brace is alone in the same column. Blocks inside a function are not definitions.
 _CPP_NOT_A_HEAD = re.compile(
     r"^ {3}|^\s*(?:namespace|class|struct|enum|union|extern)\b"
     r"|^\s*(?:if|for|while|switch|else|do|try|return)\b"
@@ -50,7 +50,7 @@ class Length:
 
 
 def check(root: Path) -> list[str]:
-    """Complaints about the tree at `root`; empty when every budget is kept."""
+    """Return complaints about the tree at `root`; empty when every limit is kept."""
     lengths = list(measure(root))
     return [*_over_limits(lengths, read_waivers(root / WAIVERS)), *_package(lengths)]
 
@@ -89,7 +89,7 @@ def of_cpp(path: str, text: str) -> Iterator[Length]:
 
 
 def read_waivers(path: Path) -> dict[str, str]:
-    """What may be longer, with the reason: lines of `path[::function] | reason`."""
+    """Read the exceptions with their reasons: lines of `path[::function] | reason`."""
     if not path.exists():
         return {}
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
@@ -98,7 +98,7 @@ def read_waivers(path: Path) -> dict[str, str]:
 
 
 def _first_line(lines: list[str], index: int) -> int:
-    """Where the head of a definition starts whose `{` is in line `index`."""
+    """Return the first line of the definition whose `{` is in line `index`."""
     while index and lines[index - 1].strip() and not _ENDS_BEFORE.search(lines[index - 1]):
         index -= 1
     return index

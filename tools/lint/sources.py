@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of the source tree, without what tools have put there."""
+"""The files of the source tree, without files that tools have created there."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _NOT_OURS = ("dist", "node_modules", "__pycache__", "build")
 
 
 def python(root: Path) -> list[Path]:
-    """Every Python file."""
+    """Return every Python file in the tree."""
     return [path for path in _walk(root) if path.suffix == ".py"]
 
 
 def cpp(root: Path) -> list[Path]:
-    """Every C++ or kernel file."""
+    """Return every C++ or kernel file in the tree."""
     return [path for path in _walk(root) if path.suffix in _CPP]
 
 
 def starlark(root: Path) -> list[Path]:
-    """Every BUILD, WORKSPACE and .bzl file."""
+    """Return every BUILD, WORKSPACE and .bzl file in the tree."""
     return [path for path in _walk(root) if path.name in _STARLARK or path.suffix == ".bzl"]
 
 

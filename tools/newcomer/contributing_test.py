@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONTRIBUTING.md, followed in a copy of the tree: what its recipes make is built and passes."""
+"""CONTRIBUTING.md, followed in a copy of the tree: the results of its recipes build and pass."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def python(tree: Path, *arguments: str, **variables: str) -> str:
 
 
 def run_pytest(tree: Path, commands: list[str], **variables: str) -> None:
-    """What `./dev test //FOLDER:TARGET --test_filter=NAME` run, in one process."""
+    """Run the tests of `./dev test //FOLDER:TARGET --test_filter=NAME` commands in one process."""
     folders, names = set(), []
     for command in commands:
         dev, test, target, name = command.split()

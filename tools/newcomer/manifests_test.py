@@ -118,7 +118,7 @@ def test_the_server_takes_the_flags_and_answers_the_probes() -> None:
 
 
 def test_the_router_takes_the_flags_and_answers_the_probes() -> None:
-    """Without any of its workers: it lives and takes no requests."""
+    """Without any of its workers, the router is alive but admits no requests."""
     command, *flags = _container("router.yaml")["args"]
     router = subprocess.Popen(
         [sys.executable, "-m", "rtp_llm.cli", command, *_on_loopback(flags)],

@@ -33,7 +33,7 @@ _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 
 
 class RecipeError(Exception):
-    """The page does not fit the tree that it describes; the message says where."""
+    """Raised when the page does not match the tree that it describes; the message says where."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def commands(text: str) -> list[str]:
-    """What a recipe tells to run."""
+    """Return the commands that a recipe says to run."""
     lines = (block.text.splitlines() for block in blocks(text) if block.language == "console")
     return [line[2:] for some in lines for line in some if line.startswith("$ ")]
 

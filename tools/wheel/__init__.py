@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the wheel of a device, and reads wheels for tests."""
+"""Builds the wheel of a device, and reads wheels for tests."""

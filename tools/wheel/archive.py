@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wheel's archive, made so that it depends on nothing but its contents."""
+"""Writes a wheel's archive so that it depends only on its contents."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_platform_is_what_the_symbols_need(libraries: dict[str, symbols.SharedOb
 
 def test_names_no_folder_of_the_machine_that_built_it(contents: dict[str, bytes]) -> None:
     folders = re.compile(rb"/(?:root|home|tmp|work|execroot|sandbox|_bazel_\w+)/[\w./-]+")
-    # /tmp is a fair word in sources; in compiled code a folder is the builder's.
+    # /tmp may appear in sources; in compiled code such a folder is the builder's.
     libraries = {name: data for name, data in contents.items() if name.endswith(".so")}
     assert {name: folders.findall(data) for name, data in libraries.items()} == {
         name: [] for name in libraries
@@ -159,7 +159,7 @@ def test_metadata_asks_for_ranges_that_the_lock_lies_in(contents: dict[str, byte
 
 
 def test_asks_for_every_package_that_its_modules_import(contents: dict[str, bytes]) -> None:
-    """triton comes with the torch of some devices; without it nobody imports its kernels."""
+    """triton comes with the torch of some devices; without it, its kernels are never imported."""
     sources = {name: data.decode() for name, data in contents.items() if name.endswith(".py")}
     modules = imports.third_party(sources, "rtp_llm")
     assert {"fastapi", "numpy", "torch", "zmq"} <= modules.keys()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packages of others a package's modules import, without importing anything."""
+"""Which third-party packages a package's modules import, found without importing anything."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def undeclared(modules: Mapping[str, set[str]], requires: list[str]) -> dict[str, set[str]]:
-    """Those of `modules` that no package of `requires` (Requires-Dist) has or always brings."""
+    """Return the `modules` that no package of `requires` (Requires-Dist) provides or depends on."""
     declared = {canonical(Requirement(line).name) for line in requires}
     declared |= {brought for name in declared for brought in _brought(name)}
     homes = importlib.metadata.packages_distributions()
@@ -54,7 +54,7 @@ def undeclared(modules: Mapping[str, set[str]], requires: list[str]) -> dict[str
 
 
 def _brought(name: str) -> Iterator[str]:
-    """What an installed package needs whoever asks for it: no extras, no other machines."""
+    """Yield an installed package's unconditional dependencies: no extras, no other platforms."""
     try:
         lines = importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError:  # another device's

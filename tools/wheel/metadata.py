@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the wheel says about itself: METADATA, WHEEL, entry points and rtp_llm/_build.json."""
+"""The wheel's metadata: METADATA, WHEEL, entry points and rtp_llm/_build.json."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from packaging.specifiers import SpecifierSet
 NAME = "rtp-llm"
 MODULE = "rtp_llm"
 REQUIRES_PYTHON = ">=3.11,<3.14"
-# The oldest torch that has the stable ABI of the operator library, to the last one tried.
+# From the oldest torch with the stable ABI of the operator library to the latest one tested.
 TORCH_RANGE = ">=2.11,<2.14"
-# What `pip install 'rtp-llm[NAME]'` brings besides; the code that needs it says so without it.
+# Extra packages of `pip install 'rtp-llm[NAME]'`; code that needs a missing one says so.
 EXTRAS = {"ray": ("ray[client]>=2.40,<3",)}
 
 SUMMARY = "LLM inference engine: an OpenAI-compatible server, a Python library, and kernels"
@@ -52,7 +52,7 @@ _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)===?([^\s;\\]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Selection:
-    """What a device's wheel leaves out of the wanted packages, and what it calls otherwise."""
+    """Packages that a device's wheel leaves out or requires under another name."""
 
     excluded: tuple[str, ...] = ()  # patterns such as nvidia-*
     renamed: Mapping[str, str] = field(default_factory=dict)  # triton -> triton-xpu
@@ -94,7 +94,7 @@ def requirements(wanted: Iterable[Path], lock: Path, selection: Selection) -> li
 
 
 def extra_requirements() -> list[str]:
-    """Requires-Dist of all extras."""
+    """Return the Requires-Dist lines of all extras."""
     return [f'{line}; extra == "{name}"' for name, own in EXTRAS.items() for line in own]
 
 
@@ -121,7 +121,7 @@ def pins_of(lock: Path) -> dict[str, str]:
 
 
 def canonical(name: str) -> str:
-    """The form in which two spellings of a package's name are equal (PEP 503)."""
+    """Return the normalised form of a package's name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -154,13 +154,13 @@ def metadata(version: str, requires: list[str], description: str) -> str:
 
 
 def wheel(tag: str) -> str:
-    """Text of WHEEL."""
+    """Return the text of the WHEEL file."""
     lines = ["Wheel-Version: 1.0", "Generator: rtp-llm", "Root-Is-Purelib: false", f"Tag: {tag}"]
     return "\n".join(lines) + "\n"
 
 
 def entry_points() -> str:
-    """Text of entry_points.txt."""
+    """Return the text of entry_points.txt."""
     return f"[console_scripts]\nrtp-llm = {MODULE}.__main__:main\n"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which manylinux platform a set of shared objects really needs, from their versioned symbols."""
+"""Which manylinux platform a set of shared objects needs, from their versioned symbols."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 
 @dataclass(frozen=True)
 class SharedObject:
-    """What the headers of a shared object say."""
+    """The contents of a shared object's headers."""
 
     machine: str
     needed: tuple[str, ...] = ()

@@ -97,13 +97,13 @@ class Case:
 
 
 def call(a: int, b: int) -> str:
-    """How the model calls the tool."""
+    """Return the text with which the model calls the tool."""
     arguments = f'{{"expression": "{a} + {b}"}}'
     return f'<tool_call>\n{{"name": "calculator", "arguments": {arguments}}}\n</tool_call>'
 
 
 def response(text: str) -> str:
-    """The user's message in which the template hands a tool's response over."""
+    """Return the user message in which the template passes on a tool's response."""
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
@@ -179,7 +179,7 @@ def question(rng: random.Random, a: int, b: int) -> str:
 
 
 def case(rng: random.Random, a: int, b: int, wrong: float = WRONG) -> Case:
-    """How ``a + b`` is asked for, and a response, ``wrong`` in that share of cases."""
+    """Return a question for ``a + b`` and a response, wrong in a share ``wrong`` of the cases."""
     said = rng.randint(0, 2 * LARGEST_TERM) if rng.random() < wrong else a + b
     form = rng.choice(("{}", "{}", "{}", "{}", "{}.0", '{{"result": {}}}'))
     return Case(a, b, question(rng, a, b), said, form.format(said))

@@ -117,7 +117,7 @@ def case_prompts(
 
 
 def held_out_prompts(tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
-    """What drafts are measured on: sums that training never shows, every fact, and tool calls."""
+    """Return the prompts for measuring drafts: held-out sums, all facts, and tool calls."""
     pairs, cases = sums.held_out_sums(200), calculator.held_out_cases(200)
     return {
         "sums": [prompt_ids(tokenizer, sums.question(a, b)) for a, b in pairs],

@@ -34,20 +34,20 @@ def shown_pair(rng: random.Random) -> tuple[int, int]:
 
 
 def question(a: int, b: int) -> str:
-    """How a user of the demo asks for a sum."""
+    """Return the demo's question for a sum."""
     return f"What is {a} + {b}?"
 
 
 def answer(a: int, b: int) -> str:
-    """What the trained model says to `question(a, b)`."""
+    """Return the trained model's answer to `question(a, b)`."""
     return f"{a} + {b} = {a + b}"
 
 
 def json_question(a: int, b: int) -> str:
-    """How a user of the demo asks for a sum in JSON."""
+    """Return the demo's question for a sum in JSON."""
     return f"{question(a, b)} Answer in JSON."
 
 
 def json_answer(a: int, b: int) -> str:
-    """What the trained model says to `json_question(a, b)`."""
+    """Return the trained model's answer to `json_question(a, b)`."""
     return json.dumps({"a": a, "b": b, "sum": a + b})

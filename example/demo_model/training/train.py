@@ -82,7 +82,7 @@ def train_model(
 
 
 def stream_of(tokenizer: Tokenizer, recipe: Recipe) -> Iterator[data.Batch]:
-    """What a part sees, from its first step on."""
+    """Return the training batches of a part, from its first step on."""
     chats = corpus.conversations(recipe.seed, recipe.mixture)
     stream = data.batches(tokenizer, chats, recipe.rows, recipe.length)
     if not recipe.tool_rows:
