@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a model folder to a model with its weights in place."""
+"""Loads models: from a model folder to a model with its weights."""
 
 from __future__ import annotations
 

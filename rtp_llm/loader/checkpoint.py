@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The safetensors files of a model folder: what is in them and where, without their data."""
+"""The index of a model folder's safetensors files: tensors and their locations, without data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LISTED = 4
 class Checkpoint:
     """All tensors of a model folder, in the order in which they lie in the files.
 
-    `unreadable`: those of number types that are not read -> type and file.
+    `unreadable`: tensors with unsupported dtypes -> dtype and file.
     """
 
     folder: Path
@@ -46,13 +46,13 @@ class Checkpoint:
 
     @property
     def fp8_weights(self) -> frozenset[str]:
-        """Names of the tensors that are stored in 8-bit floats."""
+        """Names of the tensors stored as 8-bit floats."""
         return frozenset(
             name for name, entry in self.tensors.items() if entry.dtype is torch.float8_e4m3fn
         )
 
     def renamed(self, prefix: str) -> Checkpoint:
-        """With "model." where names begin with `prefix`; the same where none does."""
+        """Replace `prefix` in names by "model."; unchanged if no name begins with it."""
         names = (*self.tensors, *self.unreadable)
         if not prefix or not any(name.startswith(prefix) for name in names):
             return self
@@ -81,11 +81,11 @@ class Checkpoint:
 
 
 def stored_tensors(folder: Path) -> Iterator[tuple[Path, StoredTensor]]:
-    """The tensors of a model folder, of any number type, and the file of each.
+    """The tensors of a model folder, of any dtype, each with its file.
 
-    As in transformers model.safetensors comes first, then the shards of the index; other
-    safetensors files count only if there is exactly one. CheckpointError or UnsupportedModelError
-    name the file at fault.
+    As in transformers, model.safetensors takes precedence, then the shards of the index; any other
+    safetensors file is used only if it is the only one. Raises CheckpointError or
+    UnsupportedModelError naming the file at fault.
     """
     seen: dict[str, Path] = {}
     for file in _files(folder):
@@ -138,7 +138,7 @@ def _indexed_files(folder: Path) -> list[Path]:
         )
     names = sorted(set(named.values()))
     for name in names:
-        # Where a link leads is the system's business; what the index names is in this folder.
+        # Links may lead anywhere, but names in the index must be inside this folder.
         if name in ("", "..") or Path(name).name != name or not name.isprintable():
             raise CheckpointError(
                 f"{index}: weight_map must name files of this folder; not {shown(name)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that mean nothing: measuring needs a model's shape, not its checkpoint."""
+"""Random dummy weights: benchmarks need a model's shape, not its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from rtp_llm.layers import (
 )
 from rtp_llm.loader.progress import Progress
 
-_DEVIATION = 0.02  # of matrices, as models are initialised; hidden states stay finite
-_PIECE_NUMBERS = 2**24  # what must be converted passes through host memory in pieces
+_DEVIATION = 0.02  # standard deviation of matrices, as in initialisation: hidden states stay finite
+_PIECE_NUMBERS = 2**24  # weights that must be converted pass through host memory in pieces
 
 
 def draw_weights(model: nn.Module, progress: Progress) -> None:
     """Fill every parameter of `model`: matrices normal, norms 1, biases 0.
 
-    The numbers are made where the weights are, the same ones every time on one kind of device.
-    Tensor-parallel ranks have the same ones in what they all have, whatever else a rank has.
+    The numbers are generated on the weights' device, and are reproducible on one kind of device.
+    Tensor-parallel ranks get the same numbers for replicated weights, whatever else a rank holds.
     """
     found = [pair for pair in weight_targets(model) if not isinstance(pair[1], Elsewhere)]
     divided = any(isinstance(target, CutTarget) for _, target in found)
@@ -51,13 +51,13 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
 
 
 def _seed(name: str, target: WeightTarget) -> int:
-    """Of the part of a tensor that is here."""
+    """The seed for this rank's part of the tensor `name`."""
     part = (target.rows, target.columns) if isinstance(target, CutTarget) else ()
     return zlib.crc32(f"{name} {part}".encode())
 
 
 def _place(target: WeightTarget, memory: Tensor | None) -> torch.device:
-    """Where the numbers are made."""
+    """The device on which the numbers are generated."""
     if memory is not None:
         return memory.device
     return target.device if isinstance(target, TakesRowsTogether) else torch.device("cpu")
@@ -71,7 +71,7 @@ def _fill(memory: Tensor, name: str, generator: torch.Generator) -> None:
 
 
 def _convert(target: WeightTarget, generator: torch.Generator) -> None:
-    """Matrices that are kept in another form than the checkpoint's take their rows one by one."""
+    """Fill a target that converts rows, such as a quantised matrix, piece by piece."""
     rows, *rest = target.shape
     together = rows_together([target])
     step = max(1, _PIECE_NUMBERS // math.prod(rest) // together) * together

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of weights that a checkpoint stores in FP8 blocks, and how it is said."""
+"""How weights stored in FP8 blocks are used, with messages that explain it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MIB = 2**20
 
 
 def fp8_weights(config: ModelConfig, checkpoint: Checkpoint) -> frozenset[str]:
-    """Names of the weights in FP8 blocks; UnsupportedModelError if config.json does not say it."""
+    """Names of the weights in FP8 blocks; UnsupportedModelError if config.json omits it."""
     names = checkpoint.fp8_weights
     if names and not config.stored_as_fp8:
         found = f"{min(names)} and {len(names) - 1} more, but no quantization_config in config.json"
@@ -33,14 +33,14 @@ def fp8_weights(config: ModelConfig, checkpoint: Checkpoint) -> frozenset[str]:
 
 
 def why_not_multiplied(dtype: torch.dtype, device: Device) -> str:
-    """Why FP8 weights are not multiplied as they are; nothing where they are."""
+    """Why FP8 weights are not multiplied as FP8; empty if they are."""
     if dtype is not torch.bfloat16:
         return "products of 8-bit floats give bfloat16 only; see --dtype"
     return device.supports("fp8_products").reason
 
 
 def describe(checkpoint: Checkpoint, dtype: torch.dtype, device: Device) -> str:
-    """What `rtp-llm explain` says of FP8 weights; nothing where there are none."""
+    """The text of `rtp-llm explain` on FP8 weights; empty if there are none."""
     stored = sum(math.prod(checkpoint.tensors[name].shape) for name in checkpoint.fp8_weights)
     if not stored:
         return ""
@@ -51,7 +51,7 @@ def describe(checkpoint: Checkpoint, dtype: torch.dtype, device: Device) -> str:
 
 
 def tell_of_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
-    """Log once what FP8 weights take that are kept as floats."""
+    """Log once how much memory FP8 weights take that are kept as floats."""
     targets = (part_taken(target) for _, target in weight_targets(model))
     stored = sum(math.prod(t.shape) for t in targets if isinstance(t, DequantizingTarget))
     if not stored:

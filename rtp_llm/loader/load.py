@@ -64,12 +64,12 @@ def load_model(
     eagle3: str | Path = "",
     draft_model: str | Path = "",
 ) -> CausalLM:
-    """The model in a Hugging Face folder, ready to run on `device`; `experts`: where they are.
+    """Load the model in a Hugging Face folder, ready to run on `device`.
 
-    `tensor_parallel`: this process has its rank's part of each layer, and all ranks call this.
-    `stage`: which stage of how many it is, of a pipeline: it has the layers of that one alone.
-    `mtp`: with its layer of multi-token prediction, `eagle3`: with the head in that folder,
-    `draft_model`: with the model in that one.
+    `experts`: hooks for where experts are. `tensor_parallel`: load this rank's part of each layer;
+    all ranks must call this. `stage`: the index and number of pipeline stages; only the layers of
+    that stage are loaded. Drafts come from the model's multi-token prediction layer (`mtp`), from
+    the head in the folder `eagle3`, or from the model in the folder `draft_model`.
     Raises UnsupportedModelError, ModelConfigError, CheckpointError, WeightError or NoChoiceError.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
@@ -78,7 +78,7 @@ def load_model(
     progress = progress or SilentProgress()
     if config.draft_model is None:
         return _loaded(path, config, options, progress, device, stage)
-    # The smaller one first: what is wrong with it is soon known.
+    # Load the smaller model first, so that errors in it are found early.
     check_tokens(path, draft_model)
     own = draft_options(options, config.draft_model)
     draft = _loaded(draft_model, config.draft_model, own, progress, device)
@@ -95,7 +95,7 @@ def _loaded(
     device: Device,
     stage: tuple[int, int] = (0, 1),
 ) -> CausalLM:
-    """One model, ready to run."""
+    """Load one model, ready to run."""
     checkpoint = None
     if options.settings.load_format != "dummy":
         config, checkpoint = _checkpoint(path, config, options)
@@ -109,7 +109,7 @@ def _loaded(
 def _checkpoint(
     path: str | Path, config: ModelConfig, options: ModelOptions
 ) -> tuple[ModelConfig, Checkpoint]:
-    """What is in the folder, and the model that it makes."""
+    """Open the checkpoint in the folder; returns it with the resulting config."""
     return with_head(*resolve_tied(config, _open(path, config), options.dtype))
 
 
@@ -128,7 +128,7 @@ def _filled(
     progress: Progress,
     device: Device,
 ) -> CausalLM:
-    """The model with its weights, ready to run; all that can be checked before it takes memory."""
+    """Create the model and load its weights; makes all possible checks before allocating memory."""
     model = _made(config, options, checkpoint)
     if checkpoint is None:
         draw_weights(model, progress)
@@ -142,7 +142,7 @@ def _filled(
 
 
 def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | None) -> CausalLM:
-    """The model without its weights."""
+    """Create the model without its weights."""
     with _refusing(config):
         local_experts(config, options.layer_options())
         if checkpoint is not None:
@@ -152,7 +152,7 @@ def _made(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint | N
 
 @contextmanager
 def _refusing(config: ModelConfig) -> Iterator[None]:
-    """Inside, layers are made, or said to be."""
+    """Context for creating or planning layers; turns their errors into UnsupportedModelError."""
     try:
         yield
     except SharedBlocksError as error:
@@ -171,11 +171,11 @@ def explain(
     eagle3: str | Path = "",
     draft_model: str | Path = "",
 ) -> str:
-    """What would run and why: device, model, number type, attention backend, the others' reasons.
+    """Explain what would run and why: device, model, dtype, attention backend, and rejections.
 
-    Caches, backends and experts are those of one of `tensor_parallel_size` ranks. Reads config.json
-    and the headers of the weights only, unless a head that should be tied has to be compared with
-    the embedding; raises as load_model does.
+    Caches, backends and experts are those of one of `tensor_parallel_size` ranks. Reads only
+    config.json and the headers of the weights, unless a tied head has to be compared with the
+    embedding. Raises the same errors as load_model.
     """
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
     ranks = planned_rank(tensor_parallel_size)
@@ -204,9 +204,9 @@ def plan_stages(
     stages: int,
     tensor_parallel_size: int = 1,
 ) -> list[range]:
-    """The layers of each of so many stages of a pipeline, as load_model divides them.
+    """The layers of each pipeline stage, as load_model divides them.
 
-    Reads what `explain` reads, and raises as load_model does.
+    Reads the same files as `explain` and raises the same errors as load_model.
     """
     config = read_model_config(path)
     ranks = planned_rank(tensor_parallel_size)
@@ -225,7 +225,7 @@ def _divided(config: ModelConfig, options: ModelOptions, stages: int) -> list[ra
 def _explain_model(
     name: str, path: str | Path, config: ModelConfig, options: ModelOptions, device: Device
 ) -> list[str]:
-    """One model: its weights, cache, attention backends and experts."""
+    """Explain one model: its weights, cache, attention backends and experts."""
     config, checkpoint = _checkpoint(path, config, options)
     options = _with_stored(options, config, checkpoint, device)
     with _refusing(config):
@@ -246,7 +246,7 @@ def _explain_model(
 
 
 def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
-    """What the cache holds, each group where there are several."""
+    """Describe the cache contents, by group if there are several."""
     ranks = options.tensor_parallel
     cache = cache_groups_of(config, options.cache_dtypes, ranks)
     own = cache_groups_of(replace(config, draft_model=None), options.cache_dtypes, ranks)
@@ -263,7 +263,7 @@ def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
 def _with_stored(
     options: ModelOptions, config: ModelConfig, checkpoint: Checkpoint | None, device: Device
 ) -> ModelOptions:
-    """`options` and what the checkpoint stores in FP8; without one, random weights in its form."""
+    """Add the checkpoint's FP8 weights to `options`; dummy weights follow config.json."""
     if checkpoint is not None:
         return replace(options, fp8_weights=fp8_weights(config, checkpoint))
     if config.stored_as_fp8 and not why_not_multiplied(options.dtype, device):
@@ -283,7 +283,7 @@ def _options(settings: ModelSettings, config: ModelConfig, device: Device) -> Mo
 
 
 def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None:
-    """Raise UnsupportedModelError unless the device and the model can do what `settings` say."""
+    """Raise UnsupportedModelError unless device and model support `settings`."""
     features = {"dtype": settings.dtype, "quantization": _CAPABILITIES[settings.quantization]}
     for setting, feature in features.items():
         answer = device.supports(feature) if feature else Support.yes()

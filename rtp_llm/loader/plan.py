@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a checkpoint against the model that config.json describes, before any memory is taken."""
+"""Checks a checkpoint against the model that config.json describes, before allocating memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class
 
 _LISTED = 100
-# A model of more weights than the checkpoint has tensors is not worth planning.
+# A model with far more weights than the checkpoint has tensors is not worth planning.
 _MOST_MISSING = 100_000
 
 _logger = logging.getLogger("rtp_llm.loader")
@@ -31,11 +31,11 @@ class WeightError(ModelFilesError):
 def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint) -> None:
     """Raise unless the checkpoint has every weight of the model, in its shape.
 
-    WeightError names all missing, unknown and wrongly shaped weights; UnsupportedModelError one
-    that is stored in a number type that is not read. What nobody reads is named in the log.
+    WeightError names all missing, unknown and wrongly shaped weights; UnsupportedModelError names a
+    weight of an unsupported dtype. Tensors that are not used are logged.
     """
     _check_count(config, checkpoint)
-    # On no device, with all experts: names and shapes are the same wherever they go.
+    # Planned without memory and with all experts: names and shapes do not depend on placement.
     settings = replace(options.settings, moe_strategy="auto", max_seq_len=2)
     planned = replace(options, settings=settings, planned=True, experts=None, stage=None)
     model = model_class(config.architecture)(config, planned)
@@ -49,7 +49,7 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
 
 
 def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:
-    """A model whose layers and experts alone are far more than the tensors is not looked at."""
+    """Raise WeightError early if there are far more layers and experts than tensors."""
     experts = 3 * config.moe.num_experts * sum(config.moe_layers) if config.moe else 0
     least, held = 2 * config.num_layers + experts, len(checkpoint.tensors)
     if least > held + _MOST_MISSING:
@@ -88,7 +88,7 @@ def _check(
 
 
 def _patterns(names: Iterable[str]) -> str:
-    """All names, those that differ in their numbers only as one: "layers.*.inv_freq (32)"."""
+    """List names, merging those that differ only in numbers: "layers.*.inv_freq (32)"."""
     counts = Counter(re.sub(r"\d+", "*", name) for name in names)
     return ", ".join(f"{name_of(pattern)} ({count})" for pattern, count in counts.items())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows how far the loading of weights is."""
+"""Shows the progress of loading weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol, TextIO
 from rtp_llm.device import Device
 from rtp_llm.terminal_bar import TerminalBar
 
-# Bytes of the checkpoint that are in place, and all of them.
+# Called with the loaded bytes of the checkpoint, and the total.
 Report = Callable[[int, int], None]
 
 _logger = logging.getLogger("rtp_llm.loader")
@@ -20,22 +20,22 @@ _LOG_SECONDS = 10.0
 
 
 class Progress(Protocol):
-    """Told about the bytes of the checkpoint as they arrive in the model."""
+    """Receives the number of checkpoint bytes as they are loaded into the model."""
 
     def start(self, total: int) -> None:
-        """`total` bytes are to come."""
+        """Begin loading `total` bytes."""
 
     def advance(self, count: int) -> None:
-        """`count` more bytes are in place."""
+        """Report that `count` more bytes are loaded."""
 
     def finish(self) -> None:
-        """All are."""
+        """Report that all bytes are loaded."""
 
 
 class LoadProgress:
-    """A bar on a terminal, elsewhere a log line every ten seconds; a line in the log at the end.
+    """A bar on a terminal, otherwise a log line every ten seconds; a final log line at the end.
 
-    `report` is called for all bytes that arrive.
+    `report` is called whenever bytes arrive.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LoadProgress:
 
 
 class SilentProgress:
-    """Shows nothing."""
+    """Progress that is not shown."""
 
     def start(self, total: int) -> None:
         pass

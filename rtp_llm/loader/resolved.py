@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a model with nothing left to choose."""
+"""Resolves the "auto" settings of a model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rtp_llm.models.config import ModelConfig
 
 
 def resolve(settings: ModelSettings, config: ModelConfig, device: Device) -> ModelSettings:
-    """The model's settings alone, with what the config and the device say where they are "auto".
+    """Return the model's settings, with "auto" replaced by values from the config and the device.
 
-    Of attention_backend, moe_strategy and kv_cache_dtype it stays: layers choose for themselves.
+    attention_backend, moe_strategy and kv_cache_dtype stay "auto": layers choose for themselves.
     """
     auto = settings.dtype == "auto"
     return replace(

@@ -25,7 +25,7 @@ CONFIG: dict[str, Any] = {
 
 
 def tensors(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    """The tensors of CONFIG under the names of transformers."""
+    """The tensors of CONFIG under transformers' names."""
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (37, 24),
         "model.norm.weight": (24,),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of a checkpoint's tensor are read, and where they go."""
+"""Spans: rows of a checkpoint tensor to read, and their destination."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ Read = Callable[[Span, Tensor], None]
 
 @contextmanager
 def reader(span: Span) -> Iterator[Read]:
-    """Inside, pieces of `span` can be read. Raises CheckpointError where the file became shorter.
+    """Context in which pieces of `span` can be read. Raises CheckpointError if the file shrank.
 
-    Where columns are left out the file is mapped: pages that hold none of the others are never
-    touched, and one call copies many rows, where a read of each row would take the interpreter's
-    lock as often.
+    If columns are left out, the file is mapped: pages without wanted columns are never touched, and
+    one call copies many rows, whereas reading row by row would take the interpreter's lock for each
+    of them.
     """
     with open_file(span.entry.file) as file:
         if span.columns is None:
@@ -51,8 +51,10 @@ def _read(file: int, piece: Span, memory: Tensor) -> None:
 
 @contextmanager
 def _mapped_rows(file: int, span: Span) -> Iterator[list[np.ndarray]]:
-    """The parts of the span's rows, uint8 [rows, row_bytes]; the one entry of a list, which is
-    empty afterwards, since a file stays mapped as long as an array of it is around."""
+    """The mapped parts of the span's rows, uint8 [rows, row_bytes], as the only entry of a list.
+
+    The list is emptied at the end, since a file stays mapped as long as an array refers to it.
+    """
     stride = span.entry.row_bytes
     size = (span.rows - 1) * stride + span.row_bytes
     if os.fstat(file).st_size < span.offset + size:

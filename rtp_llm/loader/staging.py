@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory through which rows of a checkpoint pass on their way into a model."""
+"""Staging buffers for rows of a checkpoint on their way into a model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Event
 
-# Fits into a core's cache, for rows that a core converts.
+# For rows that a core converts: fits into its cache.
 _CACHED_BYTES = 2**20
 # For rows that a device copies: enough to reach its rate.
 _COPIED_BYTES = 4 * 2**20
 
 
 class Staging:
-    """Each thread's own buffers. Where they are copied from without waiting, a thread has two, so
-    that it reads into one while the other is copied.
+    """Per-thread buffers. If copies from them are asynchronous, each thread has two, so that it can
+    read into one while the other is being copied.
     """
 
     def __init__(self, device: Device) -> None:
@@ -30,7 +30,7 @@ class Staging:
         self._local = threading.local()
 
     def next(self, size: int) -> Tensor:
-        """uint8 [size] to write into; what was in it before is in its place by now."""
+        """Return a buffer, uint8 [size], whose previous contents have been copied."""
         buffers = self._buffers()
         buffers.turn = (buffers.turn + 1) % self._places
         buffers.sent[buffers.turn].synchronize()
@@ -40,7 +40,7 @@ class Staging:
         return memory[:size]
 
     def sent(self) -> None:
-        """Copies from this thread's last buffer have been asked for."""
+        """Mark that copies from this thread's last buffer have been enqueued."""
         buffers = self._buffers()
         buffers.sent[buffers.turn].record()
 

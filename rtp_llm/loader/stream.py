@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves a checkpoint's tensors into a model, a few rows at a time.
 
-Where the type is the same the file is read straight into the parameter; otherwise rows pass through
-a small buffer, page-locked where a device copies from it. Nothing else of the checkpoint is ever in
+If the dtype matches, the file is read directly into the parameter; otherwise rows pass through a
+small buffer, page-locked if a device copies from it. Nothing else of the checkpoint is ever in
 memory.
 
-Several threads work on spans of rows, each of them alone: sharing each small conversion among all
-cores, as torch would, costs more than the conversion itself when the machine is busy.
+Several threads process spans of rows independently: splitting each small conversion over all cores,
+as torch would, costs more than the conversion itself when the machine is busy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load_weights(
     progress: Progress,
     device: Device,
 ) -> None:
-    """Fill every parameter of `model`, which is on `device` and was held against the checkpoint."""
+    """Fill every parameter of `model`, which is on `device` and was checked by check_weights."""
     targets: Targets = defaultdict(list)
     for name, target in weight_targets(model):
         targets[name].append(target)
@@ -55,7 +55,7 @@ def load_weights(
     progress.start(sum(span.size for span in spans))
     staging = Staging(device)
     with _workers(device) as workers:
-        # Weights are converted by their scales, so these are all there before.
+        # Weights are converted with their scales, so all scales are loaded first.
         for scales in (True, False):
             futures = {
                 workers.submit(_load_span, span, staging): span
@@ -75,7 +75,7 @@ def _here(targets: list[WeightTarget]) -> list[WeightTarget]:
 
 @contextmanager
 def _workers(device: Device) -> Iterator[ThreadPoolExecutor]:
-    """As many threads as torch may use, in each of which it uses that one alone."""
+    """A pool of as many threads as torch may use, each of which runs torch single-threaded."""
     threads = torch.get_num_threads()
 
     def begin() -> None:
@@ -87,7 +87,7 @@ def _workers(device: Device) -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # the workers set it for threads to come, too
+        torch.set_num_threads(threads)  # the workers' setting also applies to new threads
 
 
 def _load_span(span: Span, staging: Staging) -> None:
@@ -119,5 +119,5 @@ def _can_read_into(memory: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _shaped(buffer: Tensor, piece: Span) -> Tensor:
-    """The buffer (uint8) as rows of the piece."""
+    """View the buffer (uint8) as the rows of `piece`."""
     return buffer.view(piece.entry.dtype).view(piece.rows, *piece.row_shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a tensor of a checkpoint lies."""
+"""The location of a tensor in a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor: its bytes are `size` bytes at `offset` of `file`."""
+    """One tensor, which occupies `size` bytes at `offset` of `file`."""
 
     name: str
     dtype: torch.dtype

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a head that config.json calls tied to the embedding is: as transformers 5 decides it.
+"""Decides whether the head is really tied to the embedding, as transformers 5 does.
 
-A checkpoint may hold both. Equal ones share memory; a head of its own wins over config.json. Where
-only the head is there, it is the embedding, too.
+A checkpoint may hold both. If they are equal, they share memory; a different head overrides
+config.json. If there is only a head, it is used as the embedding too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _logger = logging.getLogger("rtp_llm.loader")
 def resolve_tied(
     config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype
 ) -> tuple[ModelConfig, Checkpoint]:
-    """`config` and `checkpoint` with the head and the embedding that the model computes with.
+    """Return `config` and `checkpoint` with the head and the embedding that the model uses.
 
-    `dtype`: what both are kept in, in which they are compared.
+    `dtype`: the dtype in which both are kept and compared.
     """
     known = checkpoint.tensors.keys() | checkpoint.unreadable.keys()
     if not config.tie_word_embeddings or HEAD not in known:
@@ -47,14 +47,14 @@ def resolve_tied(
 
 
 def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:
-    """`checkpoint` with its head under the embedding's name."""
+    """Return `checkpoint` with its head renamed to the embedding."""
     tensors = dict(checkpoint.tensors)
     tensors[EMBEDDING] = replace(tensors.pop(HEAD), name=EMBEDDING)
     return replace(checkpoint, tensors=tensors)
 
 
 def _are_equal(one: TensorEntry, other: TensorEntry, dtype: torch.dtype) -> bool:
-    """Whether two tensors hold the same numbers in `dtype`; they are read a piece at a time."""
+    """Whether two tensors are equal in `dtype`; they are read piece by piece."""
     if one.shape != other.shape:
         return False
     count = one.size // one.dtype.itemsize

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model architectures: what config.json says, and the modules that compute it."""
+"""Model architectures: reading config.json, and the modules that compute the model."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every language model offers to the worker, and its class to the loader."""
+"""The interfaces of language models for the worker, and of their classes for the loader."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KV_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn}
 
 
 def model_cache_dtypes(settings: ModelSettings) -> CacheDtypes:
-    """What the caches hold for settings whose dtype is not "auto"."""
+    """The dtypes of cache contents, for settings whose dtype is not "auto"."""
     dtype = torch_dtype(settings)
     kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype) or dtype
     return CacheDtypes.of(kv_dtype, dtype, settings)
@@ -45,14 +45,14 @@ def model_cache_dtypes(settings: ModelSettings) -> CacheDtypes:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What is chosen when a model is built, beyond its config.
+    """Options for building a model, in addition to its config.
 
-    `settings` are resolved: dtype, max_seq_len and seq_size_per_block have values. `device` is
-    torch's, `capabilities` are what its kernels can do. `fp8_weights` are the names of what the
-    checkpoint stores in FP8 blocks, `fp8_products`: the device multiplies these. `experts`: where
-    experts are. `planned`: weights have shapes and no memory. `tensor_parallel`: the ranks that
-    share each layer. `stage`: the layers of this stage of a pipeline, of which the first one also
-    has embedding and logits; None: all.
+    `settings` are resolved: dtype, max_seq_len and seq_size_per_block have values. `device` is the
+    torch device, `capabilities` are those of its kernels. `fp8_weights` names the weights that the
+    checkpoint stores in FP8 blocks; `fp8_products`: the device multiplies them as FP8. `experts`:
+    hooks for where experts are. `planned`: weights have shapes but no memory. `tensor_parallel`:
+    the ranks that share each layer. `stage`: the layers of this pipeline stage; the first stage
+    also has the embedding and the logits. None: all layers.
     """
 
     settings: ModelSettings
@@ -72,12 +72,12 @@ class ModelOptions:
 
     @property
     def cache_dtypes(self) -> CacheDtypes:
-        """Number types of what the caches hold."""
+        """The dtypes of cache contents."""
         return model_cache_dtypes(self.settings)
 
     @property
     def num_positions(self) -> int:
-        """The longest sequence, in tokens."""
+        """The maximum sequence length, in tokens."""
         assert self.settings.max_seq_len is not None
         return self.settings.max_seq_len
 
@@ -88,7 +88,7 @@ class ModelOptions:
         return self.settings.seq_size_per_block
 
     def layer_options(self) -> LayerOptions:
-        """How the layers at the top of the model keep their weights."""
+        """The options of the model's top-level layers."""
         return LayerOptions(
             self.settings,
             self.device,
@@ -101,7 +101,7 @@ class ModelOptions:
         )
 
     def backend_options(self) -> BackendOptions:
-        """What every attention backend is told."""
+        """The options that every attention backend receives."""
         return BackendOptions(
             capabilities=self.capabilities,
             dtype=self.dtype,
@@ -118,17 +118,17 @@ class CausalLM(Layer):
 
     @abstractmethod
     def cache_groups(self) -> CacheGroups:
-        """What its layers keep of a sequence, as they say it."""
+        """The cache groups, collected from the model's layers."""
 
     @abstractmethod
     def context_bytes(self, keys: int) -> int:
-        """Memory that steps take at most because their queries see so many keys in all."""
+        """Upper bound in bytes on the temporary memory of a step whose queries see `keys` keys."""
 
     @abstractmethod
     def forward(self, batch: ForwardBatch) -> Tensor:
-        """Hidden states [T, hidden] of the batch's tokens, normalised; fills the KV caches.
+        """Compute normalised hidden states [T, hidden] of the batch's tokens; fills the KV caches.
 
-        On a stage of a pipeline but the last they are what the next one's layers go on from.
+        On every pipeline stage but the last, returns the input of the next stage's layers.
         """
 
     @property
@@ -137,27 +137,31 @@ class CausalLM(Layer):
         return True
 
     def stage_input(self, tokens: int) -> Tensor | None:
-        """Room for ForwardBatch.hidden [tokens, hidden] on a stage that needs it, of zeros."""
+        """A zeroed buffer for ForwardBatch.hidden [tokens, hidden], on stages that need one."""
         return None
 
     @property
     @abstractmethod
     def drafts(self) -> DraftModule | None:
-        """What drafts for it; the two below are for models that have it."""
+        """The draft module, if any; the two methods below require one."""
 
     @abstractmethod
     def draft_states(self, hidden: Tensor) -> Tensor:
-        """States [T, width] that drafts go on from, of the tokens of the step that `forward`
-        computed last, which gave ``hidden`` [T, hidden]."""
+        """The states [T, width] from which drafts start, for the tokens of the last `forward`.
+
+        ``hidden`` [T, hidden] is the result of that `forward`.
+        """
 
     @abstractmethod
     def draft(self, batch: ForwardBatch, states: Tensor, rows: Tensor | None = None) -> Tensor:
-        """New states [T, ...], or of ``rows`` alone; see DraftModule.forward. Fills the KV cache
-        of what drafts."""
+        """Compute new draft states [T, ...], or those of ``rows`` only; see DraftModule.forward.
+
+        Fills the KV cache of the draft module.
+        """
 
     @abstractmethod
     def warm_up(self, kv_cache: Sequence[Tensor]) -> None:
-        """Compile what kernels compile when they are first called; `kv_cache` of each layer."""
+        """Compile kernels that would otherwise compile on first use; `kv_cache` of each layer."""
 
     @abstractmethod
     def compute_logits(self, hidden: Tensor) -> Tensor:
@@ -165,8 +169,10 @@ class CausalLM(Layer):
 
     @property
     def logit_columns(self) -> range:
-        """The tokens that compute_logits gives logits of: all, or those of this tensor-parallel
-        rank, which are consecutive, and at least one."""
+        """The range of tokens for which compute_logits returns logits.
+
+        All tokens, or the consecutive ones of this tensor-parallel rank; never empty.
+        """
         return range(self.config.vocab_size)
 
     def gather_logits(self, logits: Tensor) -> Tensor:
@@ -177,9 +183,9 @@ class CausalLM(Layer):
 class Architecture(CausalLM):
     """A language model that config.json can name.
 
-    CONFIG_DEFAULTS: what a key that config.json leaves out means. IGNORED_WEIGHTS: endings of names
-    of tensors in checkpoints that hold nothing to load, IGNORED_PREFIXES: beginnings. TEXT_PREFIX:
-    what names may begin with instead of "model." where a checkpoint has more than the text's part.
+    CONFIG_DEFAULTS: values of keys that config.json leaves out. IGNORED_WEIGHTS and
+    IGNORED_PREFIXES: suffixes and prefixes of tensor names that are not loaded. TEXT_PREFIX: the
+    prefix of names, instead of "model.", in checkpoints that contain more than the text model.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {}
@@ -190,7 +196,7 @@ class Architecture(CausalLM):
     @classmethod
     @abstractmethod
     def features(cls, raw: RawConfig) -> Features:
-        """What this architecture adds to the common keys of config.json."""
+        """Read the architecture's features beyond the common keys of config.json."""
 
     @classmethod
     @abstractmethod
@@ -199,7 +205,7 @@ class Architecture(CausalLM):
 
     @classmethod
     def mixers_here(cls, config: ModelConfig, ranks: TensorParallel) -> tuple[MixerShape, ...]:
-        """This rank's part of each; DivisionError where there are no equal parts."""
+        """This rank's part of each mixer; DivisionError if it cannot be divided evenly."""
         mixers = cls.mixers(config)
         return mixers if ranks.size == 1 else tuple(each.on_rank(ranks) for each in mixers)
 
@@ -207,7 +213,7 @@ class Architecture(CausalLM):
     def groups_of(
         cls, config: ModelConfig, dtypes: CacheDtypes, ranks: TensorParallel = SINGLE
     ) -> CacheGroups:
-        """What its layers will keep of a sequence, on one of ``ranks``; nothing is made."""
+        """The cache groups of its layers on one of ``ranks``, without creating the layers."""
         mixers = cls.mixers_here(config, ranks)
         return CacheGroups.of([mixer.cache_spec(dtypes) for mixer in mixers])
 
@@ -215,7 +221,7 @@ class Architecture(CausalLM):
     def backend_configs(
         cls, config: ModelConfig, options: ModelOptions
     ) -> list[BackendConfig | None]:
-        """What the layers of each cache group ask of a backend."""
+        """The backend config of each cache group."""
         ranks, asked = options.tensor_parallel, options.backend_options()
         mixers = cls.mixers_here(config, ranks)
         groups = cls.groups_of(config, options.cache_dtypes, ranks).groups
@@ -223,9 +229,9 @@ class Architecture(CausalLM):
 
     @classmethod
     def explain_backends(cls, config: ModelConfig, options: ModelOptions) -> str:
-        """Which backend is chosen for which layers, and why not the others.
+        """Explain which backend is chosen for which layers, and why others are not.
 
-        NoChoiceError where none is, as making the model raises it.
+        Raises NoChoiceError if none supports them, as creating the model would.
         """
         configs = dict.fromkeys(together(cls.backend_configs(config, options)))
         asked = [each for each in configs if each is not None]
@@ -234,7 +240,7 @@ class Architecture(CausalLM):
         return "\n".join(map(explain, asked))
 
     def ignores(self, name: str) -> bool:
-        """Whether a checkpoint's tensor `name` holds nothing to load."""
+        """Whether the checkpoint tensor `name` is not needed."""
         tied = ("lm_head.weight",) if self.config.tie_word_embeddings else ()
         if self.config.draft_layers and name.startswith("mtp."):
             return False

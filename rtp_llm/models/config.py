@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine knows about a model: config.json as one typed, checked object."""
+"""The config of a model: config.json as one typed, checked object."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ACTIVATIONS = {
 }
 
 
-# Of an architecture's features what a config has as it is.
+# The features of an architecture that a config takes over unchanged.
 _TAKEN = (
     "qkv_bias",
     "output_bias",
@@ -52,7 +52,7 @@ _TAKEN = (
 
 @dataclass(frozen=True)
 class Features:
-    """Where one architecture of the decoder family differs from another."""
+    """The features in which architectures of the decoder family differ."""
 
     qkv_bias: bool = False
     output_bias: bool = False
@@ -121,12 +121,12 @@ class ModelConfig:
 
     @property
     def has_drafts(self) -> bool:
-        """It is made with a draft head."""
+        """Whether the model has a draft head or draft model."""
         return bool(self.draft_layers) or self.eagle3 is not None
 
     @property
     def draft_vocab_size(self) -> int:
-        """Logits of a draft head, or a draft model."""
+        """The vocabulary size of the draft head or draft model."""
         return self.vocab_size if self.eagle3 is None else self.eagle3.vocab_size
 
     @property
@@ -135,7 +135,7 @@ class ModelConfig:
 
     @property
     def context_limit(self) -> int:
-        """The longest sequence that may be asked for: scaled rope reaches past the trained one."""
+        """The maximum context length, which scaled RoPE extends beyond the trained length."""
         if self.rope.style in ("linear", "dynamic", "yarn"):
             reach = int(self.rope.factor * self.rope.max_position)
             return max(reach, self.max_position_embeddings)
@@ -144,9 +144,9 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Eagle3Config:
-    """An EAGLE-3 head: `own` is its config.json, `captures` are the model's layers whose inputs it
-    reads, `capture_size` wide. `vocab_size` of its own vocabulary. `own_embedding`: its folder has
-    one.
+    """An EAGLE-3 head: `own` is its config.json; it reads the inputs of the model layers
+    `captures`, each `capture_size` wide. `vocab_size` is that of its own vocabulary.
+    `own_embedding`: its folder has an embedding.
     """
 
     folder: Path
@@ -159,7 +159,7 @@ class Eagle3Config:
 
     @property
     def shape(self) -> AttentionShape:
-        """Its attention, which reads the embedding and the state side by side."""
+        """The shape of its attention, which reads the concatenated embedding and state."""
         own = self.own
         return AttentionShape(
             hidden_size=own.hidden_size,
@@ -172,7 +172,7 @@ class Eagle3Config:
 
 
 def make_config(raw: RawConfig, features: Features) -> ModelConfig:
-    """The typed config from a config.json and what its architecture adds to it."""
+    """Build the typed config from a config.json and the architecture's features."""
     heads = raw.integer("num_attention_heads")
     hidden = raw.integer("hidden_size")
     mla = features.mla
@@ -198,7 +198,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         dtype=_dtype(raw),
         eos_token_ids=_eos_token_ids(raw),
         bos_token_id=next(iter(raw.token_ids("bos_token_id")), None),
-        # Experts that no layer has are none: there is nothing to load, compute or share.
+        # If no layer uses the experts, there are none to load, compute or share.
         moe=replace(features.moe, activation=act) if features.moe and any(moe_layers) else None,
         moe_layers=moe_layers,
         # Other quantised checkpoints were refused.
@@ -220,7 +220,7 @@ def _head_dim(raw: RawConfig, hidden: int, heads: int) -> int:
 
 
 def _rotary_size(raw: RawConfig, head_dim: int) -> int:
-    """How many channels of a head rotate: its first ones, in halves."""
+    """The number of leading channels of a head that are rotated."""
     key = "partial_rotary_factor"
     factor = rope_settings(raw.values).get(key)
     factor = raw.get(key) if factor is None else factor
@@ -237,7 +237,7 @@ def _dtype(raw: RawConfig) -> torch.dtype:
 
 
 def _eos_token_ids(raw: RawConfig) -> tuple[int, ...]:
-    """Ids of generation_config.json and config.json together, each once."""
+    """The union of the ids in generation_config.json and config.json."""
     key, size = "eos_token_id", raw.integer("vocab_size")
     file = raw.folder / "generation_config.json"
     generation, own = token_ids(file, key, read_json(file).get(key)), raw.token_ids(key)
@@ -250,7 +250,7 @@ def _eos_token_ids(raw: RawConfig) -> tuple[int, ...]:
 
 
 def _check(raw: RawConfig, config: ModelConfig) -> None:
-    """Contradictions between keys that would otherwise show up as odd shapes later."""
+    """Raise ModelConfigError for contradictory keys that would cause odd shapes later."""
     if config.num_heads % config.num_kv_heads:
         wanted = f"a divisor of num_attention_heads ({config.num_heads})"
         raise raw.error("num_key_value_heads", config.num_kv_heads, wanted)

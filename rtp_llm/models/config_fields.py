@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of config.json that are read: their types and ranges, checked before anything else.
 
-Ranges are wide: they keep out what no model has, so that a broken file is named instead of ending
-in an allocation. Whether a key is needed, its architecture says.
+Ranges are wide: they exclude values that no model has, so that a broken file is reported before it
+leads to an allocation. The architecture decides whether a key is required.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_CONTEXT = 2**24
 
 @dataclass(frozen=True)
 class Field:
-    """What a key may hold besides null; `minimum` and `maximum` of numbers and lengths of lists.
+    """The values a key may have besides null; limits apply to numbers and lengths of lists.
 
     `above`: a number must be greater than it (None: from 0).
     """
@@ -33,7 +33,7 @@ class Field:
     above: float | None = None
 
     def problem(self, value: Any) -> str:
-        """What `value` must be and is not; empty where it is fine."""
+        """The requirement that `value` violates; empty if it is valid."""
         if not _TYPES[self.kind](value):
             return self._type()
         if self.kind == "integer" and not self.minimum <= value <= self.maximum:
@@ -178,7 +178,7 @@ ROPE_FIELDS: dict[str, Field] = {
 
 
 def problems(values: Mapping[str, Any], fields: Mapping[str, Field]) -> Iterator[tuple[str, str]]:
-    """(key, what it must be) for every key of `fields` that `values` has with another content."""
+    """(key, requirement) for every key of `fields` that has an invalid value in `values`."""
     for key, field in fields.items():
         value = values.get(key)
         if value is not None and (problem := field.problem(value)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a model folder to its typed config: the architecture that config.json names reads it."""
+"""Reads the typed config of a model folder, using the architecture that config.json names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from rtp_llm.models.text_config import text_values
 def read_model_config(
     path: str | Path, *, mtp: bool = False, eagle3: str | Path = "", draft_model: str | Path = ""
 ) -> ModelConfig:
-    """The model in a Hugging Face folder, `mtp`: with its layer of multi-token prediction,
-    `eagle3`: with the head in that folder, `draft_model`: with the model in that one.
+    """Read the config of the model in a Hugging Face folder.
 
-    Raises UnsupportedModelError (reason and way out) for what is refused and ModelConfigError for a
-    missing or broken config.json.
+    Drafts come from its multi-token prediction layer (`mtp`), from the head in the folder `eagle3`,
+    or from the model in the folder `draft_model`.
+    Raises UnsupportedModelError, with reason and remedy, for refused models, and ModelConfigError
+    for a missing or broken config.json.
     """
     config = _read(Path(path))
     if draft_model:

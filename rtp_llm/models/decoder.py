@@ -37,7 +37,7 @@ HEAD = "lm_head.weight"
 
 
 class Decoder(Layer):
-    """Embedding, layers and the last norm."""
+    """Embedding, layers and final norm of a decoder, or those of one pipeline stage."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Decoder(Layer):
         backends: Sequence[Backend[Any] | None],
         stage: range,
     ) -> None:
-        """``mixers`` of the layers, ``backends`` of each; those of ``stage`` are made."""
+        """Create the layers of ``stage``; ``mixers`` and ``backends`` are given for all layers."""
         super().__init__()
         layers = layers.inside("model")
         self.embed_tokens: Embedding | None = None
@@ -57,7 +57,7 @@ class Decoder(Layer):
         self.layers = nn.ModuleList(
             DecoderLayer(index, config, mixer, backend, layers.inside(f"layers.{index}"))
             if index in stage
-            else Layer()  # on another stage; names count it
+            else Layer()  # on another stage; a placeholder that keeps names and indices
             for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
         )
         self._here = [(index, self.layers[index]) for index in stage]
@@ -90,14 +90,14 @@ class Decoder(Layer):
         return batch.hidden
 
     def capture(self, layers: Sequence[int]) -> None:
-        """Keep what goes into these layers of each step, in ``captured`` [T, layers x hidden]."""
+        """Keep the inputs of these layers in each step, in ``captured`` [T, layers x hidden]."""
         self._captures = tuple(layers)
 
     def _capture(self, index: int, residual: Tensor, pending: Tensor | None) -> Tensor | None:
-        """Graphs write to the memory that they were captured with: it must not move afterwards.
+        """Store the input of layer `index`; returns what still has to be added to the residual.
 
-        It does not, since the trial steps come before the graphs, and no step is larger.
-        Returns what still has to be added to the residual.
+        Graphs write to the memory that they were captured with, so it must not move afterwards. It
+        does not, since trial steps run before the graphs and no step is larger.
         """
         if pending is not None and self._ranks.size > 1:
             residual.add_(self._ranks.all_reduce(pending))
@@ -115,7 +115,7 @@ class Decoder(Layer):
 
 
 class DecoderForCausalLM(Architecture):
-    """A Decoder and its logits; an architecture is a subclass that says how it differs."""
+    """A Decoder with a logits head; architectures are subclasses that override the differences."""
 
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
 
@@ -232,7 +232,7 @@ class DecoderForCausalLM(Architecture):
         mixer: MixerShape,
         backend: Backend[Any] | None,
     ) -> None:
-        """The head that drafts, under the name that its weights have."""
+        """Create the draft head, under the name of its weights."""
         last = config.num_layers
         layers = layers.of_drafts()
         embed = self.model.embed_tokens
@@ -257,6 +257,6 @@ class DecoderForCausalLM(Architecture):
         if tied and layers.quantization == "none":
             assert self.model.embed_tokens is not None
             return TiedLogitsHead(self.model.embed_tokens)
-        # Quantised, a tied head is a copy of its own: the embedding's rows stay as they are.
+        # A quantised tied head is a separate copy: the embedding's rows are not quantised.
         name = EMBEDDING if tied else HEAD
         return LogitsHead(config.vocab_size, config.hidden_size, layers, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What models of gated delta nets and full attention read from config.json alike."""
+"""Common config.json parsing for hybrids of gated delta nets and full attention."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rtp_llm.models.raw_config import RawConfig
 
 LINEAR = "linear_attention"
 FULL = "full_attention"
-_PIECE = 8  # of a head: kernels take so many elements at a time
-_MOST_TAPS = 4  # that the kernels of the convolution take
+_PIECE = 8  # elements of a head that kernels process at a time
+_MOST_TAPS = 4  # the maximum that the convolution kernels support
 
 
 class HybridForCausalLM(DecoderForCausalLM):
-    """Layers of linear attention with a full one now and then, whose output has a gate.
+    """Linear attention layers interleaved with full attention, whose output is gated.
 
-    The layer that predicts further tokens (mtp) is loaded where it makes drafts.
+    The multi-token prediction layer (mtp) is loaded only if it is used for drafts.
     """
 
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ("mtp.",)
@@ -53,14 +53,16 @@ class HybridForCausalLM(DecoderForCausalLM):
 
 
 def mtp_layers(raw: RawConfig) -> int:
-    """Layers of multi-token prediction: 3.5 and Next name the key differently."""
+    """Number of multi-token prediction layers; Qwen3.5 and Qwen3-Next use different keys."""
     keys = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
     return next((raw.count(key) for key in keys if raw.get(key) is not None), 1)
 
 
 def linear_layers(raw: RawConfig) -> tuple[bool, ...]:
-    """Which layers have linear attention: from `layer_types`, else all but each
-    `full_attention_interval`th."""
+    """Which layers have linear attention, from `layer_types`.
+
+    By default all layers but every `full_attention_interval`th.
+    """
     layers = raw.integer("num_hidden_layers")
     kinds = raw.get("layer_types")
     if kinds is None:

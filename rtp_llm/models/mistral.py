@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistral: a Llama whose every layer may see only a sliding window."""
+"""Mistral: a Llama with an optional sliding window in every layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rtp_llm.models.raw_config import RawConfig
 
 
 class MistralForCausalLM(DecoderForCausalLM):
-    """No biases; `sliding_window` (null = none) holds for all layers."""
+    """No biases; `sliding_window` (null = none) applies to all layers."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         "hidden_act": "silu",

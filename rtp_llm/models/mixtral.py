@@ -15,7 +15,7 @@ _NAMES = ExpertNames(block="block_sparse_moe", gate_proj="w1", up_proj="w3", dow
 
 
 class MixtralForCausalLM(DecoderForCausalLM):
-    """Mistral's attention; every layer is a mixture, the best experts are renormalised."""
+    """Mistral's attention; every layer is a mixture, and top-k weights are renormalised."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         "hidden_act": "silu",

@@ -35,7 +35,7 @@ def read_mla(raw: RawConfig) -> MlaShape:
 
 
 def _yarn_scale(raw: RawConfig) -> float:
-    """What scores are multiplied by where positions were stretched: mscale_all_dim, squared."""
+    """The factor on attention scores with stretched positions: mscale_all_dim, squared."""
     settings = rope_settings(raw.values)
     weight = float(settings.get("mscale_all_dim") or 0.0)
     factor = float(settings.get("factor") or 1.0)

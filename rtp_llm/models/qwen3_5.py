@@ -9,7 +9,7 @@ from rtp_llm.models.hybrid import HybridForCausalLM
 
 
 class Qwen3_5ForCausalLM(HybridForCausalLM):
-    """Of a folder with a part for images, too, the text's is read."""
+    """Text generation; in a multimodal folder, only the language model is loaded."""
 
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = (
         *HybridForCausalLM.IGNORED_PREFIXES,
@@ -23,4 +23,4 @@ class Qwen3_5ForCausalLM(HybridForCausalLM):
 
 
 class Qwen3_5ForConditionalGeneration(Qwen3_5ForCausalLM):
-    """The same: requests are texts."""
+    """The multimodal architecture, of which only the language model is served."""

@@ -13,11 +13,11 @@ from rtp_llm.models.raw_config import RawConfig
 
 
 class Qwen3_5MoeForCausalLM(Qwen3_5ForCausalLM):
-    """Weights of the chosen experts always come to a sum of one."""
+    """The weights of the selected experts are always normalised to sum 1."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         **Qwen3_5ForCausalLM.CONFIG_DEFAULTS,
-        "intermediate_size": 512,  # of dense layers, which it does not have
+        "intermediate_size": 512,  # for dense layers, of which it has none
         "moe_intermediate_size": 512,
         "num_experts": 256,
         "num_experts_per_tok": 8,
@@ -32,4 +32,4 @@ class Qwen3_5MoeForCausalLM(Qwen3_5ForCausalLM):
 
 
 class Qwen3_5MoeForConditionalGeneration(Qwen3_5MoeForCausalLM):
-    """The same: requests are texts."""
+    """The multimodal architecture, of which only the language model is served."""

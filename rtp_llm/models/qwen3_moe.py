@@ -13,7 +13,7 @@ from rtp_llm.models.raw_config import RawConfig
 
 
 class Qwen3MoeForCausalLM(DecoderForCausalLM):
-    """Qwen3's attention; softmax over all experts, whose best are renormalised if asked."""
+    """Qwen3's attention; softmax over all experts, with optionally renormalised top-k weights."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         "decoder_sparse_step": 1,

@@ -13,7 +13,7 @@ from rtp_llm.models.raw_config import RawConfig
 
 
 class Qwen3NextForCausalLM(HybridForCausalLM):
-    """Projections of linear attention have the rows of each key head together."""
+    """Linear attention projections are grouped by key head in the checkpoint."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         **HybridForCausalLM.CONFIG_DEFAULTS,

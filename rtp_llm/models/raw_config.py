@@ -19,9 +19,9 @@ class ModelConfigError(ModelFilesError):
 
 @dataclass(frozen=True)
 class RawConfig:
-    """The keys of one config.json, plus what the architecture means by a missing one.
+    """The keys of one config.json, with the architecture's defaults for missing ones.
 
-    What is read is in FIELDS and ROPE_FIELDS, which check() holds it against.
+    All keys that are read are listed in FIELDS and ROPE_FIELDS, which check() validates.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class RawConfig:
         return self.values[key] if key in self.values else self.defaults.get(key)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A positive integer; ModelConfigError when there is none and no `default`."""
+        """A positive integer; ModelConfigError if it is missing and there is no `default`."""
         value = self.get(key)
         if value is None and default is not None:
             return default
@@ -54,7 +54,7 @@ class RawConfig:
         return value
 
     def count(self, key: str) -> int:
-        """An integer from 0; ModelConfigError when there is none."""
+        """A non-negative integer; ModelConfigError if it is missing."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise self.error(key, value, "an integer from 0")

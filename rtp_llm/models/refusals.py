@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a config.json asks for something that is refused; the texts are in config/refusals.py."""
+"""Detects config.json features that are refused; the messages are in config/refusals.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AREA = "model"
 ROPE_STYLES = ("default", "linear", "dynamic", "llama3", "yarn")
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh")
 LAYER_TYPES = ("full_attention", "sliding_attention")
-# Of which the layer type linear_attention and a rotation of a part of each head are known.
+# Architectures for which linear_attention layers and partial rotation are supported.
 HYBRID_ARCHITECTURES = (
     "Qwen3NextForCausalLM",
     "Qwen3_5ForCausalLM",
@@ -37,20 +37,20 @@ DTYPES = ("float32", "bfloat16", "float16")
 FP8_BLOCK = [128, 128]
 FP8_NUMBERS = ("e4m3", "float8_e4m3fn")
 
-# Families whose names are less alike have nothing to do with each other (GPT2 and Qwen2Moe).
+# Families with less similar names are unrelated (GPT2 and Qwen2Moe).
 _NEAR = 0.6
 
 Values = Mapping[str, Any]
 
 
 class UnsupportedModelError(ValueError):
-    """The model needs something that is not there yet; the message says why and what to do."""
+    """The model needs an unsupported feature; the message says why and what to do."""
 
 
 def refuse(name: str, detail: str = "", architecture: str = "") -> UnsupportedModelError:
     """The error for row `name` of area "model"; `detail` says what was found in the folder.
 
-    It begins with the `architecture`, where that is known.
+    The message begins with the `architecture`, if known.
     """
     message = f"{architecture}: {_row(name).message}" if architecture else _row(name).message
     return UnsupportedModelError(f"{message} ({detail})" if detail else message)
@@ -85,7 +85,7 @@ def _unknown(
 
 
 def _likeness(one: str, other: str) -> float:
-    """How alike the families of two architectures are called, 0 to 1."""
+    """The similarity of two architectures' family names, 0 to 1."""
     first, second = (name.partition("For")[0].lower() for name in (one, other))
     return difflib.SequenceMatcher(a=first, b=second).ratio()
 
@@ -109,7 +109,7 @@ def architecture_of(values: Values) -> str:
 def rope_settings(values: Values) -> dict[str, Any]:
     """The rope dictionary: `rope_scaling`, else `rope_parameters` (transformers 5), else empty."""
     found = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    # Something that is no dictionary names no known type, and so is refused with its text.
+    # A value that is not a dictionary has no known type, so it is refused with its text.
     return dict(found) if isinstance(found, Mapping) else {"rope_type": shown(found)}
 
 
@@ -123,7 +123,7 @@ def _text(value: object) -> str:
 
 
 def _keys(*names: str) -> Callable[[Values], str]:
-    """Finds the first of `names` that has a value other than null, false, zero or empty."""
+    """Return a function that finds the first of `names` with a truthy value."""
 
     def find(values: Values) -> str:
         return next((f"{name} is set" for name in names if values.get(name)), "")
@@ -183,7 +183,7 @@ def _quantized(values: Values) -> str:
 
 
 def _fp8_scales(values: Values) -> str:
-    """Scales for whole tensors, or scales of activations in the checkpoint."""
+    """Detect per-tensor scales, or activation scales in the checkpoint."""
     found = _quantization(values)
     if found and not found.get("weight_block_size"):
         return "no weight_block_size"
@@ -204,7 +204,7 @@ def _quantization(values: Values) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {"quant_method": shown(found)}
 
 
-# Row of the table -> what in a config.json makes it apply ("" = nothing). The first match wins.
+# Row of the table -> what in a config.json triggers it ("" = nothing). The first match wins.
 CHECKS: dict[str, Callable[[Values], str]] = {
     "quantized checkpoint": _quantized,
     "FP8 checkpoint without block scales": _fp8_scales,

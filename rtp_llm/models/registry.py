@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rtp_llm.models.decoder import DecoderForCausalLM
 
-# Imported only when a model of that architecture is opened.
+# Each class is imported only when a model of its architecture is opened.
 _CLASSES = {
     "DeepseekV2ForCausalLM": "rtp_llm.models.deepseek_v2:DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM": "rtp_llm.models.deepseek_v3:DeepseekV3ForCausalLM",

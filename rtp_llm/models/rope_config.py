@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the rope keys of config.json, in either of their two forms, to one RopeConfig."""
+"""Converts the rope keys of config.json, in either of their two forms, to a RopeConfig."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_rope(raw: RawConfig, head_dim: int) -> RopeConfig:
         raise raw.error("head_dim", head_dim, f"at least {_SMALLEST_DYNAMIC} for dynamic rope")
     if style == "default":
         return RopeConfig(style=style, rotary_dim=head_dim, theta=theta)
-    # Yarn may leave the factor out and mean the ratio of the two lengths.
+    # YaRN configs may omit the factor, which then is the ratio of the two lengths.
     implied = raw.integer("max_position_embeddings") / length if style == "yarn" else None
     factor = settings.number("factor", implied)
     own: dict[str, Any] = {"llama3": _llama3, "yarn": _yarn}.get(style, _nothing)(settings, factor)
@@ -88,13 +88,12 @@ def _yarn(settings: _Settings, factor: float) -> dict[str, Any]:
 
 
 def yarn_scale(factor: float, weight: float) -> float:
-    """How much larger attention becomes where positions were stretched by `factor`, as the paper
-    derives it."""
+    """The attention scale for positions stretched by `factor`, as derived in the YaRN paper."""
     return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def _yarn_attention_factor(settings: _Settings, factor: float) -> float:
-    """What cos and sin are multiplied by: given, or derived from the factor as the paper does."""
+    """The multiplier of cos and sin: given, or derived from the factor as in the paper."""
     given = settings.values.get("attention_factor")
     if given is not None:
         return settings.number("attention_factor")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which layers each stage of a pipeline has: as many bytes of weights as the others, as it can be.
+"""Divides layers among pipeline stages, balancing the bytes of weights as well as possible.
 
-The first stage also has the embedding and the logits: what the last one gives comes back to it, and
-it samples. A tied embedding is there once, and whatever a host adds to sampling is where requests
-are.
+The first stage also has the embedding and the logits: the last stage returns its result to the
+first, which samples. So a tied embedding is stored once, and host work for sampling is done where
+the requests are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from rtp_llm.models.registry import model_class
 
 
 def stage_layers(config: ModelConfig, options: ModelOptions, stages: int) -> list[range]:
-    """The layers of each of so many stages, of which the model must have as many; nothing is read
-    and no memory taken."""
+    """The layers of each of `stages` stages; reads no files and allocates no memory.
+
+    The model must have at least as many layers as there are stages.
+    """
     settings = replace(options.settings, moe_strategy="auto", max_seq_len=2)
     planned = replace(options, settings=settings, planned=True, experts=None, stage=None)
     model = model_class(config.architecture)(config, planned)
@@ -29,7 +31,7 @@ def stage_layers(config: ModelConfig, options: ModelOptions, stages: int) -> lis
 
 
 def describe_stages(layers: Sequence[range]) -> list[str]:
-    """What each of several stages has, in words for users."""
+    """Describe the contents of each stage for users."""
     found = [
         f"layers {each.start} to {each.stop - 1}" if len(each) > 1 else f"layer {each.start}"
         for each in layers
@@ -40,15 +42,18 @@ def describe_stages(layers: Sequence[range]) -> list[str]:
 
 
 def divide(sizes: Sequence[int], stages: int, first: int = 0) -> list[range]:
-    """Runs of ``sizes``, at least one each, so that the largest sum is as small as it can be;
-    ``first``: what the first run has besides. ValueError where there are fewer than ``stages``."""
+    """Split ``sizes`` into non-empty runs such that the largest sum is minimal.
+
+    ``first`` is an additional size in the first run. Raises ValueError if there are fewer sizes
+    than ``stages``.
+    """
     count = len(sizes)
     if stages > count:
         raise ValueError(f"{count} layers for {stages} stages")
     ends = [0]
     for size in sizes:
         ends.append(ends[-1] + size)
-    # Of the first n layers on so many stages: the largest sum, and where the last stage begins.
+    # For the first n layers on a number of stages: the largest sum, and the last stage's start.
     best = [(first + ends[n], 0) for n in range(count + 1)]
     starts = []
     for stage in range(1, stages):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of images and texts of which the language part is served: where its keys are."""
+"""Locates the language model's keys in configs of multimodal models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rtp_llm.models.refusals import architecture_of
 
 _TEXT = "text_config"
 _TEXT_PARTS = ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")
-# What is said of images and videos, which requests cannot have.
+# Keys for images and videos, which requests cannot contain.
 _OTHERS = (
     "image_token_id",
     "video_token_id",
@@ -21,14 +21,14 @@ _OTHERS = (
     "vision_end_token_id",
     "vision_start_token_id",
 )
-# Said of the folder, whatever the text's keys say.
+# Keys of the whole folder, which override those of the language model.
 _OUTER = ("architectures", "quantization_config", "tie_word_embeddings")
 
 
 def text_values(file: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`values` of a config.json with those of the language part at the top, where it has several.
+    """Move the language model's keys of a multimodal config.json to the top level.
 
-    ModelConfigError where an architecture that has parts says nothing of its texts.
+    Raises ModelConfigError if a multimodal architecture has no keys for its language model.
     """
     if architecture_of(values) not in _TEXT_PARTS:
         return values

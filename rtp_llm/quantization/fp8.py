@@ -2,8 +2,8 @@
 """Block-scaled FP8 weights as checkpoints hold them: e4m3 numbers, a float32 scale for every block.
 
 A block has 128 x 128 weights; weight = number * scale, the largest magnitude of a block being 448.
-The blocks at the end of a matrix may be smaller. What a checkpoint calls `X.weight_scale_inv` is
-this scale (https://huggingface.co/deepseek-ai/DeepSeek-V3, inference/kernel.py: weight_dequant).
+The blocks at the end of a matrix may be smaller. `X.weight_scale_inv` in a checkpoint is this scale
+(https://huggingface.co/deepseek-ai/DeepSeek-V3, inference/kernel.py: weight_dequant).
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from torch import Tensor
 
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, num_blocks, quantize_weight
 
-# Ends of names in checkpoints.
+# Name suffixes in checkpoints.
 WEIGHT_NAME = "weight"
 SCALE_NAME = "weight_scale_inv"
 
-# What _widen() leaves out: float16 has exponents of 5 bits with a bias of 15, e4m3 of 4 with 7.
+# The factor that _widen() omits: float16 has 5 exponent bits with a bias of 15, e4m3 4 with 7.
 _WIDENED = 2.0**8
 
 
 def padded(size: int) -> int:
-    """`size` rows or columns and what is missing to whole blocks."""
+    """Round a number of rows or columns up to whole blocks."""
     return num_blocks(size) * BLOCK
 
 
 def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
     """e4m3 [..., N, K] and scales float32 [..., ceil(N / 128), ceil(K / 128)] of a float weight.
 
-    Bands of 128 rows stand alone: parts of a matrix that begin at a block give the parts of its
-    result, on every device the same bits. ValueError when a weight is not finite.
+    Bands of 128 rows are independent: quantising parts of a matrix that begin at block boundaries
+    gives the parts of its result, bit-identical on every device. Raises ValueError if a weight is
+    not finite.
     """
     numbers, scales = quantize_weight(weight)
     if not scales.isfinite().all():
@@ -67,22 +68,22 @@ def dequantize_rows(numbers: Tensor, scales: Tensor, start: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BlockRows:
-    """Where the parts of a fused weight lie when each begins at a block of its own.
+    """The layout of the parts of a fused weight, each of which begins at a block boundary.
 
-    A block has one scale, so that rows of two parts cannot share one: a part whose rows are no
-    multiple of 128 is followed by rows of zeros, which the product's result has as columns, too.
+    A block has one scale, so two parts cannot share it: a part with a number of rows that is not a
+    multiple of 128 is followed by rows of zeros, which appear as columns in the product.
     """
 
     parts: tuple[int, ...]
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Each part's first row."""
+        """The first row of each part."""
         return tuple(accumulate((padded(rows) for rows in self.parts), initial=0))[:-1]
 
     @property
     def total(self) -> int:
-        """Rows of the fused weight, whole blocks."""
+        """Number of rows of the fused weight, padded to whole blocks."""
         return sum(padded(rows) for rows in self.parts)
 
     @property
@@ -91,7 +92,7 @@ class BlockRows:
         return any(rows % BLOCK for rows in self.parts[:-1])
 
     def join(self, product: Tensor) -> Tensor:
-        """[T, total] without the columns of padding: [T, sum(parts)]."""
+        """Remove the padding columns: [T, total] -> [T, sum(parts)]."""
         if self.has_gaps:
             return torch.cat(list(self._slices(product)), dim=-1)
         used = sum(self.parts)
@@ -103,7 +104,7 @@ class BlockRows:
 
 
 def _widen(numbers: Tensor) -> Tensor:
-    """e4m3 as float32, divided by _WIDENED: by its bits, five times as fast as a CPU's own cast."""
+    """Cast e4m3 to float32, divided by _WIDENED; bitwise, five times as fast as a CPU's cast."""
     bits = numbers.view(torch.int8)
     if ((bits & 0x7F) == 0x7F).any():
         raise ValueError("a weight is not a number")

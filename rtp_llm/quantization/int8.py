@@ -22,8 +22,8 @@ _SMALLEST = 1e-30
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """int8 [n, K] and scales float32 [n, ceil(K / GROUP_SIZE)] of weight [n, K] of any float dtype.
 
-    Every row stands alone: parts of a matrix give the parts of its result. ValueError when a weight
-    is not finite.
+    Rows are independent: parts of a matrix give the parts of its result. Raises ValueError if a
+    weight is not finite.
     """
     rows, columns = weight.shape
     groups = num_groups(columns)
