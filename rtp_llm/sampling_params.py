@@ -75,6 +75,17 @@ def _describe_unknown(name: str, names: Sequence[str]) -> str:
     return f"SamplingParams: no argument is called {name}; {hint}"
 
 
+# What each of the first six of StructuredOutputsParams may be.
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "json": ((str, dict, bool), "a JSON schema, as a dict or as text"),
+    "regex": (str, "a string"),
+    "choice": ((list, tuple), "a list of strings"),
+    "grammar": (str, "a string"),
+    "json_object": (bool, "True"),
+    "structural_tag": ((str, dict), "a structural tag, as a dict or as text"),
+}
+
+
 class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
     """What an output obeys, in vLLM's names: exactly one of the first six.
 
@@ -104,6 +115,10 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"structured_outputs needs one of {', '.join(names)}; {shown} is given"
             )
+        kinds, words = _KINDS[given[0]]
+        if not isinstance(getattr(self, given[0]), kinds):
+            value = getattr(self, given[0])
+            raise ValueError(f"structured_outputs: {given[0]}={value!r} must be {words}")
 
 
 class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw_only=True):
@@ -122,8 +137,8 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     reach the engine as ``bad_words_token_ids``: the last token is banned after the others.
     ``truncate_prompt_tokens`` keeps the prompt's last so many tokens, -1: as many as fit.
     ``speculate`` False: nothing is drafted for this request where the engine speculates.
-    ``structured_outputs``: what the output obeys, see StructuredOutputsParams; in a chat from the
-    end of the thinking on.
+    ``structured_outputs``: what the output obeys, see StructuredOutputsParams, or a dict of its
+    arguments; in a chat from the end of the thinking on.
 
     Raises:
         ValueError: a value is out of its range; the text names the field, the value and the range.
@@ -185,6 +200,8 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")
         _check_int("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
+        if self.structured_outputs is not None:
+            _set(self, "structured_outputs", _structured_outputs(self.structured_outputs))
 
     def _check_filters(self) -> None:
         _check_float("temperature", self.temperature, 0.0, 100.0)
@@ -245,6 +262,22 @@ class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw
     def greedy(self) -> bool:
         """True when the arg max is taken, whatever the seed."""
         return self.temperature == 0.0 or self.top_k == 1
+
+
+def _structured_outputs(given: object) -> StructuredOutputsParams:
+    """What was given, or what a dict of its arguments makes."""
+    if isinstance(given, StructuredOutputsParams):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError(
+            f"structured_outputs={given!r} must be StructuredOutputsParams(...) or a dict of its "
+            "arguments"
+        )
+    names = StructuredOutputsParams.__struct_fields__
+    for name in given:
+        if name not in names:
+            raise ValueError(f"structured_outputs has no {name!r}; it has {', '.join(names)}")
+    return StructuredOutputsParams(**given)
 
 
 def check_vocabulary(name: str, ids: Collection[int], size: int) -> None:

@@ -176,3 +176,26 @@ def test_structured_outputs_are_of_one_kind(given: dict[str, Any], words: str) -
     with pytest.raises(ValueError, match=words):
         StructuredOutputsParams(**given)
     assert StructuredOutputsParams(json={}, disable_any_whitespace=True).json == {}
+
+
+def test_structured_outputs_may_be_a_dict() -> None:
+    schema = {"type": "integer"}
+    given: Any = {"json": schema, "disable_any_whitespace": True}
+    wanted = StructuredOutputsParams(json=schema, disable_any_whitespace=True)
+    assert SamplingParams(structured_outputs=given).structured_outputs == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"jason": "{}"}, "structured_outputs has no 'jason'; it has json, regex"),
+        ({}, "structured_outputs needs one of json, .*; none is given"),
+        ({"json": "{}", "regex": "a"}, "json and regex is given"),
+        ({"regex": 5}, "structured_outputs: regex=5 must be a string"),
+        ({"choice": "yes"}, "structured_outputs: choice='yes' must be a list of strings"),
+        ("a+", r"structured_outputs='a\+' must be StructuredOutputsParams\(...\) or a dict"),
+    ],
+)
+def test_structured_outputs_say_what_is_wrong(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SamplingParams(structured_outputs=given)
