@@ -83,12 +83,21 @@ FromServer: TypeAlias = Loaded | Forked | Ended
 
 
 def main() -> int:
-    """Serve until the parent closes the socket."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    """Serve until the parent closes the socket, or is gone."""
     # What ends the parent ends this process, too; until then the parent decides.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    hello = msgspec.msgpack.decode(control.recv(MESSAGE_BYTES), type=Hello)
+    try:
+        return _serve(socket.socket(fileno=int(sys.argv[1])))
+    except ConnectionError:
+        return 0
+
+
+def _serve(control: socket.socket) -> int:
+    said = control.recv(MESSAGE_BYTES)
+    if not said:
+        return 0
+    hello = msgspec.msgpack.decode(said, type=Hello)
     if not _dies_with(hello.parent):
         return 0
     os.nice(NICENESS)
