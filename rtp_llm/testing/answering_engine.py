@@ -31,7 +31,7 @@ CONTEXT = 2**17
 
 
 class AnsweringEngine(ScriptedEngine):
-    """`running`: the ids that each sequence has still to say."""
+    """`running`: the ids that each sequence has yet to produce."""
 
     def __init__(self, script: str, tokenizer: Tokenizer) -> None:
         super().__init__()

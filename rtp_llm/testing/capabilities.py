@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capabilities of devices that the machine of a test need not have."""
+"""Capabilities of devices that the test machine need not have."""
 
 from __future__ import annotations
 

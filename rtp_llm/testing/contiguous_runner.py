@@ -102,7 +102,7 @@ class ContiguousRunner:
         )
 
     def _state_blocks(self, counts: list[int]) -> tuple[Tensor, Tensor]:
-        """From which block each sequence's state goes on (-1: it begins), and into which."""
+        """The block each sequence's state is read from (-1: new), and the one it is written to."""
         read, first = self._blocks, 1 + 2 * torch.arange(len(counts), dtype=torch.int32)
         self._steps += 1
         moves = self._steps % 3 == 0
@@ -112,7 +112,7 @@ class ContiguousRunner:
         return read, self._blocks.clamp(min=0)
 
     def _host(self, counts: list[int]) -> HostNumbers:
-        """As the runner gives them, on whatever device the tensors are."""
+        """Host numbers as the runner provides them, whatever the device of the tensors."""
         sums = np.cumsum([0, *counts]).astype(np.int32)
         tables = tuple(self._visible(table).cpu().numpy() for table in self._tables)
         return HostNumbers(sums, np.array(self._lengths, dtype=np.int32), tables)
@@ -132,7 +132,7 @@ class ContiguousRunner:
 
 
 def _nan(spec: CacheSpec, blocks: int, block_size: int, dtype: torch.dtype) -> Tensor:
-    """The cache of a layer, full of what is not a number in any type."""
+    """A layer's cache filled with NaN, whatever dtype it is read as."""
     shape = spec.layer_shape(blocks, block_size)
     if isinstance(spec, RecurrentSpec):
         return torch.full(shape, 0xFF, dtype=torch.uint8)

@@ -32,7 +32,7 @@ class DecodeStep:
         cache_dtype: torch.dtype | None = None,
         **options: Any,
     ) -> DecodeStep:
-        """Sequences of so many keys with the new one; 0 = a padded one. Blocks in random order."""
+        """Sequences of `lengths` keys including the new one; 0 = padding. Random block order."""
         size = shape.block_size
         table = tables(lengths, size)
         planes = (2, int(table.max()) + 3, size, shape.kv_heads, shape.head_dim)
@@ -60,7 +60,7 @@ class DecodeStep:
         return DecodeStep(arguments | options)
 
     def copy(self) -> DecodeStep:
-        """Another cache and other counters."""
+        """Copy the step, including its cache and counters."""
         own = {name: self.arguments[name].clone() for name in ("kv_cache", "counters")}
         return DecodeStep(self.arguments | own)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft model drafts, computed by transformers from all tokens each time."""
+"""The reference for draft models: transformers recomputes all tokens each time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention on the CPU that gives a token the same bits in whatever chunk it is computed.
+"""CPU attention that gives a token the same bits regardless of how its prompt is chunked.
 
-Its kernel reads the keys of few queries in place and packs them for many, and the two round
-otherwise; so do the two forms of MLA. All the rest of a step treats tokens alike.
-Without this, tests that compare tokens over different chunks would depend on close calls, which no
-processor need decide as another one does.
+The kernel reads keys in place for few queries and packs them for many, and the two round
+differently, as do the two forms of MLA. The rest of a step treats tokens alike.
+Without this, tests that compare tokens across different chunks would depend on near ties, which
+processors may decide differently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rtp_llm.attention import mla_step
 
 @contextmanager
 def each_token_alone() -> Iterator[None]:
-    """Engines that are built and used inside attend for each token as for a sequence's only one."""
+    """Context in which engines compute attention for each token separately."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(mla_step, "LEAST_EXPANDED", 2**30)
         for name in ("paged_attention", "mla_attention"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch with devices that do not exist: their tensors are on the CPU, their calls are counted."""
+"""A fake torch with nonexistent devices: tensors are on the CPU, and calls are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSIONS = {
 
 
 class FakeStream:
-    """Counts who waits for it."""
+    """A stream that counts the waits for it."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.device = device
@@ -33,7 +33,7 @@ class FakeStream:
 
 
 class FakeEvent:
-    """Remembers how it was made and counts what was asked of it."""
+    """An event that records how it was created and counts calls."""
 
     def __init__(self, enable_timing: bool = False) -> None:
         self.enable_timing = enable_timing
@@ -47,7 +47,7 @@ class FakeEvent:
 
 
 class FakeGraph:
-    """Counts its replays and remembers where it was captured."""
+    """A graph that counts its replays and records where it was captured."""
 
     def __init__(self, backend: FakeBackend) -> None:
         self._backend = backend
@@ -184,7 +184,7 @@ class FakeTorch:
 
 
 def gpu_in_host_memory() -> tuple[CudaDevice, FakeTorch]:
-    """A GPU whose tensors lie in host memory, but are written and read as those of a device."""
+    """A GPU with tensors in host memory, which are accessed like those of a device."""
     fake = FakeTorch(cuda=1)
     device = CudaDevice(fake, {})
     device.torch_device = torch.device("cpu")

@@ -31,8 +31,8 @@ def store_as_fp8(
 ) -> Path:
     """Turn the one weight file of `folder` into FP8 blocks for the names that `converts` takes.
 
-    What is left, and in the folder that is returned all weights, are of `dtype`: there the same
-    model lies without FP8, with the values that the blocks stand for.
+    The other weights have `dtype`. The returned folder holds the same model without FP8: all
+    weights have `dtype`, with the values that the blocks represent.
     """
     wide = folder.with_name(f"{folder.name}-wide")
     shutil.copytree(folder, wide)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU as a device that multiplies FP8: plain PyTorch is the form of its operators."""
+"""Makes the CPU a device that multiplies FP8, with operators in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A port of this machine that nobody else gets while a test needs it."""
+"""Reserves a port of this machine for a test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def kept_port() -> Iterator[int]:
-    """One where nobody listens until a server of the test does, and then perhaps another one.
+    """A port on which nothing listens until the test starts a server, possibly several times.
 
-    It is bound all the time, so the system gives it to no other program. Who asks for it by its
-    number may have it all the same, as long as he sets SO_REUSEADDR, as servers do.
+    It stays bound, so the system does not assign it to another program. A program that requests it
+    by number still gets it if it sets SO_REUSEADDR, as servers do.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -20,11 +20,11 @@ _DISTRIBUTED = "torch.distributed.tensor"
 
 @contextmanager
 def light_transformers() -> Iterator[None]:
-    """Models of transformers that are imported or saved inside do without both, and without sympy.
+    """Context in which transformers models are imported or saved without either, or sympy.
 
-    Neither is used by a small model that computes eagerly, and the two would cost every test
-    process 7 s of its processor. Once one of them is loaded it stays. A torchvision, which
-    transformers imports where there is one, needs the compiler.
+    Small models in eager mode use neither, and both would cost every test process 7 s of CPU time.
+    Once loaded, they stay. torchvision, which transformers imports if available, needs the
+    compiler.
     """
     if importlib.util.find_spec("torchvision") is not None:
         yield
@@ -58,7 +58,7 @@ def _transform_get_item() -> Any:
 
 
 def _forget_whether_distributed() -> None:
-    """transformers keeps the answer of the first time that it asked."""
+    """Clear the cached answer of transformers' first query."""
     importlib.import_module(
         "transformers.utils.import_utils"
     ).is_torch_distributed_available.cache_clear()

@@ -16,7 +16,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.world import World
 
-_PATIENCE = 240.0  # of the parent for a whole run, in seconds
+_PATIENCE = 240.0  # seconds that the parent waits for a whole run
 
 
 def run_ranks(
@@ -28,12 +28,12 @@ def run_ranks(
     device: str = "cpu",
     connect: bool = True,
 ) -> list[Any]:
-    """``work(world, *inputs)`` on every rank; what each returned, or its error's text, by rank.
+    """Run ``work(world, *inputs)`` on every rank; returns results, or error texts, by rank.
 
-    `work` is a function of a module. A rank that ends itself gives None. `connect`: else `world` is
-    None and ranks connect by themselves, as engines do.
+    `work` is a module-level function. A rank that exits by itself gives None. Without `connect`,
+    `world` is None and ranks connect by themselves, as engines do.
     """
-    # Children of a server that has imported torch, once: they begin at once.
+    # Forked from a server that has already imported torch, so that they start immediately.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", __name__, work.__module__])
     ends = [context.Pipe(duplex=False) for _ in range(size)]

@@ -23,21 +23,23 @@ from rtp_llm.server.serving_for_tests import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
 FAKE = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
-PATIENCE = 240.0  # seconds, of what is meant to come; never waited for in full
+PATIENCE = 240.0  # timeout in seconds for expected events; never reached in practice
 REAL = [sys.executable, "-m", "rtp_llm.server.patient_server_for_tests"]
 
 _MODEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 
 
 def environment() -> dict[str, str]:
-    """In which a child finds this package."""
+    """The environment in which a child process finds this package."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path}
 
 
 def run_without_network(module: str, *arguments: str) -> dict[str, Any]:
-    """What a module of this package prints as JSON, run by itself where there is only loopback; its
-    "code" is 0."""
+    """Run a module of this package with only a loopback network; returns its JSON output.
+
+    The module must report a "code" of 0.
+    """
     done = subprocess.run(
         ["unshare", "--map-root-user", "--net", sys.executable, "-m", module, *arguments],
         env=environment(),
@@ -98,7 +100,7 @@ class Process:
         return self.wait_for("is ready: ").split()[-1]
 
     def stop_at_once(self) -> None:
-        """It does nothing more until it gets SIGCONT, not even what signals tell it."""
+        """Stop the process until it gets SIGCONT; it does not even handle signals."""
         self.process.send_signal(signal.SIGSTOP)
         state = Path(f"/proc/{self.process.pid}/stat")
         while state.read_text().rpartition(")")[2].split()[0] != "T":
@@ -123,7 +125,7 @@ def process(*flags: str, **environ: Any) -> Iterator[Process]:
 
 
 class Stream:
-    """A streamed answer, read by a thread; made when it has begun, unless ``begun`` is False."""
+    """A streamed answer, read by a thread; waits for its first byte unless ``begun`` is False."""
 
     def __init__(self, url: str, *, begun: bool = True, **body: Any) -> None:
         self.body = {**CHAT, "stream": True, "ignore_eos": True, **body}
@@ -153,12 +155,12 @@ def children(pid: int) -> list[int]:
 
 
 def open_descriptors(server: Process) -> int:
-    """Files, sockets and pipes of the server's process."""
+    """Number of open files, sockets and pipes of the server process."""
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
 def status(url: str) -> str:
-    """What its /health says."""
+    """The status that /health of the server at `url` reports."""
     return str(httpx.get(f"{url}/health").json()["status"])
 
 
@@ -168,15 +170,15 @@ def read_metrics(url: str) -> dict[str, float]:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """The numbers in the text of /metrics; of their labels all but the model's name."""
+    """The values in the text of /metrics, by name and labels except the model name."""
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     return {_MODEL.sub("", name).replace("{}", ""): float(value) for name, value in lines}
 
 
 def engines(pid: int) -> list[int]:
     """The children of a server that are engine processes."""
-    # One that was only just forked has the server's own command line, one that begins another
-    # program or has ended none.
+    # A process that was just forked has the server's command line; one that is about to exec or has
+    # ended has none.
     others = ("server.prepare.fork_server", command_line(pid))
     lines = {each: command_line(each) for each in children(pid)}
     found = [each for each, line in lines.items() if line and not any(o in line for o in others)]
@@ -206,7 +208,7 @@ def is_gone(pid: int) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """Empty for one that has just ended."""
+    """The command line of a process; empty if it has just ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

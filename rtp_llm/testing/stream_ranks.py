@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that share one GPU: each has a stream, buffers of its own and few blocks."""
+"""Ranks that share one GPU, each with its own stream, buffers and few blocks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _CUDA: Any = torch.cuda  # whose classes have no types
 
 
 def _reserve() -> None:
-    """Leave memory to PyTorch's allocator, in small and large pieces, for the current stream: to
-    ask the driver for some waits for kernels that run, and those wait for other ranks."""
+    """Reserve memory in PyTorch's allocator, in small and large pieces, for the current stream.
+
+    Allocating from the driver would wait for running kernels, which wait for other ranks.
+    """
     small = [torch.empty(_SMALL_BYTES, dtype=torch.uint8) for _ in range(64)]
     large = [torch.empty(_LARGE_BYTES, dtype=torch.uint8) for _ in range(4)]
     del small, large
@@ -46,18 +48,18 @@ class StreamRanks:
                 _reserve()
 
     def among(self, rank: int) -> tuple[Tensor, Tensor, int, int, int]:
-        """The last arguments of a rank's calls."""
+        """The trailing arguments of a rank's operator calls."""
         return self.buffers, self.states[rank], rank, self.capacity, _BLOCKS
 
     def start(self, work: Work, ranks: range | None = None) -> None:
-        """Each rank's work to its stream; inputs have been made."""
+        """Enqueue each rank's work on its stream; inputs must be ready."""
         torch.cuda.synchronize()
         for rank in ranks or range(self.size):
             with torch.cuda.stream(self.streams[rank]):
                 work(rank)
 
     def done(self, seconds: float = _PATIENCE) -> bool:
-        """Whether all streams end within so many seconds."""
+        """Whether all streams finish within `seconds`."""
         end = time.monotonic() + seconds
         while not all(stream.query() for stream in self.streams):
             if time.monotonic() > end:
@@ -66,7 +68,7 @@ class StreamRanks:
         return True
 
     def run(self, work: Work, ranks: range | None = None) -> None:
-        """The same, to its end; fails when it does not come."""
+        """Run the work to its end; fails if it does not finish in time."""
         self.start(work, ranks)
         if not self.done():
             self.abort_word.fill_(1)

@@ -23,14 +23,14 @@ from rtp_llm.worker.speculative.proposer import Proposer
 
 @dataclass
 class Outcome:
-    """What became of one sequence."""
+    """The outcome of one sequence."""
 
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
     stop_token: int | None = None
     cached: int = 0
-    queue_seconds: float = field(default=0.0, compare=False)  # a time: no two runs agree
+    queue_seconds: float = field(default=0.0, compare=False)  # differs between runs
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     pooled: list[list[float]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def ranks_folder() -> Path:
-    """Where ranks of a test meet; Bazel removes it when the test's process is killed."""
+    """The rendezvous folder of a test's ranks; Bazel removes it if the test is killed."""
     return Path(tempfile.mkdtemp(prefix="rtp-llm-", dir=os.environ.get("TEST_TMPDIR")))
 
 
@@ -53,7 +53,7 @@ class TinyEngine:
             "kv_cache_mem_mb": 8,
             "dtype": "float32",
             "num_threads": 1,
-            "speculative_adaptive": False,  # what drafts a test sees must not hang on times
+            "speculative_adaptive": False,  # a test's drafts must not depend on timing
         }
         self.settings = Settings(model=str(folder), **{**small, **settings})
         place = None

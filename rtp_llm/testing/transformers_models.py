@@ -123,7 +123,7 @@ _SMALL: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-# Processors and orders of summation move logits of about 20 by some 1e-5.
+# Processors and summation orders change logits of about 20 by around 1e-5.
 CLEAR_GAP = 5e-4
 
 
@@ -177,7 +177,7 @@ def expected_logits(model: Any, prompt: list[int]) -> torch.Tensor:
 
 
 class NearTieError(AssertionError):
-    """Rounding decides between two tokens, so processors differ; take another prompt or seed."""
+    """A near tie that processors round differently; use another prompt or seed."""
 
 
 @torch.inference_mode()

@@ -27,7 +27,7 @@ def usable_gpus() -> tuple[str, int]:
 
 @contextmanager
 def host_never_waits() -> Iterator[None]:
-    """Inside, what makes the host wait for a CUDA or HIP device, as reading a number, raises."""
+    """Context in which operations that make the host wait for a CUDA or HIP device raise."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield

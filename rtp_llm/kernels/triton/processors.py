@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch has to fill: the multiprocessors of a GPU."""
+"""The multiprocessors of a GPU, which a launch should fill."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 @dataclass(frozen=True)
 class Processors:
-    """Multiprocessors of a GPU, and the shared memory that a block can have on one.
+    """The number of multiprocessors of a GPU, and the shared memory available to a block.
 
-    ``overlaps``: a kernel can start while the one in front still runs (programmatic dependent
+    ``overlaps``: a kernel can start while the previous one still runs (programmatic dependent
     launch).
     """
 
@@ -24,7 +24,7 @@ class Processors:
 
 @cache
 def processors_of(device: torch.device) -> Processors:
-    """Those of the device; the interpreter on the CPU has one."""
+    """The multiprocessors of `device`; the interpreter on the CPU counts as one."""
     if device.type == "cpu":
         return Processors(1, 0)
     import triton
@@ -42,7 +42,9 @@ def processors_of(device: torch.device) -> Processors:
 
 
 def overlap_options(device: torch.device) -> dict[str, bool]:
-    """Options of launches that may start while the kernel in front still runs, for kernels with a
-    constant OVERLAPS that says so."""
+    """Launch options that let a kernel start while the previous one still runs.
+
+    For kernels with a constant OVERLAPS, which reports whether the options are set.
+    """
     overlaps = processors_of(device).overlaps
     return {"OVERLAPS": overlaps, **({"launch_pdl": True} if overlaps else {})}

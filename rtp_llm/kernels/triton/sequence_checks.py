@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both kinds of attention ask of lengths and block tables."""
+"""Checks of lengths and block tables that both kinds of attention share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def check_sequences(cu_seqlens_q: Tensor, seq_lens: Tensor, block_table: Tensor) -> None:
-    """ValueError where prefix sums [B + 1], lengths [B] and table [B, W] do not fit together."""
+    """Raise ValueError if prefix sums [B + 1], lengths [B] and table [B, W] are inconsistent."""
     sequences = seq_lens.shape[0]
     if cu_seqlens_q.shape != (sequences + 1,) or block_table.shape[0] != sequences:
         raise ValueError(

@@ -27,7 +27,7 @@ _NARROW_ROWS = 64
 
 @dataclass(frozen=True)
 class Tile:
-    """How a launch cuts the work: query rows and keys of a program, its warps and load stages."""
+    """How a launch divides the work: query rows and keys per program, warps and load stages."""
 
     rows: int
     keys: int
@@ -131,10 +131,10 @@ def choose_tile(
     element_size: int,
     multiprocessors: int,
 ) -> Tile:
-    """Wide tiles for prompts; for few rows narrow ones, with the keys split until the GPU is full.
+    """Choose wide tiles for prompts, and narrow ones with split keys if there are few rows.
 
-    Only numbers that the host has are asked: lengths are upper bounds, so that a captured graph
-    fits every replay below them. What is not one token a sequence gets one of `prompt_tiles`.
+    Uses only host numbers: lengths are upper bounds, so that a captured graph is valid for every
+    replay within them. Batches with more than one token per sequence get one of `prompt_tiles`.
     """
     wide, *narrow = prompt_tiles(group, head, element_size)
     if max_seqlen_q * group > _NARROW_ROWS:
@@ -152,9 +152,9 @@ def choose_tile(
 
 
 def prompt_tiles(group: int, head: int, element_size: int) -> list[Tile]:
-    """All tiles of batches in which a sequence has more than one token, the wide one first.
+    """All tiles for batches with more than one token per sequence, the wide one first.
 
-    They are few, so that all of them can be compiled before the first request.
+    There are few enough to compile all of them before the first request.
     """
     rows = triton.next_power_of_2(group)
     if head <= 128 and element_size == 2:

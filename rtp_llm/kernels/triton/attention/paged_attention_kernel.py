@@ -6,11 +6,11 @@ tile's rows are tokens times the query heads that share the KV head, so that key
 read once for all of them (grouped-query packing). With few tiles the keys are split over more
 programs, and `merge_kernel` puts their results together (split-KV, as in FlashDecoding). The
 softmax is the online one of FlashAttention-2 (https://arxiv.org/abs/2307.08691), in powers of two.
-Keys and values of 8 bits are widened to the type of the queries as they are read. Products of
-float32 numbers are exact ones: AMD's CDNA2 has no others, and no 16-bit product is changed by it.
+8-bit keys and values are widened to the dtype of the queries as they are read. Products of float32
+numbers are exact: AMD's CDNA2 has no others, and 16-bit products are not affected.
 
-What changes from step to step is not specialised (`VARYING`, `UNALIGNED`): Triton would compile a
-variant for a count that is 1 or divisible by 16, in the middle of serving.
+Arguments that change from step to step are not specialised (`VARYING`, `UNALIGNED`); otherwise
+Triton would compile a variant for counts of 1 or divisible by 16 in the middle of serving.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _attend_keys(
 ):  # fmt: skip
     """The online softmax of `q` over the keys from `begin` to `end`; returns its state.
 
-    `factor` brings scores to base 2. Without MASKED every row sees every key of the range; a block
-    that is missing hides its keys all the same.
+    `factor` brings scores to base 2. Without MASKED every row sees every key of the range, except
+    for the keys of missing blocks.
     """
     dims = tl.arange(0, PADDED_HEAD)
     for key in range(begin, end, KEYS):
@@ -84,7 +84,7 @@ def _attend_keys(
                 seen = seen & (position[:, None] - keys[None, :] < window)
         scores = tl.where(seen, scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
-        # A row that has seen nothing yet has no maximum: its weights stay zero.
+        # A row that has seen no key yet has no maximum: its weights stay zero.
         base = tl.where(higher == float("-inf"), 0.0, higher)
         weights = tl.exp2(scores - base[:, None])
         keep = tl.exp2(top - base)
@@ -100,7 +100,7 @@ def _attend_keys(
 def tokens_of(
     tile, cu_ptr, seq_lens_ptr, num_seqs, num_tokens, TOKENS: tl.constexpr, DECODE: tl.constexpr
 ):
-    """Sequence of a tile, its first token, how many it has, the tile's first of them, and its keys.
+    """A tile's sequence, its first token, number of tokens, the tile's first token, and keys.
 
     Tokens past the last sequence form one extra sequence without keys, so their results are zero.
     """
@@ -128,7 +128,7 @@ def key_range(
     begin, rows, num_keys, window, split, KEYS: tl.constexpr, SPLITS: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """The keys of this program, and between them those that every row sees.
+    """The key range of this program, and the subrange that every row sees.
 
     The tile's rows stand at the positions from `begin` to `begin + rows`.
     """
@@ -169,7 +169,7 @@ def attention_kernel(
 
     out is [T, H, D]; with SPLITS > 1 float32 [T, H, SPLITS, D], not yet divided by the sum, and
     stats float32 [T, H, SPLITS, 2] has each part's maximum (base 2) and sum. factor and soft_cap:
-    see _attend_keys. OVERLAPS: it was launched while the kernel in front may still run.
+    see _attend_keys. OVERLAPS: the kernel is launched while the previous one may still run.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()

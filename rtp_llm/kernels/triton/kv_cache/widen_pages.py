@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of a cache of 8-bit floats, gathered and widened to 16-bit ones in one pass."""
+"""Gathers pages of an FP8 cache and widens them to 16-bit floats in one pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PART = 4096  # numbers of one program: 16 bytes to load for each of its threads
+_PART = 4096  # elements per program: each thread loads 16 bytes
 _WARPS = 8
 
 

@@ -19,9 +19,9 @@ from rtp_llm.kernels.triton.linear_attention.gated_delta_rule_kernel import (
 from rtp_llm.kernels.triton.processors import Processors, processors_of
 
 _LEAST_DOT = 16  # the smallest side of a product
-_MOST_VALUES = 128  # elements of a value that are prepared at a time
+_MOST_VALUES = 128  # value elements prepared at a time
 _MOST_STAGES = 3
-_LONG = 512  # tokens: sequences of that many on average are taken for prompts
+_LONG = 512  # average tokens per sequence from which a batch is treated as prompts
 _Launch = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]
 _compiled: set[tuple[Any, ...]] = set()
 
@@ -30,8 +30,7 @@ _compiled: set[tuple[Any, ...]] = set()
 class DeltaTile:
     """How `advance_kernel` is launched.
 
-    Columns of S that a program has, its warps, chunks that are loaded ahead, and whether S^T is
-    the left operand.
+    The columns of S per program, warps, chunks loaded ahead, and whether S^T is the left operand.
     """
 
     columns: int
@@ -59,9 +58,9 @@ def gated_delta_chunks(
 ) -> None:
     """See rtp_llm.ops.triton_gated_delta_chunks. `tile` replaces the choice of `choose_tile`.
 
-    Takes scratch memory of CHUNK + Dk + Dv numbers for each token and value head: 20 KiB a token
-    for Qwen3-Next in bfloat16, 320 MiB for a step of 16,384. The first call compiles for all tiles,
-    since a later one would do so in the middle of serving.
+    Needs scratch memory of CHUNK + Dk + Dv numbers per token and value head: 20 KiB per token for
+    Qwen3-Next in bfloat16, 320 MiB for a step of 16,384 tokens. The first call compiles all tiles,
+    to avoid compiling in the middle of serving.
     """
     tokens, sequences = qkv.shape[0], seq_lens.shape[0]
     _, heads, value_size, key_size = state.shape
@@ -87,7 +86,7 @@ def gated_delta_chunks(
 def tiles_for(
     dtype: torch.dtype, key_size: int, value_size: int, gpu: Processors
 ) -> list[DeltaTile]:
-    """Those that are right and quick on an H200, the ones of fewest columns first."""
+    """The tiles that are correct, and fast on an H200, in ascending order of columns."""
     if dtype is torch.float32:
         return [DeltaTile(16, 4, 1)]
 
@@ -100,9 +99,9 @@ def tiles_for(
 
 
 def choose_tile(tiles: list[DeltaTile], columns: int, multiprocessors: int) -> DeltaTile:
-    """The first of `tiles` of which `columns` of S in all need no more than the GPU has at once.
+    """Choose the first tile for which `columns` columns of S in all fit on the GPU at once.
 
-    A chunk takes a program of 32 columns 1.38 us, one of 64 1.46 us and one of 128 2.5 us.
+    A chunk takes 1.38 us with 32 columns per program, 1.46 us with 64 and 2.5 us with 128.
     """
     fitting = (tile for tile in tiles if columns <= multiprocessors * tile.columns)
     return next(fitting, tiles[-1])
@@ -115,7 +114,7 @@ def _launches(
     states: tuple[Tensor, ...],
     indices: tuple[Tensor, ...],
 ) -> Iterator[_Launch]:
-    """The kernels of a call, in their order."""
+    """The kernel launches of a call, in order."""
     qkv, ba, state, ring_k = *inputs[:2], *states[:2]
     blocks, heads, value_size, _ = state.shape
     ring, key_heads = ring_k.shape[1:3]
@@ -143,9 +142,9 @@ def _launches(
 
 
 def _sizes(qkv: Tensor, state: Tensor, key_heads: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Constants of heads and keys, which all kernels have, and of values."""
+    """Constants of heads and keys, which all kernels share, and constants of values."""
     _, heads, value_size, key_size = state.shape
-    parts = qkv.dtype is torch.float32 and torch.version.hip is None  # AMD's GPUs have none
+    parts = qkv.dtype is torch.float32 and torch.version.hip is None  # AMD GPUs have no TF32
     common = {
         "KEY_HEADS": key_heads,
         "HEADS": heads,

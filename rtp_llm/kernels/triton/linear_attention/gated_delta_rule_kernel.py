@@ -8,15 +8,15 @@ of (beta_i k_i.k_j e^(G_i - G_j)), what the chunk's tokens do to S is
     result = e^G q S + P u              P = q_i.k_j e^(G_i - G_j), lower
     S = e^G_last S + (e^(G_last - G) k)^T u
 
-`prepare_kernel` makes W, U and P (the WY representation) and factors of rows, for all chunks at
-once; `advance_kernel` goes through the chunks of a sequence, with some columns of S in registers:
-two products there wait for each other. Lengths of keys and queries are put into the
-factors, so that products take them as they are stored. Products of 16-bit numbers have float32
-sums; PRECISION says how those of float32 numbers are made.
+`prepare_kernel` computes W, U and P (the WY representation) and row factors for all chunks at once;
+`advance_kernel` iterates over the chunks of a sequence with some columns of S in registers, with
+two dependent products per chunk. The lengths of keys and queries are folded into the factors, so
+that products use them as stored. Products of 16-bit numbers accumulate in float32; PRECISION
+selects how float32 numbers are multiplied.
 
-I + A is inverted by blocks, each of twice the size of those before, by products of whole tiles. The
-inverse's entries, and those of every product on the way, are at most 1, since a token's update
-I - beta k k^T lengthens no vector: float16 holds them with as many bits as TF32.
+I + A is inverted by blocks of doubling size, with products of whole tiles. The entries of the
+inverse and of every intermediate product are at most 1, since a token's update I - beta k k^T does
+not lengthen any vector: float16 represents them with as many bits as TF32.
 
 Scratch memory has a tile of CHUNK rows for each chunk and value head, which is fully written even
 past a sequence's end. W, U and P are indexed by [tile, head]. TRANSPOSED: S^T is the left operand,
@@ -90,7 +90,7 @@ def _find_chunk(cu_ptr, num_seqs, shortest):
 
 @triton.jit
 def _double(x, a, size, i, j, PRECISION: tl.constexpr):
-    """Inverses of the diagonal blocks of 2 size rows, from `x`, those of the blocks of size."""
+    """Inverses of the diagonal blocks of 2 * size rows, from `x`, the inverses for size rows."""
     below = (i // (2 * size) == j // (2 * size)) & ((i // size) % 2 == 1) & ((j // size) % 2 == 0)
     part = tl.where(below, a, 0.0).to(x.dtype)
     part = tl.dot(part, x, input_precision=PRECISION).to(x.dtype)
@@ -224,7 +224,7 @@ def _write_state(
     s, state_ptr, folded_ptr, write, length, num_blocks, state_stride, folded_stride, head, dims,
     columns, KEY: tl.constexpr, VALUE: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """S as of `length` tokens, to block `write` if it is one."""
+    """Write S as of `length` tokens to block `write`, if that is a valid block."""
     if (write >= 0) & (write < num_blocks):
         inside = (dims < KEY)[:, None] & (columns < VALUE)[None, :]
         at = (head * VALUE + columns)[None, :] * KEY + dims[:, None]

@@ -25,7 +25,7 @@ _WIDE_SHARED = 200 << 10  # for tiles of 128 keys, the fastest for 16 heads on a
 
 @dataclass(frozen=True)
 class LatentTile:
-    """How a launch cuts the work: rows and keys of a program, its warps and load stages."""
+    """How a launch divides the work: rows and keys per program, warps and load stages."""
 
     rows: int
     keys: int
@@ -130,10 +130,10 @@ def expanded_attention(
 def choose_latent_tile(
     tokens: int, heads: int, max_seqlen_k: int, decode: bool, element_size: int, gpu: Processors
 ) -> LatentTile:
-    """64 heads a tile, or all of fewer heads; the keys are split until the GPU is full.
+    """Choose tiles of up to 64 heads, with the keys split until the GPU is full.
 
-    Only numbers that the host has are asked: lengths are upper bounds, so that a captured graph
-    fits every replay below them. What is not one token a sequence has one tile for any lengths.
+    Uses only host numbers: lengths are upper bounds, so that a captured graph is valid for every
+    replay within them. Batches with more than one token per sequence use one tile for any length.
     """
     few = max(_LEAST_ROWS, triton.next_power_of_2(heads))
     rows = min(_ROWS, few) if decode else _ROWS

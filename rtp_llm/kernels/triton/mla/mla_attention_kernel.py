@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multi-head latent attention in Triton: over latents in the cache, and over expanded heads.
 
-`latent_kernel`: a program attends for a tile of (token, head) rows, over one part of the
-sequence's keys. All heads share the latents, so a tile of 64 heads reads each of them once, for the
-scores and, as they are the values too, for the sums. With few tiles the keys are split over more
-programs, and `merge_kernel` of paged attention puts the results together.
+`latent_kernel`: a program attends for a tile of (token, head) rows over one part of the sequence's
+keys. All heads share the latents, so a tile of 64 heads reads each of them once, both for the
+scores and, since they are the values too, for the sums. With few tiles the keys are split over more
+programs, and `merge_kernel` of paged attention combines the results.
 
 `expanded_kernel`: causal attention of one head's rows over keys in two pieces (the head's own, and
 the rotated one that all heads share) and values, which were expanded for this step.
 
-What changes from step to step is not specialised; see paged_attention_kernel.
+Arguments that change from step to step are not specialised; see paged_attention_kernel.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNALIGNED = ("cu_ptr", "seq_lens_ptr", "table_ptr", "starts_ptr")
 
 @triton.jit
 def _weigh(scores, seen, top, total, result, factor):
-    """The online softmax's step: weights of this tile, and the state brought to its maximum."""
+    """A step of the online softmax: this tile's weights, and the state rescaled to its maximum."""
     scores = tl.where(seen, scores * factor, float("-inf"))
     higher = tl.maximum(top, tl.max(scores, 1))
-    # A row that has seen nothing yet has no maximum: its weights stay zero.
+    # A row that has seen no key yet has no maximum: its weights stay zero.
     base = tl.where(higher == float("-inf"), 0.0, higher)
     weights = tl.exp2(scores - base[:, None])
     keep = tl.exp2(top - base)

@@ -17,7 +17,7 @@ from rtp_llm.kernels.triton.processors import overlap_options
 
 @dataclass(frozen=True)
 class Tile:
-    """Entries and columns of a program, columns of x at a time, warps, stages of loads."""
+    """Entries and columns per program, columns of x per iteration, warps, and load stages."""
 
     rows: int
     columns: int
@@ -35,7 +35,7 @@ class Tiles:
     down: Tile
 
 
-# Entries that an expert has in the mean -> tiles; measured on an H200 with the shapes of
+# Mean entries per expert -> tiles; measured on an H200 with the shapes of
 # Qwen3-30B-A3B, 1 to 4096 tokens, and Qwen3-Next, 4 to 64.
 _FEW = Tiles(Tile(16, 32, 128, 4, 4), Tile(16, 128, 128, 4, 3))
 _SOME = Tiles(Tile(32, 64, 128, 4, 3), Tile(32, 128, 128, 4, 3))
@@ -54,7 +54,7 @@ def choose_tiles(entries: int, experts: int, device: torch.device, size: int = 2
 
 
 def all_tiles(device: torch.device, size: int = 2) -> tuple[Tiles, ...]:
-    """Every choice, for compiling ahead."""
+    """All choices of tiles, for compiling ahead of time."""
     return tuple(_tiles(index, shared_memory(device), size) for index in range(len(_BY_LOAD)))
 
 
@@ -65,7 +65,7 @@ def _tiles(index: int, room: int, size: int) -> Tiles:
 
 @cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes of shared memory that a program may have."""
+    """Maximum bytes of shared memory per program."""
     properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
     return int(properties["max_shared_mem"])
 
@@ -78,7 +78,7 @@ def _fitted(tiles: Tiles, room: int, size: int) -> Tiles:
 
 
 def _with_fewer_stages(tile: Tile, weights: int, room: int, size: int) -> Tile:
-    """The tile, or one with fewer stages or columns, whose stages (of x and `weights`) fit."""
+    """Reduce the stages or columns of a tile until its stages (of x and `weights`) fit."""
     stage = tile.step * (tile.rows + weights * tile.columns) * size
     stages = (room - _ROOM_LEFT) // stage
     if stages < 2:
@@ -147,14 +147,14 @@ def _launch(
 
 
 def tile_bound(entries: int, experts: int, rows: int) -> int:
-    """How many tiles hold `entries` of `experts`, however they are distributed."""
+    """Upper bound on the tiles for `entries` over `experts`, for any distribution."""
     return min(entries, entries // rows + min(entries, experts))
 
 
 def compile_tiles(
     gate_up_weight: Tensor, down_weight: Tensor, rows: Tensor, offsets: Tensor, top_k: int
 ) -> None:
-    """Compile all tiles: run each on one token without an expert.
+    """Compile all tiles by running each on one token without an expert.
 
     Args:
         gate_up_weight: [E, 2 I, K].

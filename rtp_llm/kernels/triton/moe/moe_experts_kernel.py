@@ -6,8 +6,8 @@ of ROWS entries of one expert and COLUMNS of its weight. It finds the expert of 
 offsets alone: the grid has as many tiles as any distribution could need, so that nothing has to be
 counted before the launch, and programs past the last tile exit at once.
 
-What changes from step to step is not specialised (`UNALIGNED`). OVERLAPS: a kernel was
-launched while the one in front may still run.
+Arguments that change from step to step are not specialised (`UNALIGNED`). OVERLAPS: the kernel is
+launched while the previous one may still run.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def down_kernel(
 
 @triton.jit
 def _swizzled(SIZE: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """(tile of columns, tile of entries): GROUP tiles of entries share what they read of a weight.
+    """Return (tile of columns, tile of entries), such that GROUP tiles of entries share weights.
 
-    Programs run in the order of their ids: neighbours take the same columns for a few tiles of
-    entries, most of them of one expert where there are many.
+    Programs run in the order of their ids: neighbours process the same columns for a few tiles of
+    entries, most of which belong to one expert if there are many.
     """
     program = tl.program_id(0)
     num_columns: tl.constexpr = (SIZE + COLUMNS - 1) // COLUMNS
