@@ -21,7 +21,7 @@ import jinja2.utils
 
 from rtp_llm.text.template_calls import REASONING, CallStyle, fit, probe
 
-# Names that a caller's variables may not have: what is rendered, and Jinja's own.
+# Names that callers' variables may not use: our own template variables and Jinja's.
 RESERVED = frozenset(
     {
         "messages",
@@ -95,9 +95,9 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """The prompt of a conversation; `variables` are further names for the template.
+        """Render the prompt of a conversation; `variables` are additional template variables.
 
-        `documents`: what the answer is to be drawn from, for templates that read them.
+        `documents`: sources for the answer, for templates that read them.
         `continue_final_message`: the prompt ends with the last message's text. A content that is
         None becomes "", and messages with calls become what the template takes (`call_style`);
         other keys whose value is None are left out, as most templates expect.
@@ -137,7 +137,7 @@ class ChatTemplate:
             return None
 
     def _render_open(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
-        """Up to the end of the last message's text, without what closes the message."""
+        """Render up to the end of the last message's text, without its closing markup."""
         marked = {**messages[-1], "content": (messages[-1]["content"] or "") + _END_OF_MESSAGE}
         text = self._render([*messages[:-1], marked], variables, False)
         end = text.rfind(_END_OF_MESSAGE.strip())
@@ -165,7 +165,7 @@ class ChatTemplate:
                     "add_generation_prompt": add_generation_prompt,
                 }
             )
-            text.encode()  # half a surrogate pair is no text
+            text.encode()  # rejects unpaired surrogates
         except jinja2.TemplateError as error:
             raise ChatTemplateError(
                 f"the chat template refused the messages: {_reason(error)}"
@@ -179,7 +179,7 @@ class ChatTemplate:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, shortened."""
+    """The error's message, shortened."""
     text = str(error)
     shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
     return shown if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {shown}"

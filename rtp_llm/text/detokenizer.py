@@ -13,9 +13,9 @@ from typing import Protocol
 
 from rtp_llm.text.token_bytes import TokenBytes
 
-# So many ids before the answer decide how its first characters are decoded.
+# Number of ids before the answer that affect how its first characters are decoded.
 CONTEXT_LENGTH = 8
-# The fallback decodes so many recent ids again with each token.
+# Number of recent ids that the fallback decodes again with each token.
 WINDOW = 16
 REPLACEMENT = "\ufffd"
 
@@ -24,10 +24,10 @@ class Detokenizer(Protocol):
     """The pieces of `feed` and the last one of `flush`, joined, are the text of all ids."""
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """The text that these further ids make certain; an unfinished character is held back."""
+        """Return the text completed by these ids; an unfinished character is held back."""
 
     def flush(self) -> str:
-        """No id follows: the rest, with U+FFFD for a character that was never finished."""
+        """Return the rest at the end, with U+FFFD for a character that was never finished."""
 
 
 class ByteDetokenizer:
@@ -130,6 +130,6 @@ class WindowDetokenizer:
 
 
 def _common_length(first: str, second: str) -> int:
-    """Characters that both begin with."""
+    """Length of the common prefix of two strings."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -70,7 +70,7 @@ WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """What holds where a request is silent; None: OpenAI's default holds.
+    """Defaults for values that a request leaves out; None: OpenAI's default applies.
 
     `do_sample: false` means greedy decoding, so temperature 0.
     """
@@ -87,9 +87,9 @@ class GenerationDefaults:
 
     @classmethod
     def read(cls, generation_config: Mapping[str, Any], file: Path = _FILE) -> GenerationDefaults:
-        """From the content of generation_config.json.
+        """Read the defaults from the content of generation_config.json.
 
-        Raises ModelFilesError naming the file and the key whose value no request could have.
+        Raises ModelFilesError naming the file and the key if a value would be invalid in a request.
         """
         values: dict[str, Any] = {
             **{name: _number(generation_config, name, file) for name in _NUMBERS},
@@ -108,7 +108,7 @@ class GenerationDefaults:
         return defaults
 
     def params(self) -> SamplingParams:
-        """These over OpenAI's defaults."""
+        """Sampling parameters with these defaults applied over OpenAI's."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return SamplingParams(
             **{name: value for name, value in values.items() if value is not None}

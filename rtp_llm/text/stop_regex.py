@@ -154,7 +154,7 @@ class _Automaton:
     # -- running ---------------------------------------------------------------------------------
 
     def step(self, state: int, character: str) -> tuple[tuple[int, ...], str | None]:
-        """The states with tests that follow, and a pattern that is complete, or None."""
+        """Return the next states with tests, and the pattern that is completed, or None."""
         key = state, character
         found = self._memo.get(key)
         if found is None:
@@ -207,7 +207,7 @@ def _automaton(patterns: tuple[str, ...]) -> _Automaton:
 
 
 def check_stop_regex(patterns: Sequence[str]) -> None:
-    """Raise StopRegexError unless `StopRegex` takes them."""
+    """Raise StopRegexError unless `StopRegex` accepts all `patterns`."""
     if len(patterns) > MAX_PATTERNS or any(len(each) > MAX_PATTERN_LENGTH for each in patterns):
         raise StopRegexError(
             f"at most {MAX_PATTERNS} patterns of at most {MAX_PATTERN_LENGTH} characters are taken"

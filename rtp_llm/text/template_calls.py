@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a chat template takes of messages with tool calls, and messages made to suit it.
+"""Finds out how a chat template expects messages with tool calls, and adapts messages to it.
 
 Templates differ: most take the arguments of a call as an object, a few join their JSON to text;
 some show calls only where content is None, refuse two calls in a message, or want ids of one
@@ -52,9 +52,9 @@ class CallStyle:
 
 
 def probe(render: Render) -> CallStyle:
-    """The style of the template that ``render`` renders with.
+    """Determine the style of the template that ``render`` uses.
 
-    A template that shows no calls is taken for one of the usual style.
+    A template that shows no calls is assumed to have the usual style.
     """
     found = _arguments(render)
     if found is None:
@@ -71,9 +71,9 @@ def probe(render: Render) -> CallStyle:
 
 
 def fit(messages: Sequence[dict[str, Any]], style: CallStyle) -> Messages:
-    """The messages as a template of this style shows them, with nothing of them lost.
+    """Adapt messages to a template of this style, without losing any of their content.
 
-    A content that is None becomes "", but of calls where the template needs it.
+    A content of None becomes "", except in messages with calls if the template requires None.
     """
     fitted = [_with_content(message, style) for message in messages]
     if not any(_calls(message) for message in fitted):

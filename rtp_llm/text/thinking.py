@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine is told of a model's thinking."""
+"""Describes a model's thinking to the engine."""
 
 from __future__ import annotations
 

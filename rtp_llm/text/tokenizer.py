@@ -71,7 +71,7 @@ class Tokenizer:
             raise
         except ChatTemplateError as error:
             raise ModelFilesError(f"{path}: {error}") from error
-        except Exception as error:  # the files are anybody's; what they break is theirs to mend
+        except Exception as error:  # untrusted files may fail in any way
             reason = f"{type(error).__name__}: {error}"
             raise ModelFilesError(f"cannot use the tokenizer files of {path}: {reason}") from error
 
@@ -122,7 +122,7 @@ class Tokenizer:
         return self._template is not None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Text to ids; other threads run meanwhile, which `encode` of the backend does not let."""
+        """Text to ids; releases the interpreter lock, unlike the backend's `encode`."""
         batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = batch[0].ids
         return ids
@@ -243,7 +243,7 @@ class Tokenizer:
 
 
 def _read_backend(file: Path) -> tokenizers.Tokenizer:
-    """The tokenizer in tokenizer.json, which neither pads nor cuts."""
+    """Read the tokenizer in tokenizer.json, without padding or truncation."""
     content = read_bytes(file).removeprefix(codecs.BOM_UTF8)
     if _PREFIX.search(content):
         _check_merges(file)
@@ -254,7 +254,7 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
         return backend
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of the binding is no Exception
+    except BaseException as error:  # a panic in the binding is not an Exception
         raise ModelFilesError(f"cannot read {file}: {str(error)[:200]}") from error
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a grammar that a request brings."""
+"""Errors in grammars of requests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class GrammarError(ValueError):
 
 
 class UnplacedError(GrammarError):
-    """Of a keyword whose place in the schema is known further out."""
+    """An error in a keyword of which only the caller knows the place in the schema."""
 
     def __init__(self, keyword: str, reason: str) -> None:
         super().__init__(f"{keyword}: {reason}", keyword)
         self._keyword, self._reason = keyword, reason
 
     def at(self, pointer: str) -> GrammarError:
-        """The same with its place."""
+        """Return the error with its place in the schema added."""
         return GrammarError(f"{self._keyword} at {pointer}: {self._reason}", self._keyword)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regular expressions: what requests write, and how llguidance takes it.
+"""Regular expressions: translates the syntax of requests to that of llguidance.
 
 Requests write ECMA-262 (JSON Schema's `pattern`) or Python's syntax; llguidance has the syntax of
 Rust's `regex` crate, without look-around and with anchors at the very ends only. Both are parsed
@@ -46,7 +46,7 @@ def whole(pattern: str) -> str:
 
 @lru_cache(256)
 def search(pattern: str) -> str:
-    """What `pattern` is found in, as a pattern for whole texts, in Rust's syntax."""
+    """A pattern in Rust's syntax for whole texts that contain a match of `pattern`."""
     check_text(pattern, "the pattern")
     return _alternatives(pattern, ANYTHING, newline_only=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an answer gains, as every protocol is told: text, reasoning and tool calls."""
+"""Deltas of an answer, common to all protocols: text, reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OutputParser(Protocol):
     """
 
     def feed(self, text: str) -> Sequence[OutputDelta]:
-        """What is certain after ``text``."""
+        """Add ``text`` and return the deltas that are now certain."""
 
     def finish(self) -> Sequence[OutputDelta]:
-        """The rest, once: the answer is over, wherever it was cut."""
+        """End the answer, complete or not, and return the remaining deltas; called once."""

@@ -23,11 +23,11 @@ SPACES = " \t\r\n"
 
 
 class Malformed(Exception):
-    """What was read is not of the form; what of it was not sent is text."""
+    """The input does not match the form; the part of it that was not sent is text."""
 
 
 class Ended(Exception):
-    """The answer is over, inside of what is read."""
+    """The answer ended while an element was being read."""
 
 
 class Markers:
