@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers as children that end with the process that started them, however that ends."""
+"""Server child processes that end with the process that started them, however that ends."""
 
 from __future__ import annotations
 

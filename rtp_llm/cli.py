@@ -17,7 +17,7 @@ _COLUMN = 2 + max(len(call) for call, _ in COMMANDS.values())
 
 
 def usage() -> str:
-    """Of the command itself."""
+    """The usage text of the command itself."""
     rows = [*COMMANDS.values(), ("--version", "print the version")]
     rows.append(("--help", "print this; `rtp-llm COMMAND --help` lists its flags"))
     lines = "".join(f"  {call:{_COLUMN}}{about}\n" for call, about in rows)

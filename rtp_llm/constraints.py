@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine is told of the form that an answer must have."""
+"""What the engine is given about the form that an answer must have."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
-    """A grammar that the answer obeys, or from the end of its thinking on.
+    """A grammar that the answer obeys, from the end of its thinking on if there is any.
 
-    ``text`` is in the form of ``library``: what rtp_llm.text.grammar makes of a request's schema,
+    ``text`` is in the syntax of ``library``, made by rtp_llm.text.grammar from a request's schema,
     pattern or grammar. Equal texts are compiled once.
     """
 

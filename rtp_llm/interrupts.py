@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C: one line in place of tracebacks, and exit code 130.
 
-Imports next to nothing: it is at work while everything else is imported.
+Imports next to nothing, since it must work while everything else is being imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 @contextlib.contextmanager
 def end_when_interrupted(program: str) -> Iterator[None]:
-    """Inside, SIGINT ends the process with a line that names ``program``.
+    """A context in which SIGINT ends the process with a line that names ``program``.
 
-    At once: an exception could arise in the middle of an import, whose code may print it or make
-    another one of it. So nothing may be open that the end of the process does not close. Shells
-    start background jobs of scripts with SIGINT ignored; it works for them, too.
+    It ends at once: an exception might be raised in the middle of an import, where other code may
+    print it or replace it. So nothing may be open that the end of the process does not close.
+    Shells start background jobs of scripts with SIGINT ignored; this works for them, too.
     """
 
     if threading.current_thread() is not threading.main_thread():
@@ -43,10 +43,10 @@ def end_when_interrupted(program: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def children_leave_interrupts() -> Iterator[None]:
-    """Processes that are started inside begin with SIGINT blocked.
+    """A context in which child processes start with SIGINT blocked.
 
-    A terminal sends it to them, too, and one that has not come to ignoring it would print a
-    traceback. One for this process waits for the end of the block.
+    A terminal sends it to them, too, and a child that does not ignore it yet would print a
+    traceback. A SIGINT to this process is delivered at the end of the block.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -57,7 +57,7 @@ def children_leave_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def brief_when_interrupted(doing: str) -> Iterator[None]:
-    """A KeyboardInterrupt inside is raised as one whose report is a line, unless it is caught."""
+    """A context in which an uncaught KeyboardInterrupt is reported as a single line."""
     try:
         yield
     except KeyboardInterrupt:

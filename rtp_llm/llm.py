@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offline generation: the engine in this very process, from texts to texts."""
+"""Offline generation, from text to text, with the engine in this process."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Message = Mapping[str, Any]
 
 
 class LLM:
-    """A model in this process, or with several ranks in processes of its own.
+    """A model in this process or, with several ranks, in processes of its own.
 
     >>> with LLM("/models/qwen3") as llm:
     ...     print(llm.generate("The sky is", SamplingParams(max_tokens=8))[0].outputs[0].text)
 
     ``settings`` are the fields of rtp_llm.config.Settings (docs/settings.md): dtype, max_seq_len,
-    kv_cache_mem_mb, ... `speculative_config` may be a dictionary, too. vLLM's names are taken for
-    those that have a counterpart (docs/from_vllm.md). An LLM belongs to one thread.
+    kv_cache_mem_mb, ... `speculative_config` may be a dictionary, too. vLLM's names are accepted
+    for settings with a counterpart (docs/from_vllm.md). An LLM belongs to one thread.
 
     Raises:
         SettingsError, UnsupportedModelError, ...: with the reason and what to change.
@@ -108,9 +108,9 @@ class LLM:
         use_tqdm: bool = True,
         lora_request: None = None,
     ) -> list[RequestOutput]:
-        """Complete prompts, all at once, in their order.
+        """Complete prompts, all at once; the outputs are in the order of the prompts.
 
-        A prompt is a text, token ids in a list or array, ``{"prompt": text}`` or
+        A prompt is a string, token ids in a list or array, ``{"prompt": text}`` or
         ``{"prompt_token_ids": ids}``. One ``sampling_params`` serves all prompts, a list has one
         for each; None takes the defaults of the model's generation_config.json. Without
         ``max_tokens`` an output has at most 16 tokens. ``use_tqdm`` shows a progress line on a
@@ -199,9 +199,9 @@ class LLM:
     def _fitted(
         self, prompt: EncodedPrompt, params: SamplingParams, default: int | None, is_own: bool
     ) -> tuple[EncodedPrompt, SamplingParams]:
-        """A max_tokens that nobody asked for gives way to the context.
+        """Limit a max_tokens that was not requested to the context.
 
-        ``default``: holds when the parameters have none; ``is_own``: they are the model's own.
+        ``default`` is used if the parameters have none; ``is_own``: they are the model's own.
         """
         limit, unset = self.ready.max_model_len, params.max_tokens is msgspec.UNSET
         wanted = params.max_tokens or (default if unset else None)
@@ -217,14 +217,14 @@ class LLM:
         return self.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What the model's generation_config.json asks for, over OpenAI's defaults."""
+        """The settings of the model's generation_config.json, on top of OpenAI's defaults."""
         used = self.settings.use_generation_config
         return self.tokenizer.defaults.params() if used else SamplingParams()
 
     def _complete(self, params: SamplingParams) -> SamplingParams:
-        """With what the tokenizer adds: bad words as token ids, and its end-of-sequence tokens.
+        """Add what the tokenizer knows: bad words as token ids, and its end-of-sequence tokens.
 
-        It may know one that the model's files do not name.
+        It may have one that the model's files do not name.
         """
         from rtp_llm.text.bad_words import bad_word_ids
 
@@ -237,11 +237,11 @@ class LLM:
         if more and not params.ignore_eos:
             changed["stop_token_ids"] = (*params.stop_token_ids, *more)
         if params.structured_outputs is not None:
-            changed["structured_outputs"] = None  # the engine is told of its grammar
+            changed["structured_outputs"] = None  # the engine receives its grammar instead
         return msgspec.structs.replace(params, **changed) if changed else params
 
     def _grammar(self, params: SamplingParams) -> Grammar | None:
-        """Raises GrammarError, a ValueError."""
+        """The grammar of a request. Raises GrammarError, a ValueError."""
         if params.structured_outputs is None:
             return None
         from rtp_llm.text.grammar.wanted import checked_grammar
@@ -295,7 +295,7 @@ class _Run:
             self._line.clear()
 
     def _admit(self) -> None:
-        """Give the engine what it takes; the rest waits here."""
+        """Give the engine as many requests as it takes; the rest wait here."""
         while self._waiting:
             job = self._waiting[0]
             request_id = job.request.request_id
@@ -336,7 +336,7 @@ class _Run:
 
 
 def _settings(model: str, given: Mapping[str, Any]) -> Settings:
-    """Of the arguments of LLM; raises SettingsError."""
+    """The settings for the arguments of LLM; raises SettingsError."""
     named = settings_of(given)
     if named.get("tokenizer") == model:
         del named["tokenizer"]
@@ -355,7 +355,7 @@ def _refuse_adapter(lora_request: object) -> None:
 
 
 def _refused(job: PromptJob, reason: str) -> ValueError:
-    """What the caller is told whose prompt the engine does not take, or gives up."""
+    """The error for a prompt that the engine refuses or gives up."""
     prompt = job.output.prompt
     shown = job.output.prompt_token_ids if prompt is None else prompt
     return ValueError(f"{shorten(shown)}: {reason}")

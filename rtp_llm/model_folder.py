@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the small files of a model folder: anybody's files, so within bounds and never blocking.
+"""Reads the small files of a model folder, which are untrusted: within bounds, never blocking.
 
-Every error is a ModelFilesError that names the file. Links are followed as the system does (the
-cache of huggingface_hub is made of them); what they lead to has to be an ordinary file.
+Every error is a ModelFilesError that names the file. Links are followed as usual (the cache of
+huggingface_hub consists of them); their target has to be a regular file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _MIB = 2**20
-# Longest content of a file in bytes; published ones stay below a tenth of it.
+# The largest size of a file in bytes; published files stay below a tenth of it.
 LIMITS = {
     "config.json": 4 * _MIB,
     "generation_config.json": 4 * _MIB,
@@ -52,10 +52,10 @@ def is_there(path: Path) -> bool:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """An ordinary file for reading, unbuffered; ModelFilesError for anything else."""
+    """Open a regular file for reading, unbuffered; raises ModelFilesError for anything else."""
     try:
         _check_kind(path, path.stat().st_mode)
-        # What became a pipe in between must not block either.
+        # A file that was replaced by a pipe in the meantime must not block either.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             _check_kind(path, os.fstat(handle).st_mode)
@@ -75,7 +75,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file of the folder, which may be as long as LIMITS say."""
+    """The content of a file of the folder, of at most the size in LIMITS."""
     limit = LIMITS.get(path.name, _OTHER_LIMIT)
     parts: list[bytes] = []
     length = 0
@@ -92,7 +92,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text of a file; a byte order mark in front is no part of it."""
+    """The UTF-8 text of a file, without a leading byte order mark."""
     try:
         return read_bytes(path).removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
@@ -100,7 +100,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path, *, required: bool = False) -> dict[str, Any]:
-    """The JSON object in a file; {} when a file is missing that is not `required`."""
+    """The JSON object in a file; {} if the file is missing and not `required`."""
     if not required and not is_there(path):
         return {}
     text = read_text(path)
@@ -116,7 +116,7 @@ def read_json(path: Path, *, required: bool = False) -> dict[str, Any]:
 
 
 def finite(value: object) -> float | None:
-    """A JSON number as a float; None for booleans, other types, NaN and what no float can hold."""
+    """A JSON number as a float; None for booleans, other types, NaN and numbers out of range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -127,7 +127,7 @@ def finite(value: object) -> float | None:
 
 
 def token_ids(file: Path, key: str, value: object) -> tuple[int, ...]:
-    """The ids that `value` of `key` in `file` stands for: one, a list of them or, for null, none.
+    """The token ids in `value` of `key` in `file`: one id, a list of ids or, for null, none.
 
     Raises ModelFilesError naming file and key.
     """
@@ -147,7 +147,7 @@ def shown(value: object) -> str:
 
 
 def name_of(text: str) -> str:
-    """A name out of a file for a message: as it is where it is short and can be printed."""
+    """A name from a file for a message: unchanged if it is short and printable."""
     return text if text.isprintable() and len(text) <= _LONGEST_NAME else shown(text)
 
 

@@ -26,7 +26,7 @@ _RUNTIME_MODULE = "rtp_llm._runtime"
 
 
 class NativeLibraryError(ImportError):
-    """A native library is missing or does not fit; the message says where it was looked for."""
+    """A native library is missing or does not fit; the message says where it was searched."""
 
 
 def ops_library_path() -> Path:
@@ -53,7 +53,7 @@ def ops_library_path() -> Path:
 
 
 def load_runtime() -> ModuleType:
-    """The C++ runtime as a module. Raises NativeLibraryError when it is not to be found."""
+    """The C++ runtime as a module. Raises NativeLibraryError if it cannot be found."""
     loaded = sys.modules.get(_RUNTIME_MODULE)
     if loaded is not None:
         return loaded

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What offline generation gives back."""
+"""The outputs of offline generation."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class CompletionOutput:
 
     @property
     def cumulative_logprob(self) -> float | None:
-        """Sum of the tokens' log-probabilities, when they were asked for."""
+        """Sum of the tokens' log-probabilities, if they were requested."""
         return None if self.logprobs is None else sum(entry.logprob for entry in self.logprobs)
 
     def finished(self) -> bool:
-        """It has ended."""
+        """Whether the sequence has ended."""
         return self.finish_reason is not None
 
 
 @dataclass
 class RequestMetrics:
-    """When a request got where, in vLLM's names.
+    """When a request reached which point, in vLLM's names.
 
-    ``arrival_time`` is a time of day (time.time()); the others come from one clock that only
-    differences have a meaning of (time.monotonic()), in seconds; 0: not reached.
+    ``arrival_time`` is a time of day (time.time()); the others are in seconds of a monotonic clock
+    (time.monotonic()), of which only differences are meaningful; 0: not reached.
     """
 
     arrival_time: float = 0.0
@@ -70,10 +70,10 @@ class RequestOutput:
 
     @property
     def finished(self) -> bool:
-        """All sequences have ended; always so in what LLM returns."""
+        """Whether all sequences have ended; always true for what LLM returns."""
         return all(output.finished() for output in self.outputs)
 
     @property
     def num_cached_tokens(self) -> int:
-        """vLLM's name of ``cached_tokens``."""
+        """vLLM's name for ``cached_tokens``."""
         return self.cached_tokens

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line on a terminal that says how far offline generation is."""
+"""The line on a terminal that shows the progress of offline generation."""
 
 from __future__ import annotations
 

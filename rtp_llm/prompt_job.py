@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt and its token ids. ``continues``: the output goes on with its text.
+    """A prompt and its token ids. ``continues``: the output continues its text.
 
-    ``thinking``: what may come before an answer that has to obey ``grammar``.
+    ``thinking`` may precede an answer that has to obey ``grammar``.
     """
 
     prompt: PlainPrompt
@@ -59,14 +59,15 @@ class PromptJob:
         if params.prompt_logprobs is not None:
             self.output.prompt_logprobs = [None] * len(ids)
         self.open = set(range(params.n))
-        # Without stop strings the text can wait for the end, out of the way of the steps.
+        # Without stop strings the text can be decoded at the end, without delaying steps.
         self._waiting: dict[int, SequenceDelta] | None = None if params.stop else {}
         hidden = {*tokenizer.eos_token_ids, *params.stop_token_ids}
         context = ids if prompt.continues else ()
         self._texts = [_sequence_text(tokenizer, params, context, hidden) for _ in range(params.n)]
 
     def take(self, delta: SequenceDelta) -> bool:
-        """Add a delta; True when a stop string ends the sequence, which the engine must be told."""
+        """Add a delta; returns True if a stop string ends the sequence, so that the engine must be
+        notified."""
         if delta.index not in self.open:
             return False
         output = self.output.outputs[delta.index]
@@ -95,7 +96,7 @@ class PromptJob:
         return text.stopped and delta.finish_reason is None
 
     def _keep_time(self, delta: SequenceDelta) -> None:
-        """Of the request's first token, or of the last one of a sequence."""
+        """Record the time of the request's first token, or of the last one of a sequence."""
         metrics, now = self.output.metrics, time.monotonic()
         if not metrics.first_token_ts:
             metrics.scheduled_ts = metrics.queued_ts + delta.queue_seconds

@@ -35,9 +35,9 @@ class PlainPrompt:
 
 
 def list_prompts(prompts: Prompt | Sequence[Prompt]) -> list[PlainPrompt]:
-    """One prompt or several as a list: a vector of integers is one, a matrix one for each row.
+    """One or several prompts as a list: a vector of integers is one prompt, a matrix one per row.
 
-    Raises TypeError for what is neither, ValueError for images and the like.
+    Raises TypeError for anything else, ValueError for images and the like.
     """
     given: Any = _plain(prompts)
     if isinstance(given, str | Mapping) or (_is_list(given) and given and _is_id(given[0])):
@@ -66,7 +66,7 @@ def plain_prompt(prompt: object) -> PlainPrompt:
 
 
 def token_ids(prompt: object) -> list[int]:
-    """The ids of a prompt that is not text; raises TypeError when they are no integers."""
+    """The ids of a prompt that is not text; raises TypeError if they are not integers."""
     ids: Any = _plain(prompt)
     if not _is_list(ids) or not all(map(_is_id, ids)):
         raise TypeError(f"{shorten(ids)} is neither a text nor a list of token ids")
@@ -74,7 +74,7 @@ def token_ids(prompt: object) -> list[int]:
 
 
 def _is_id(value: object) -> bool:
-    """Python counts its booleans among the integers."""
+    """Whether it is an integer, but not a boolean, which is an integer in Python too."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -85,7 +85,7 @@ def shorten(prompt: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays and tensors as lists of Python's own numbers."""
+    """Arrays and tensors as lists of plain Python numbers."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request asks of the sampler and of the stop rules."""
+"""What a request specifies for sampling and stopping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
 
-# Arguments of other engines that are known here and not supported, and why.
+# Arguments of other engines that are recognised but not supported, and why.
 _UNSUPPORTED = {
     "best_of": "candidates are not ranked; set n",
     "use_beam_search": "there is no beam search yet",
@@ -321,7 +321,7 @@ def _set(params: SamplingParams, name: str, value: object) -> None:
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
-    """One text, several, or None, as a tuple."""
+    """One string, several, or None, as a tuple."""
     several: Any = (value,) if isinstance(value, str) else value or ()
     if not _is_list(several) or not all(isinstance(text, str) and text for text in several):
         raise ValueError(f"{name}={value!r} must be a text or a list of texts that are not empty")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bar on a terminal that says how far something is; elsewhere nothing is drawn."""
+"""A progress bar on a terminal; elsewhere nothing is drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TerminalBar:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether anybody sees it."""
+        """Whether the stream is a terminal."""
         return self._stream.isatty()
 
     def draw(self, words: str, done: int, total: int, stats: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of vLLM's `LLM` that scripts pass, as settings here."""
+"""Maps arguments that scripts pass to vLLM's `LLM` to our settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RENAMED = {
     "async_scheduling": "enable_overlap",
     "device": "device_type",
 }
-# With these values nothing would be different; with others the reason is that of the name.
+# These values would make no difference; any other value is refused with the reason for the name.
 _WITHOUT_EFFECT: dict[str, tuple[tuple[Any, ...], str]] = {
     "trust_remote_code": ((False,), "code of a model folder is never run here"),
     "enable_chunked_prefill": (

@@ -26,10 +26,10 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 @dataclass(frozen=True)
 class BalanceOptions:
-    """`mode`: none, stats (the log tells the expert load), eplb (experts are moved) or all (both).
+    """`mode`: none, stats (the expert load is logged), eplb (experts are moved) or all (both).
 
-    Every `update_steps` steps counts are taken, `layers_per_step` layers are chosen by `policy`
-    and planned anew for the last `window` counts together.
+    Every `update_steps` steps the counts are read, and `layers_per_step` layers, chosen by
+    `policy`, get a new plan for the sum of the last `window` counts.
     """
 
     mode: str = "none"
@@ -40,23 +40,23 @@ class BalanceOptions:
 
     @property
     def counts(self) -> bool:
-        """Choices of experts are counted."""
+        """Whether choices of experts are counted."""
         return self.mode != "none"
 
     @property
     def moves(self) -> bool:
-        """Experts are moved."""
+        """Whether experts are moved."""
         return self.mode in ("eplb", "all")
 
     @property
     def tells(self) -> bool:
-        """The log tells the expert load."""
+        """Whether the expert load is logged."""
         return self.mode in ("stats", "all")
 
 
 @dataclass
 class BalancedLayer:
-    """A layer's experts: where they are, the map that says so on the device, their weights."""
+    """A layer's experts: their placement, the map of it on the device, and their weights."""
 
     placement: Placement
     map: ExpertMap
@@ -87,7 +87,7 @@ class Balancer:
 
     @property
     def ready(self) -> bool:
-        """No weights are under way to or from this rank. Raises what went wrong with them."""
+        """Whether no weights are in transit to or from this rank. Raises if a move has failed."""
         return self._move is None or self._move.ready
 
     def before_step(self, all_ready: bool) -> None:
@@ -96,7 +96,7 @@ class Balancer:
             return
         move, self._move = self._move, None
         move.put_in_place()
-        # What was fetched is memory of another stream, which may reuse it once it is freed.
+        # Fetched weights are in memory of another stream, which may reuse it once it is freed.
         self._device.synchronize()
         for each in move.moves:
             self._layers[each.layer].placement = each.new
@@ -107,7 +107,7 @@ class Balancer:
             _logger.info("experts moved between ranks in layers %s", layers)
 
     def after_step(self) -> None:
-        """Count a step; when it is time, take counts, plan and begin to move."""
+        """Count a step; when it is time, read the counts, plan and begin to move."""
         self._steps += 1
         if self._options.counts and self._steps % self._options.update_steps == 0:
             self._update()
@@ -138,7 +138,7 @@ class Balancer:
         return [layer.placement.imbalance(counts) for layer, counts in pairs]
 
     def _planned(self, total: Tensor) -> Tensor:
-        """Rank 0's plan on every rank: int64 [layers, 1 + physical], 0 first: stays as it is."""
+        """Rank 0's plan on every rank, int64 [layers, 1 + physical]; a leading 0: unchanged."""
         physical = len(self._layers[0].placement.experts)
         plan = torch.zeros(len(self._layers), 1 + physical, dtype=torch.int64)
         if self._world.rank == 0:

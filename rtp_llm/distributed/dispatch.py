@@ -20,7 +20,7 @@ from rtp_llm.distributed.rows import TokenRows
 
 
 class CapacityError(RuntimeError):
-    """A rank has more tokens than the ranks agreed upon; none of them is dropped."""
+    """A rank has more tokens than the ranks agreed on; tokens are never dropped."""
 
     def __init__(self, rank: int, tokens: int, capacity: int) -> None:
         super().__init__(
@@ -54,13 +54,13 @@ class AllToAll(ABC):
         """Results [N', H] for the dispatched tokens, in their order -> sums over ranks [T, H]."""
 
     def _wanted(self, ids: Tensor) -> Tensor:
-        """bool [T, ranks]: the token has an expert on the rank. Ids of -1 want nothing."""
+        """Whether a token has an expert on a rank, bool [T, ranks]. Ids of -1 have none."""
         owners = torch.div(ids, self._slots, rounding_mode="floor")
         ranks = torch.arange(self._group.size, dtype=ids.dtype, device=ids.device)
         return (owners[:, :, None] == ranks).any(1)
 
     def _received(self, message: Tensor, like: TokenRows) -> TokenRows:
-        """The rows of a message, their ids as slots of this rank."""
+        """The rows of a message, with ids as slots of this rank."""
         rows = TokenRows.unpack(message, like.x.shape[1], like.x.dtype, like.ids.shape[1])
         first = self._group.rank * self._slots
         mine = (rows.ids >= first) & (rows.ids < first + self._slots)
@@ -75,7 +75,7 @@ class _SentExactly(Sent):
 
 
 class NormalAllToAll(AllToAll):
-    """Messages of the sizes that are needed; the host waits for the device to know them."""
+    """Messages of exact size; the host waits for the device to know the sizes."""
 
     def __init__(self, group: Group, host: Group, slots: int) -> None:
         """`host` carries the sizes."""
@@ -106,10 +106,10 @@ class NormalAllToAll(AllToAll):
 
 
 class WidestAllToAll(NormalAllToAll):
-    """Every token goes to every rank, whoever has its experts; the sums are the same.
+    """Every token goes to every rank, whether or not it has its experts; the sums are the same.
 
-    So many rows reach a rank only when all ranks' tokens choose its experts: no step of as many
-    tokens brings more.
+    A rank gets this many rows only if the tokens of all ranks choose its experts: no step with as
+    many tokens can bring more.
     """
 
     def _wanted(self, ids: Tensor) -> Tensor:
@@ -122,10 +122,10 @@ class _SentPadded(Sent):
 
 
 class LowLatencyAllToAll(AllToAll):
-    """Messages of `capacity` rows for each rank, whatever they hold: the host waits for nothing.
+    """Messages of `capacity` rows for each rank, full or not: the host never waits.
 
-    Where every rank has at most `capacity` tokens none can be left out, since a token goes to a
-    rank once.
+    If every rank has at most `capacity` tokens, none can be left out, since a token goes to a rank
+    only once.
     """
 
     def __init__(self, group: Group, slots: int, capacity: int) -> None:

@@ -17,20 +17,20 @@ from rtp_llm.distributed.world import World
 
 
 class _Echo(Group):
-    """What this rank sends comes back to it: as much work, and no other rank takes part."""
+    """Returns to this rank what it sends: the same work, but no other rank takes part."""
 
     def all_to_all(self, tensor: Tensor, *_: object) -> Tensor:
         return tensor.clone()
 
 
 class DispatchModes:
-    """The all-to-all of the step that runs; all layers with experts share it.
+    """The all-to-all of the running step, shared by all layers with experts.
 
-    Where ranks write into each other's memory and it has room for the step, they do. Else, where
+    If ranks can write into each other's memory and it has room for the step, they do. Otherwise, if
     no rank has more than `limit` tokens, messages have a fixed size, and nobody waits for the
-    device; beyond it fixed sizes would move and compute too much padding, so exact ones are taken.
-    Before the first step that ranks agree upon are trial steps, which measure memory: these bring
-    each rank as much as any choice of experts could.
+    device; above the limit fixed sizes would move and compute too much padding, so exact sizes are
+    used. The trial steps that measure memory, before the first step that ranks agree on, bring each
+    rank as much as any choice of experts could.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DispatchModes:
         self.current: AllToAll = WidestAllToAll(world.tensors, world.host, slots)
 
     def begin(self, tokens: int) -> None:
-        """A step begins in which no rank has more than `tokens` tokens, all ranks agreed."""
+        """Begin a step in which, as all ranks agreed, no rank has more than `tokens` tokens."""
         if direct := self._direct_mode(tokens):
             self.current = direct
         elif 0 < tokens <= self._limit:
@@ -52,7 +52,7 @@ class DispatchModes:
             self.current = self._exact
 
     def fix(self, tokens: int, alone: bool) -> None:
-        """Steps of `tokens` rows have room for as many; `alone`: without the other ranks."""
+        """Size the messages for steps of `tokens` rows; `alone`: without the other ranks."""
         group = self._echo if alone else self._world.tensors
         direct = None if alone else self._direct_mode(tokens)
         self.current = direct or LowLatencyAllToAll(group, self._slots, tokens)
@@ -63,9 +63,9 @@ class DispatchModes:
         return SymmetricAllToAll(self._world.tensors, self._slots, tokens, self._direct.memory)
 
     def abort(self) -> None:
-        """Another rank is gone: kernels that wait for it end, and what they give is worth nothing.
+        """Another rank is gone: end kernels that wait for it; their results are invalid.
 
-        From any thread. Backends of groups end their own waits.
+        May be called from any thread. Backends of groups end their own waits.
         """
         if self._direct is not None:
             self._direct.memory.abort()

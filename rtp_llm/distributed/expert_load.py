@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 class ExpertLoad:
-    """Counts int64 [layers, experts] that the steps add to; nothing is read back meanwhile.
+    """Counts int64 [layers, experts] that steps add to, without reading anything back.
 
-    `rows`, int64 [T, 1]: 1 where a row of the step holds a token, else 0; None: all do.
+    `rows`, int64 [T, 1], is 1 where a row of the step holds a token, else 0; None: all rows do.
     """
 
     def __init__(self, num_layers: int, num_experts: int, device: torch.device) -> None:
@@ -33,7 +33,7 @@ class ExpertLoad:
         return count
 
     def take(self) -> Tensor:
-        """The counts so far, on the host; they begin anew. Waits for the device."""
+        """Return the counts so far, on the host, and reset them. Waits for the device."""
         taken = self._counts.cpu().clone()
         self._counts.zero_()
         return taken

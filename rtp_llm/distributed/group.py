@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives among ranks, over torch.distributed, with errors that say what happened."""
+"""Collectives among ranks over torch.distributed, with errors that say what happened."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HOST_BACKEND = "gloo"
 
 
 class RankLostError(RuntimeError):
-    """Another rank ended, hangs or disagrees; nothing that the ranks do together can go on."""
+    """Another rank has ended, hangs or disagrees; the ranks cannot continue together."""
 
 
 class Group:
     """Ranks 0 to `size` - 1 that call the same collectives in the same order.
 
-    All tensors are contiguous and on the group's device. Each call raises RankLostError where a
-    rank does not answer within the group's time-out, or is gone.
+    All tensors are contiguous and on the group's device. Each call raises RankLostError if a rank
+    does not answer within the group's timeout, or is gone.
     """
 
     def __init__(self, handle: Any, rank: int, size: int) -> None:
@@ -36,13 +36,13 @@ class Group:
         self.size = size
         self._handle = handle
         self._api: Any = distributed
-        # Its name from torch 2.13 on, where the old one warns.
+        # The name since torch 2.13, where the old one warns.
         old: Any = distributed.all_gather_into_tensor
         self._gather = getattr(distributed, "all_gather_single", old)
 
     @property
     def name(self) -> str:
-        """That of its process group."""
+        """The name of its process group."""
         return str(self._handle.group_name)
 
     def __str__(self) -> str:
@@ -50,8 +50,8 @@ class Group:
         return f"rank {self.rank} of {self.size}"
 
     def warm_up(self, place: torch.device) -> None:
-        """Send the first messages of all kinds, from ``place``: they make connections, which those
-        in graphs could not."""
+        """Send a first message of each kind, from ``place``, to make connections; messages in
+        graphs could not do that."""
         number = torch.zeros(1, device=place)
         self.all_gather(number)
         self.sum(number)
@@ -76,10 +76,10 @@ class Group:
             self._api.all_reduce(tensor, op=self._api.ReduceOp.SUM, group=self._handle)
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace `tensor` (floats) by its sum over the ranks, of which all get the same bits.
+        """Replace `tensor` (floats) by its sum over the ranks, the same bits on all of them.
 
-        In host memory it is a sum in float32, in the order of the ranks. The backends of devices
-        make each number of the sum in one place and send it to all.
+        In host memory it is summed in float32, in the order of the ranks. The backends of devices
+        compute each number of the sum in one place and send it to all.
         """
         if not self._in_host_memory:
             self.sum(tensor)
@@ -100,7 +100,7 @@ class Group:
             self._api.all_reduce(tensor, op=self._api.ReduceOp.MAX, group=self._handle)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> None:
-        """Replace `tensor` by that of rank `source`."""
+        """Replace `tensor` by rank `source`'s tensor."""
         with self._talking("a broadcast"):
             self._api.broadcast(tensor, group_src=source, group=self._handle)
 
@@ -114,8 +114,8 @@ class Group:
     def gather(self, value: Any, kind: Any = Any) -> list[Any]:
         """The values of all ranks, by rank, each read as `kind`; host groups only.
 
-        Numbers, texts, bytes, and lists, dictionaries and dataclasses of these: nothing is
-        unpickled that another machine sent.
+        Numbers, strings, bytes, and lists, dictionaries and dataclasses of these: nothing from
+        another machine is ever unpickled.
         """
         sent = msgspec.msgpack.encode(value)
         lengths = self.all_gather(torch.tensor([len(sent)])).tolist()
@@ -162,7 +162,7 @@ class Group:
                 each.wait()
 
     def wait_for_all(self, seconds: float | None = None) -> None:
-        """Return once every rank has called this, RankLostError after `seconds`; host groups
+        """Return once every rank has called this; raises RankLostError after `seconds`. Host groups
         only."""
         with self._talking("a meeting"):
             met = self._api.all_reduce(torch.zeros(1), group=self._handle, async_op=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which layers are balanced next."""
+"""Chooses which layers are balanced next."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class LayerChoice:
     """Chooses `count` of `num_layers` layers at each call, by a policy.
 
     `round` takes them in turn, `random` any (the same ones for the same seed),
-    `most_unbalanced_layer` those whose busiest rank stands out most, `mix` one of these, then one
-    in turn, so that no layer is forgotten.
+    `most_unbalanced_layer` the layers with the largest imbalance, and `mix` alternates between
+    those and a layer in turn, so that no layer is forgotten.
     """
 
     def __init__(self, policy: str, num_layers: int, count: int, seed: int = 0) -> None:

@@ -30,15 +30,15 @@ class Agreement:
 
     @property
     def idle(self) -> bool:
-        """Nothing is to be done until another message comes, on any rank."""
+        """Whether no rank has anything to do until another message arrives."""
         return self.tokens == 0 and self.settled and not self.stop
 
 
 class Lockstep:
-    """One rank's voice. `seen` is the highest number of a message that this rank has read.
+    """One rank's side of the agreement. `seen` is the highest message number it has read.
 
-    A message to one rank is announced to all of them under the same number: a rank that waits for
-    messages must wake when another one gets work, and a rank that read its announcement early must
+    A message to one rank is announced to all ranks under the same number: a rank that waits for
+    messages must wake when another one gets work, and a rank that read the announcement early must
     not go to sleep before the other has read the message itself.
     """
 
@@ -55,11 +55,11 @@ class Lockstep:
         sequences: int = 0,
         longest: int = 0,
     ) -> Agreement:
-        """Tell what this rank has for the next step, and hear what all have.
+        """Exchange with all ranks what each of them has for the next step.
 
         `has_more`: its sequences will have a step after this one, though maybe none in this one.
 
-        Raises RankLostError where a rank is gone.
+        Raises RankLostError if a rank is gone.
         """
         said = [tokens, self.seen, -self.seen, int(self.stopping), int(not ready), int(has_more)]
         numbers = torch.tensor([*said, sequences, longest], dtype=torch.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank of which group this process is: what a launcher tells its children."""
+"""Which rank of which group this process is, as a launcher passes it to its children."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rtp_llm.distributed.multicast import NO_MULTICAST
 TCP = "tcp://"
 RENDEZVOUS_VARIABLE = "RTP_LLM_RENDEZVOUS"
 _DEVICES_VARIABLE = "RTP_LLM_RANK_DEVICES"
-# All ranks are on this machine, and its host name may lead to anywhere.
+# All ranks are on this machine, and its host name may resolve to anything.
 LOOPBACK: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Rank `rank` of `size` processes, which meet at `rendezvous`: a file of this machine, or
-    "tcp://HOST:PORT" (see meeting_place) of one of several.
+    """Rank `rank` of `size` processes, which meet at `rendezvous`: a file on this machine, or
+    "tcp://HOST:PORT" (see meeting_place) on one of several machines.
 
-    Each has `devices`; the ranks of its own on these are started by itself.
+    Each process has `devices`, and starts its own ranks on these itself.
     """
 
     rank: int
@@ -36,7 +36,7 @@ class Membership:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Membership | None:
-        """From the variables of `environment`; None for a process that our launcher did not start.
+        """Read `environment`; returns None for a process that our launcher did not start.
 
         Raises ValueError for variables that contradict each other.
         """
@@ -59,11 +59,11 @@ class Membership:
         return host, int(port)
 
     def remove_rendezvous(self) -> None:
-        """Delete the folder in which the processes met, for a launcher that is gone."""
+        """Delete the folder in which the processes met, if the launcher is gone."""
         shutil.rmtree(Path(self.rendezvous).parent, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
-        """What the process of this rank is given; devices are chosen by LOCAL_RANK."""
+        """The variables for the process of this rank; LOCAL_RANK chooses its devices."""
         rank, size = str(self.rank * self.devices), str(self.size * self.devices)
         return {
             "RANK": rank,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory on each rank's GPU that the GPUs of all ranks write to.
 
-Every rank maps the buffers of the others by handles that they exchange; multicast is not used. (Not
-by PyTorch's symmetric memory: it counts its meetings for each process, so that an engine which is
-built anew waits for ever for ranks that have just been started.)
+Every rank maps the buffers of the others through exchanged handles; multicast is not used. (This is
+not PyTorch's symmetric memory, which counts rendezvous per process, so that an engine that is built
+again would wait forever for ranks that have just been started.)
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class PeerMemory:
         abort_word: Tensor,
         memory: IpcMemory | None = None,
     ) -> None:
-        """`buffers` as operators take it; `abort_word` is the pinned word that is its last.
+        """`buffers` is the operators' argument; `abort_word` is the pinned word at its end.
 
-        `memory`, which has the buffers, is kept as long as this is.
+        `memory`, which has the buffers, is kept alive by this object.
         """
         self.capacity = capacity
         self._abort_word, self._memory = abort_word, memory
@@ -61,11 +61,12 @@ class PeerMemory:
 
     @classmethod
     def connect(cls, group: Group, device: Device, capacity: int, possible: Support) -> PeerMemory:
-        """Of all ranks of `group`, or of none; `possible`: what this rank knows beforehand.
+        """Connect all ranks of `group`, or none; `possible`: whether this rank can, as far as it
+        knows beforehand.
 
         Raises:
-            NoPeerMemoryError: on all of them.
-            RankLostError: one did not come.
+            NoPeerMemoryError: on all ranks, if one of them cannot.
+            RankLostError: a rank did not join.
         """
         _agree(group, device, possible)
         memory, met, place = None, Support.yes(), device.torch_device
@@ -93,15 +94,15 @@ class PeerMemory:
         return cls(group.rank, buffers, capacity, abort_word, memory)
 
     def abort(self) -> None:
-        """End waits of this rank's kernels, now and for ever; from any thread.
+        """End the waits of this rank's kernels, now and forever; callable from any thread.
 
-        What they give then is worth nothing, and no rank can go on.
+        Their results are then invalid, and no rank can continue.
         """
         self._abort_word.fill_(1)
 
 
 def _agree(group: Group, device: Device, mine: Support) -> None:
-    """Return when all ranks say yes. Raises NoPeerMemoryError on all ranks otherwise."""
+    """Return if all ranks can. Otherwise raises NoPeerMemoryError on all of them."""
     refused = torch.tensor([0.0 if mine else 1.0], device=device.torch_device)
     group.maximum(refused)
     if refused.item():

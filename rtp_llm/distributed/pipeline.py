@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages of a pipeline: each has consecutive layers, and sends on what they give."""
+"""The stages of a pipeline: each has consecutive layers, and passes on their output."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Transfer:
         self._tensor, self._work, self._hop = tensor, work, hop
 
     def wait(self) -> Tensor:
-        """The tensor: what the device computes from now on finds it received, or may change it.
+        """Return the tensor: device work from now on finds it received, or may change it if sent.
 
-        In host memory it is there when this returns. Raises RankLostError.
+        In host memory it is complete when this returns. Raises RankLostError.
         """
         with self._hop.talking():
             self._work.wait()
@@ -44,13 +44,13 @@ class Hop(Group):
         return self._talking("a transfer")
 
     def begin_send(self, tensor: Tensor) -> Transfer:
-        """Send `tensor`, which must not change before the transfer was waited for."""
+        """Send `tensor`, which must not change until the transfer has been waited for."""
         with self.talking():
             work = self._api.isend(tensor, group_dst=1 - self.rank, group=self._handle)
         return Transfer(tensor, work, self)
 
     def begin_receive(self, tensor: Tensor) -> Transfer:
-        """Fill `tensor` with what the other one sends next."""
+        """Fill `tensor` with the next message of the other rank."""
         with self.talking():
             work = self._api.irecv(tensor, group_src=1 - self.rank, group=self._handle)
         return Transfer(tensor, work, self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where experts are: physical ones on ranks, each a copy of a logical one of the model."""
+"""Where experts are: physical experts on ranks, each a copy of a logical expert of the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Placement:
     """`experts[p]`: the logical expert that physical expert p is a copy of.
 
     Rank r holds the physical experts r * `slots` to (r + 1) * `slots` - 1. Every logical expert
-    has a copy at least, and no rank holds two copies of one.
+    has at least one copy, and no rank holds two copies of the same expert.
     """
 
     experts: tuple[int, ...]
@@ -52,14 +52,14 @@ class Placement:
         return self.experts[rank * self.slots : (rank + 1) * self.slots]
 
     def copies(self) -> list[list[int]]:
-        """For each logical expert its physical ones, in order."""
+        """The physical experts of each logical expert, in order."""
         found: list[list[int]] = [[] for _ in range(self.num_logical)]
         for physical, logical in enumerate(self.experts):
             found[logical].append(physical)
         return found
 
     def rank_loads(self, loads: Sequence[float]) -> list[float]:
-        """The load of each rank when that of a logical expert is shared by its copies evenly."""
+        """The load of each rank, if the copies of a logical expert share its load evenly."""
         counts = Counter(self.experts)
         return [
             sum(loads[expert] / counts[expert] for expert in self.on_rank(rank))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans where experts go so that every rank has as much to do: greedy replication and packing."""
+"""Plans where experts go so that ranks have equal loads: greedy replication and packing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rtp_llm.distributed.placement import Placement
 
-# A plan that takes less than this off the busiest rank is not worth moving weights for.
+# A plan that relieves the busiest rank by less than this is not worth moving weights.
 LEAST_GAIN = 0.02
 
 
@@ -24,7 +24,7 @@ def plan_placement(old: Placement, loads: Sequence[float]) -> Placement:
 
 
 def improved(old: Placement, loads: Sequence[float]) -> Placement | None:
-    """A better placement; None when the best one found gains less than LEAST_GAIN."""
+    """A better placement; None if the best one found gains less than LEAST_GAIN."""
     new = plan_placement(old, loads)
     gained = new.imbalance(loads) < (1 - LEAST_GAIN) * old.imbalance(loads)
     return new if gained else None

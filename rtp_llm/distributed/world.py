@@ -46,7 +46,7 @@ class World:
         backend: str = HOST_BACKEND,
         timeout: float = 0.0,
     ) -> None:
-        """`place` and `backend` of tensors, `timeout` of collectives in seconds: for subgroups."""
+        """Subgroups use `place` and `backend` for tensors, and `timeout` in s for collectives."""
         self.rank = rank
         self.size = size
         self.tensors = tensors
@@ -63,11 +63,11 @@ class World:
         patience: float = 0.0,
         look: Callable[[], None] = lambda: None,
     ) -> World:
-        """Meet the other ranks; `timeout` of every collective, in seconds, `patience` for them to
-        come if that is longer. `look` is called while they are waited for, and may raise.
+        """Meet the other ranks. `timeout` in seconds is for every collective, `patience` for ranks
+        to join, if longer. `look` is called during the wait, and may raise.
 
-        The backend for tensors is the device's. Raises RankLostError when not all come in time,
-        ValueError where NVLink multicast is not off.
+        The backend for tensors is the device's. Raises RankLostError if not all join in time,
+        ValueError if NVLink multicast is not off.
         """
         check_no_multicast(os.environ)
         import torch.distributed as distributed
@@ -97,7 +97,7 @@ class World:
         return world
 
     def subgroup(self, ranks: Sequence[int], kind: type[Kind]) -> Kind | None:
-        """A group for tensors of `ranks`, in ascending order, for who is one of them.
+        """A group for tensors of `ranks`, in ascending order; only on those ranks.
 
         Every rank of the world calls this, equally often and with the same ranks.
         """
@@ -135,7 +135,7 @@ class World:
         return found
 
     def wait_for_all(self, timeout: float) -> None:
-        """Return once every rank is here. RankLostError names who is not after `timeout` s."""
+        """Return once every rank is here. After `timeout` s a RankLostError names the missing."""
         import torch.distributed as distributed
 
         limit = datetime.timedelta(seconds=timeout)
@@ -148,20 +148,20 @@ class World:
             ) from error
 
     def close(self) -> None:
-        """Leave the groups; captured graphs that use them are gone before."""
+        """Leave the groups; captured graphs that use them must be gone already."""
         import torch.distributed as distributed
 
         distributed.destroy_process_group()
 
     def abandon(self) -> None:
-        """The other ranks have ended: leave the groups without them, whose backends would wait."""
+        """Leave the groups after the other ranks have ended; `close` would wait for them."""
         from torch.distributed import distributed_c10d
 
         distributed_c10d._abort_process_group()
 
 
 def _open_store(membership: Membership) -> Store:
-    """Where ranks leave what the others must know of them."""
+    """The store in which ranks leave what the others must know about them."""
     from torch._C._distributed_c10d import FileStore, TCPStore
 
     if (place := membership.meeting_place) is None:
@@ -188,7 +188,7 @@ def host_store(address: str) -> tuple[Store, str]:
 
 
 def _meet(store: Store, rank: int, size: int, patience: float, look: Callable[[], None]) -> None:
-    """Return once all ranks are here; RuntimeError where they are not after so many seconds."""
+    """Return once all ranks are here; raises RuntimeError if they are not after the timeout."""
     store.set(f"here/{rank}", "")
     everyone = [f"here/{each}" for each in range(size)]
     deadline = time.monotonic() + patience
