@@ -57,7 +57,7 @@ class FullAttentionSpec:
         return self.dtype
 
     def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
-        """Of one layer's cache: [2, N, S, Hk, D], keys then values."""
+        """The shape of one layer's cache: [2, N, S, Hk, D], keys then values."""
         return 2, num_blocks, block_size, self.heads, self.dim
 
     def block_bytes(self, block_size: int) -> int:
@@ -105,7 +105,7 @@ class MlaSpec:
         return self.dtype
 
     def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
-        """Of one layer's cache: [1, N, S, 1, R + P], the latent first."""
+        """The shape of one layer's cache: [1, N, S, 1, R + P], the latent first."""
         return 1, num_blocks, block_size, 1, self.rank + self.rope
 
     def block_bytes(self, block_size: int) -> int:
@@ -139,7 +139,7 @@ class RecurrentSpec:
     memory_dtype: ClassVar[torch.dtype] = torch.uint8
 
     def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
-        """Of one layer's cache: [1, N, bytes], whatever the block size."""
+        """The shape of one layer's cache: [1, N, bytes], regardless of the block size."""
         return 1, num_blocks, self.block_bytes(block_size)
 
     def block_bytes(self, block_size: int) -> int:

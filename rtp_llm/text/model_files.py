@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the text side reads from a model folder: JSON files, special tokens, template, defaults."""
+"""The files of a model folder for text: JSON files, special tokens, template, defaults."""
 
 from __future__ import annotations
 

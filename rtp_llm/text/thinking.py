@@ -29,6 +29,6 @@ def thinking_of(
 
 
 def thinking_in(prompt: str, tokenizer: Tokenizer) -> Thinking | None:
-    """What may come before the answer to a prompt; None: the model is not known to think."""
+    """The thinking that may precede the answer to a prompt; None if the model does not think."""
     form = detect_reasoning(tokenizer.chat_template or "", tokenizer)
     return None if form is None else thinking_of(form, reasoning_is_open(prompt, form), tokenizer)

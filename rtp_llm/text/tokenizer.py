@@ -48,7 +48,7 @@ class Tokenizer:
         self.chat_template_source: str | None = None
         """The file that the chat template came from."""
         self.config = files.tokenizer_config
-        """What tokenizer_config.json holds."""
+        """The contents of tokenizer_config.json."""
         self._template_text = template
         self._template = None if template is None else ChatTemplate(template, self._special_tokens)
         style = decoder_style(backend)

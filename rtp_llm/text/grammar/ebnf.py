@@ -28,7 +28,7 @@ from rtp_llm.text.grammar.pattern_parser import MAX_SIZE, quoted
 
 ROOT = "root"
 MAX_CHAIN = 400
-"""Of rules that need each other: the library follows them on its thread's stack."""
+"""Maximum depth of nested rule references, which the library follows on its thread's stack."""
 
 
 def ebnf_grammar(text: str) -> Grammar:

@@ -37,7 +37,7 @@ def choice_grammar(choices: Sequence[str]) -> Grammar:
 
 
 def either_grammar(first: Grammar, second: Grammar, before_second: str = "") -> Grammar:
-    """What one of two grammars in Lark allows; the terms `before_second` begin the second."""
+    """The union of two grammars in Lark; the terms `before_second` precede the second."""
     parts = {"first": first.text, "second": second.text}
     grammars = [{"name": name, "lark_grammar": text} for name, text in parts.items()]
     grammars.insert(0, {"lark_grammar": f"start: @first | {before_second} @second\n"})

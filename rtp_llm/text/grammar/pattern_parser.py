@@ -13,7 +13,7 @@ from rtp_llm.text.grammar.errors import GrammarError
 MAX_DEPTH = 50
 MAX_REPEATS = 10_000
 MAX_SIZE = 100_000
-"""Of repetitions in each other: the product of their counts."""
+"""Maximum product of the counts of nested repetitions."""
 _PROPERTY_SIZE = 30  # a property of Unicode is a class of hundreds of ranges
 
 _SPACE = (

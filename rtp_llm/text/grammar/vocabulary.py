@@ -15,7 +15,7 @@ from rtp_llm.text.grammar.errors import GrammarError
 
 
 class Vocabulary(Protocol):
-    """What is asked of a tokenizer (rtp_llm.text.tokenizer.Tokenizer has it)."""
+    """The required interface of a tokenizer (see rtp_llm.text.tokenizer.Tokenizer)."""
 
     @property
     def vocab_size(self) -> int: ...

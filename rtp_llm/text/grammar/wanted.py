@@ -85,7 +85,7 @@ def _of_text(make: Callable[[str], Grammar], text: str, name: str) -> Grammar:
 
 
 def tag_grammar(tag: str | dict[str, Any]) -> Grammar:
-    """Of a structural tag, also one that comes as a text. Raises GrammarError."""
+    """The grammar of a structural tag, given as an object or as text. Raises GrammarError."""
     content = _decoded(tag, "structural_tag")
     if not isinstance(content, dict):
         raise GrammarError("a structural tag is an object", "structural_tag")
@@ -107,7 +107,7 @@ def _json(wanted: Wanted, schema: str | dict[str, Any] | bool, *, strict: bool =
 
 
 def _decoded(value: Any, name: str) -> Any:
-    """What a text holds that is JSON; anything else is what it is."""
+    """Decode JSON text; any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     if not value.strip():

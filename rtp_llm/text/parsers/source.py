@@ -82,7 +82,7 @@ class Source:
         self._ended = True
 
     def unsent(self) -> str:
-        """What was read since the last call of this: now it is sent, or dropped."""
+        """Return the text read since the last call; the caller sends or drops it."""
         text = "".join(self._unsent)
         self._unsent.clear()
         self._unsent_length = 0

@@ -115,7 +115,7 @@ class Annotator:
         return self._plain([self._document.made({keyword: schema[keyword]}, literal)])
 
     def _own(self, keyword: str, schema: dict[str, Any], literal: Literal) -> Annotated:
-        """Of the keywords that look at properties or items."""
+        """The alternatives of the keywords that evaluate properties or items."""
         if keyword != next(each for each in schema if each in _OWN[self._kind]):
             return NOTHING  # they were met as one
         table = OF_ARRAYS if self._kind == "array" else OF_OBJECTS

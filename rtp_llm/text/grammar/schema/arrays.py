@@ -45,7 +45,7 @@ def arrays(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
 
 
 def _unlisted(atom: object) -> Conjunction:
-    """What leaving values out says: the empty array, at most."""
+    """The part of an exclusion of values that matters here: at most that of the empty array."""
     if not isinstance(atom, Values):
         return (atom,)  # type: ignore[return-value]
     if all(value == [] for value in atom.values):
@@ -132,7 +132,7 @@ def _shape(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
 
 
 def _items(atoms: Conjunction) -> Callable[[int], Node]:
-    """What an item has to be, by its index."""
+    """Return a function that maps an index to the node of the item there."""
     placed: dict[int, list[Literal]] = {}
     for atom in atoms:
         if isinstance(atom, ItemAt):

@@ -53,7 +53,7 @@ class DistinctItems:
         return found
 
     def _nodes(self, shape: ArrayShape, pointer: str) -> list[Node]:
-        """Of all items that there may be."""
+        """The nodes of all items that the array may have."""
         nodes = [*shape.prefix]
         more = None if shape.most is None else shape.most - len(nodes)
         if shape.items != NEVER and (more is None or more > 0):

@@ -177,11 +177,11 @@ class Document:
         return self._either[key]
 
     def resolve(self, number: int, reference: Any, keyword: str) -> Literal:
-        """What a $ref of subschema `number` leads to."""
+        """Resolve a $ref of subschema `number`; GrammarError if it cannot be resolved."""
         return self._followed(self._resolved(number, reference, keyword)[0].schema)
 
     def resolve_dynamic(self, number: int, reference: Any) -> Literal:
-        """What a $dynamicRef of subschema `number`, as it was reached, leads to."""
+        """Resolve a $dynamicRef of subschema `number` in the scope in which it was reached."""
         found, uri, fragment = self._resolved(number, reference, "$dynamicRef")
         resources = self._dynamic.get(fragment, {})
         if resources.get(uri) is not self._schemas[found.schema]:
@@ -262,7 +262,7 @@ def _ambiguous(places: Iterable[_Place]) -> dict[str, dict[str, dict[str, Any]]]
 
 
 def _check_dialect(schema: dict[str, Any]) -> None:
-    """Of $schema: another metaschema may give keywords another meaning."""
+    """Check $schema, since another metaschema may change the meaning of keywords."""
     dialect = schema.get("$schema", "")
     if not isinstance(dialect, str) or (dialect and "//json-schema.org/" not in dialect):
         raise GrammarError(f"$schema: {dialect!r} is none of json-schema.org", "$schema")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What llguidance does not take after all, found scalar by scalar, so that it has a place."""
+"""Finds what llguidance rejects after all, scalar by scalar, so that errors name a place."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _names(atom: Names, value: Any, holds: Holds) -> bool:
 
 
 def literals_of(atom: Properties, named: dict[str, Literal], name: str) -> list[Literal]:
-    """What the atom, whose names are `named`, asks of the property of this name."""
+    """The constraints that the atom, with properties `named`, puts on the property `name`."""
     found = [named[name]] if name in named else []
     found += [literal for pattern, literal in atom.patterns if matches(pattern, name)]
     return found or [atom.rest]

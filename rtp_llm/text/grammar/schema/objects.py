@@ -62,7 +62,7 @@ class Objects:
     def _values(
         self, atoms: Conjunction, groups: list[Properties], names: Iterable[str]
     ) -> dict[str, Node]:
-        """What the value of each of the properties must be."""
+        """The constraints on the value of each property."""
         named = [dict(group.named) for group in groups]
         absent = {atom.name for atom in atoms if isinstance(atom, Absent)}
         allowed = [atom.literal for atom in atoms if isinstance(atom, Names)]

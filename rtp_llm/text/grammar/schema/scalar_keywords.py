@@ -43,7 +43,7 @@ TOO_MANY = f"asks for {MOST} or more"
 
 
 def length(keyword: str) -> Callable[[Document, dict[str, Any], Literal], Formula]:
-    """Of minLength, maxItems, ...: a least or a most count."""
+    """The formula of a minimum or maximum count: minLength, maxItems, ..."""
 
     def made(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
         pointer = document.pointer(literal.schema)
@@ -62,7 +62,7 @@ def length(keyword: str) -> Callable[[Document, dict[str, Any], Literal], Formul
 
 
 def _bound(keyword: str) -> Callable[[Document, dict[str, Any], Literal], Formula]:
-    """Of minimum and maximum, which a boolean of Draft 4 may make exclusive."""
+    """The formula of minimum and maximum, which a boolean in Draft 4 may make exclusive."""
 
     def made(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
         pointer = document.pointer(literal.schema)

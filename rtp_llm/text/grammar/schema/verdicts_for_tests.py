@@ -64,7 +64,7 @@ def oracle_of(schema: Any) -> Any:
 
 @dataclass
 class Verdicts:
-    """What was compared: numbers of valid and invalid values, and what went wrong."""
+    """The outcome of comparisons: numbers of valid and invalid values, and mismatches."""
 
     schemas: int = 0
     valid: int = 0

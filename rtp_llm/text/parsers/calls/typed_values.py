@@ -49,7 +49,7 @@ def types_of(schema: object, root: Mapping[str, Any], depth: int = _REFERENCES) 
 
 
 def referenced(reference: str, root: Mapping[str, Any]) -> object:
-    """What `#/a/b` refers to; None where there is nothing."""
+    """Resolve a reference such as `#/a/b`; None if it leads nowhere."""
     found: object = root
     for part in reference.removeprefix("#").strip("/").split("/"):
         part = part.replace("~1", "/").replace("~0", "~")
