@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a router holds has an end: requests, their bodies, and what waits for a worker's socket."""
+"""Limits of a router: requests, their bodies, and data that waits for a worker's socket."""
 
 from __future__ import annotations
 

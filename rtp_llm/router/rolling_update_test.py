@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A replica behind a router is exchanged, as a rolling update does: no answer is lost."""
+"""A replica behind a router is replaced, as in a rolling update: no answer is lost."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _add_heads(app: FastAPI) -> None:
 
 
 async def _docs(request: Request) -> Response:
-    """The API, described for people."""
+    """The API documentation, as a page."""
     page = render(request.app.openapi())
     return Response(page, headers=HEADERS, media_type="text/html; charset=utf-8")
 

@@ -49,7 +49,7 @@ MESSAGES = st.lists(
     ),
     max_size=4,
 )
-# Values that often pass, so that the fuzzer gets behind the first check.
+# Values that are often valid, so that the fuzzer gets past the first check.
 LIKELY: dict[str, Any] = {
     "model": st.sampled_from([None, "demo"]) | ANY,
     "messages": MESSAGES | ANY,

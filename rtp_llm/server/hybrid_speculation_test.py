@@ -26,7 +26,7 @@ COUNT = 40
 
 @dataclass
 class Served:
-    """A server's address, and prompts with what transformers generates behind them."""
+    """A server's address, and prompts with the continuations that transformers generates."""
 
     url: str
     answers: list[tuple[list[int], list[int]]]

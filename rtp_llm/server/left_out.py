@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tool returned that is not a text, for servers that go on without it."""
+"""Replaces non-text parts of tool results, or refuses them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rtp_llm.server.prepare.parse import refused
 
 
 class LeftOut:
-    """Notes what is left out of one request: `kinds`. Not `lenient`: it is refused instead."""
+    """Records in `kinds` what is left out of a request; unless `lenient`, it is refused."""
 
     def __init__(self, lenient: bool = True) -> None:
         self._lenient = lenient
         self.kinds: list[str] = []
 
     def text_for(self, kind: object, place: str) -> str:
-        """What the model reads instead of a part of a tool's result; raises ApiError 400."""
+        """The text that replaces a part of a tool result; raises ApiError 400 unless lenient."""
         if not self._lenient or not isinstance(kind, str):
             raise _refused(place)
         self.kinds.append(kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cards of /v1/models, as the clients of OpenAI, vLLM and Anthropic read them."""
+"""The model cards of /v1/models, for clients of OpenAI, vLLM and Anthropic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def model_card(name: str, root: str, created: int, max_model_len: int | None) -> dict[str, Any]:
-    """The card of a served model. `root`: its folder; `created`: seconds since 1970."""
+    """The card of a served model. `root`: its folder; `created`: Unix time in seconds."""
     return {
         "id": name,
         "object": "model",
@@ -26,7 +26,7 @@ def model_card(name: str, root: str, created: int, max_model_len: int | None) ->
 
 
 def model_list(cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All cards, on one page."""
+    """The list of all cards, on a single page."""
     return {
         "object": "list",
         "data": list(cards),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasoning in a field that clients keep and send back unread: encrypted_content, signature.
+"""Reasoning in an opaque field that clients send back: encrypted_content, signature.
 
-It is encoded, not encrypted: the same client may ask for it in plain text. A client that sends it
-back lets the model see what it thought before its tool was called.
+It is encoded, not encrypted, as the same client may also request it as plain text. When a client
+sends it back, the model sees its reasoning from before the tool call.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _MARK = "rtp-llm-1:"
 
 
 def seal(reasoning: str) -> str:
-    """The text as such a field has it."""
+    """Encode reasoning text for an opaque field."""
     return _MARK + base64.b64encode(reasoning.encode()).decode()
 
 
 def unseal(field: str) -> str | None:
-    """The text in a field that `seal` wrote; None for those of other servers."""
+    """Decode a field written by `seal`; None for fields of other servers."""
     if not field.startswith(_MARK):
         return None
     try:

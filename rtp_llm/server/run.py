@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start the server: check what can be checked at once, spawn the engine, then load the rest.
+"""Start the server: run the early checks, spawn the engine, then load the rest.
 
-This module imports little, so that the engine process starts to load before the HTTP libraries do.
+This module imports little, so that the engine process starts before the HTTP libraries load.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | None = None) -> int:
-    """Serve until a signal or the engine's death; return the exit code.
+    """Serve until a signal or until the engine dies; return the exit code.
 
-    0 after a clean stop, 1 when the engine could not start or died, 128 + n after a second signal.
-    Raises StartError or SettingsError before anything was started. `make_engine`: another engine
-    client, for tests.
+    0 after a clean stop, 1 if the engine could not start or died, 128 + n after a second signal.
+    Raises StartError or SettingsError before anything was started. `make_engine`: makes another
+    engine client, for tests.
     """
     began = time.monotonic()
     settings = loaded.settings
@@ -48,7 +48,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
             _log.warning("%s", warning)
         engine = make_engine() if make_engine else _engine_client(settings)
         engine.spawn(settings)
-        # The HTTP and tokenizer libraries load while the engine process does its own loading.
+        # Load the HTTP and tokenizer libraries while the engine process is loading.
         from rtp_llm.server.http.lifecycle import run_lifecycle
 
         return run_lifecycle(settings, engine, listener, began)
@@ -58,7 +58,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
 
 
 def _check(settings: Settings) -> None:
-    """Raise StartError or SettingsError for what can be seen at once."""
+    """Raise StartError or SettingsError for problems that can be detected early."""
     check_role(settings)
     check_nodes(settings)
     if settings.api_key_file is not None:
@@ -81,7 +81,7 @@ def _check_root_path(path: str) -> None:
 
 
 def _hold_ranks(settings: Settings) -> int:
-    """This machine holds ranks of a model that node 0 serves."""
+    """Run this machine's ranks of a model that node 0 serves."""
     from rtp_llm.engine.nodes.member import NodeError, hold_ranks
 
     queue = configure_logging(settings.log_level, settings.log_format)
@@ -99,7 +99,7 @@ def _engine_client(settings: Settings) -> EngineInterface:
 
 
 def engine_client(settings: Settings, module: str) -> EngineInterface:
-    """A client of as many processes of `module` as there are ranks, with restarts."""
+    """An engine client with one process of `module` per rank, and with restarts."""
     from rtp_llm.engine.client.engine_client import EngineClient
     from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
 

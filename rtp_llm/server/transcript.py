@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A conversation from its parts, as Responses and Messages have them: one after the other."""
+"""Builds a conversation from a sequence of parts, as in Responses and Messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtp_llm.text.conversation import Message, Role, ToolCall
 
 @dataclass
 class _Turn:
-    """What one role says in a row."""
+    """Consecutive parts of one role."""
 
     role: Role
     texts: list[str] = field(default_factory=list)
@@ -28,10 +28,10 @@ class _Turn:
 
 
 class Transcript:
-    """Parts in their order to messages as chat templates expect them.
+    """Merges consecutive parts into messages as chat templates expect them.
 
-    All that the system says is one message, the first. What the user says in a row is one message,
-    and so is what the assistant does in a row: its reasoning, then its text, then its calls.
+    All system parts become one message, the first. Consecutive user parts become one message, as do
+    consecutive assistant parts: reasoning, then text, then calls.
     """
 
     def __init__(self) -> None:
@@ -40,36 +40,36 @@ class Transcript:
         self._tools: dict[str, str] = {}
 
     def system(self, text: str) -> None:
-        """An instruction, wherever it stands."""
+        """Add an instruction, wherever it occurs."""
         self._system.append(text)
 
     def user(self, text: str) -> None:
-        """What the user says."""
+        """Add a part of the user."""
         turn = self._last("user") or self._begin("user")
         turn.texts.append(text)
 
     def reasoning(self, text: str) -> None:
-        """What the assistant thought."""
+        """Add the assistant's reasoning."""
         turn = self._last("assistant")
         if turn is None or turn.texts or turn.calls:
             turn = self._begin("assistant")
         turn.thoughts.append(text)
 
     def assistant(self, text: str) -> None:
-        """What the assistant said."""
+        """Add the assistant's text."""
         turn = self._last("assistant")
         if turn is None or turn.calls:
             turn = self._begin("assistant")
         turn.texts.append(text)
 
     def call(self, call: ToolCall) -> None:
-        """A tool that the assistant called."""
+        """Add the assistant's tool call."""
         self._tools[call.id] = call.name
         turn = self._last("assistant") or self._begin("assistant")
         turn.calls.append(call)
 
     def result(self, call_id: str, text: str, name: str | None = None) -> None:
-        """What a tool answered. `name`: the tool's, where the call is not there to tell."""
+        """Add a tool result. `name`: the tool's name, if its call is not in the conversation."""
         name = self._tools.get(call_id, name)
         self._turns.append(Message("tool", text, tool_call_id=call_id, name=name))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-sent events that are named by their type, as Responses and Messages stream them."""
+"""Server-sent events named by their type, as in Responses and Messages streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 def encode_events(events: Iterable[msgspec.Struct]) -> bytes:
-    """Tagged structs as they are sent."""
+    """Encode tagged structs as server-sent events."""
     return b"".join(
         b"event: %b\ndata: %b\n\n"
         % (str(type(each).__struct_config__.tag).encode(), msgspec.json.encode(each))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message while it is generated: streamed to the client, or whole."""
+"""A message that is generated for a client, streamed or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rtp_llm.server.typed_events import encode_events
 
 
 class MessageAnswer:
-    """Fits StreamWriter and AnswerWriter. `usage`: what the generation counts."""
+    """Implements StreamWriter and AnswerWriter. `usage`: updated by the generation."""
 
     def __init__(self, writer: MessageWriter, usage: Usage, request_id: str) -> None:
         self._writer = writer
@@ -35,15 +35,15 @@ class MessageAnswer:
         return encode_events([*first, *last])
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """The event that ends a stream that goes wrong."""
+        """The event that closes a failed stream."""
         return encode_events([message_error(error, self._request_id)])
 
     def add(self, delta: ChoiceDelta) -> None:
-        """Take a delta of an answer that is not streamed."""
+        """Add a delta of an answer that is not streamed."""
         self._take(delta)
 
     def body(self, usage: Usage) -> bytes:
-        """The message."""
+        """The message as JSON."""
         self._writer.finish(self._cut, self._stop_string, usage)
         return msgspec.json.encode(self._writer.message)
 

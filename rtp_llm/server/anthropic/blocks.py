@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages and their blocks to the conversation that they mean."""
+"""Converts messages and their blocks to a conversation."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _KNOWN = {str(kind.__struct_config__.tag) for kind in get_args(Block)}
 
 
 class Blocks:
-    """Reads a request. `referenced`: tools that results refer to, see `defer_loading`.
+    """Reads a request. `referenced`: tools referenced by tool results, see `defer_loading`.
 
-    `left_out`: what results had that is not text.
+    `left_out`: kinds of non-text parts that were left out of tool results.
     """
 
     def __init__(self, *, lenient_media: bool = True) -> None:
@@ -53,12 +53,12 @@ class Blocks:
         self.referenced: set[str] = set()
 
     def read_system(self, system: Content) -> None:
-        """Take the field `system`; raises ApiError 400."""
+        """Read the field `system`; raises ApiError 400."""
         for text in _texts(system, "system"):
             self._instruct(text)
 
     def read(self, messages: Sequence[InputMessage]) -> None:
-        """Take the field `messages`; raises ApiError 400 that names the block at fault."""
+        """Read the field `messages`; raises ApiError 400 naming the invalid block."""
         for at, message in enumerate(messages):
             place = f"messages[{at}].content"
             if message.role == "system":
@@ -121,7 +121,7 @@ class Blocks:
         return f"Error: {text}" if block.is_error else text
 
     def _result_text(self, part: dict[str, Any], place: str) -> str:
-        """A block in a result; what is not text is replaced."""
+        """The text of a block in a tool result; non-text blocks are replaced."""
         kind = part.get("type")
         if kind == "text":
             return _text(part, place)
@@ -135,7 +135,7 @@ class Blocks:
 
 
 def _blocks(content: Content, place: str) -> Iterator[tuple[Block, str]]:
-    """The blocks and where each of them is."""
+    """The blocks, each with its path in the request."""
     if isinstance(content, str):
         yield TextBlock(text=content), place
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents and search results as the text that the model reads."""
+"""Renders documents and search results as text for the model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rtp_llm.server.anthropic.protocol import (
 )
 from rtp_llm.server.prepare.parse import convert_at
 
-# The text of a block at a place; it raises ApiError 400 for one that is not read.
+# Returns the text of a block at a path; raises ApiError 400 for an unsupported block.
 ReadBlock = Callable[[dict[str, Any], str], str]
 _READABLE = ("text", "content")
 
 
 def is_readable(block: dict[str, Any]) -> bool:
-    """Whether a block of type document is a text, and not a PDF or a file."""
+    """Whether a document block contains text, as opposed to a PDF or a file."""
     source = block.get("source")
     return not isinstance(source, dict) or source.get("type") in _READABLE
 

@@ -7,7 +7,7 @@ from rtp_llm.server.anthropic.events import MessageError, MessageErrorAnswer
 from rtp_llm.server.errors import ApiError
 
 PATH = "/v1/messages"
-# By status; of the others, 400 to 499 are the client's fault.
+# Error types by status; other statuses from 400 to 499 are client errors.
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -19,7 +19,7 @@ _TYPES = {
 
 
 def message_error(error: ApiError, request_id: str | None = None) -> MessageErrorAnswer:
-    """The same error; the name of the field at fault is in its message."""
+    """Convert an error to Anthropic's shape; the field at fault is named in the message."""
     other = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _TYPES.get(error.status, other)
     shown = MessageError(type=kind, message=error.message)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /v1/messages answers, as types: the message, its blocks, the events of a stream, errors."""
+"""Types of /v1/messages: the message, its blocks, the events of a stream, errors."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class MessageTokensDetails(_Plain, kw_only=True):
-    """Of the answer's tokens."""
+    """Details of the answer's tokens."""
 
     thinking_tokens: int
 
 
 class MessageUsage(_Plain, kw_only=True):
-    """Token counts. `input_tokens`: of the prompt those that were not found in the cache."""
+    """Token counts. `input_tokens`: prompt tokens that were not found in the cache."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -95,7 +95,7 @@ class _OfBlock(_Typed, kw_only=True):
 
 
 class BlockStart(_OfBlock, tag="content_block_start", kw_only=True):
-    """A block begins; it is empty yet."""
+    """A block begins; it is still empty."""
 
     content_block: ContentBlock
 
@@ -156,7 +156,7 @@ class MessageStop(_Typed, tag="message_stop", kw_only=True):
 
 
 class Ping(_Typed, tag="ping", kw_only=True):
-    """Nothing has happened for a while."""
+    """Sent when there was no other event for a while."""
 
 
 class MessageError(_Plain, kw_only=True):
@@ -167,7 +167,7 @@ class MessageError(_Plain, kw_only=True):
 
 
 class MessageErrorAnswer(_Typed, tag="error", kw_only=True):
-    """Every answer that is no success; also an event, where a stream breaks off."""
+    """The body of every error response; also the event of an interrupted stream."""
 
     error: MessageError
     request_id: str | None = None

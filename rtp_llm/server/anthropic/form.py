@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a message is shown."""
+"""The form of a message."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class MessageForm:
-    """`show_thinking` False: its text is in the signature alone; `cut_by_context`: the context had
-    less room than max_tokens."""
+    """`show_thinking` False: the thinking is only contained in the signature; `cut_by_context`: the
+    context has less room than max_tokens."""
 
     model: str
     show_thinking: bool = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /v1/messages and /v1/messages/count_tokens: from a body to the turn that it asks for."""
+"""POST /v1/messages and /v1/messages/count_tokens: turn a body into a chat turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rtp_llm.text.conversation import ToolChoice
 
 
 def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
-    """From the body to a job and the form of its answer; raises ApiError."""
+    """Turn the body into a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, MessagesRequest, model, strict=False)
     prompt, choice, skipped = _asked(request, model)
     turn = ChatTurn(
@@ -48,7 +48,7 @@ def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
 
 
 def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
-    """From the body to that of the answer; raises ApiError."""
+    """Turn the body into the body of the answer; raises ApiError."""
     request, ignored = parse_request(body, CountRequest, model, strict=False)
     prompt, choice, skipped = _asked(request, model)
     answer = CountAnswer(input_tokens=count_prompt(prompt, choice, "messages", model))
@@ -56,7 +56,7 @@ def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
 
 
 def _asked(request: CountRequest, model: ServedModel) -> tuple[ChatPrompt, ToolChoice, list[str]]:
-    """The prompt, which tools may be called, and the types of tools and blocks that are skipped."""
+    """The prompt, the usable tools, and the types of skipped tools and blocks."""
     if not request.messages:
         raise bad_request("messages: must not be empty.", "messages", "empty_array")
     check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
@@ -74,7 +74,7 @@ def _asked(request: CountRequest, model: ServedModel) -> tuple[ChatPrompt, ToolC
         tools=tuple(tools),
         reasoning=_reasoning(request),
         variables=request.chat_template_kwargs or {},
-        # An answer that the client has begun is gone on with.
+        # Continue an answer that the client has begun.
         continue_final_message=last.role == "assistant" and bool(last.content),
     )
     left_out = sorted({f"messages.{kind}" for kind in blocks.left_out.kinds})

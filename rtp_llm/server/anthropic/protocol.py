@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients may send to /v1/messages. Fields that are not listed are taken and not used."""
+"""Requests to /v1/messages. Fields that are not listed are accepted and ignored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 Content = str | list[dict[str, Any]]
 
-# A system text that begins so changes with each request of Claude Code, and is for Anthropic's
-# accounts only.
+# A system text with this prefix changes with each request of Claude Code, and is only meant for
+# Anthropic's accounting.
 BILLING = "x-anthropic-billing-header"
 
 
@@ -76,7 +76,7 @@ class ThinkingBlock(_Block, tag="thinking", kw_only=True):
 
 
 class RedactedThinkingBlock(_Block, tag="redacted_thinking", kw_only=True):
-    """Thinking that nobody here can read."""
+    """Thinking that this server cannot read."""
 
     data: str
 

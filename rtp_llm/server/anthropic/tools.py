@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools of a request, and which of them may be called."""
+"""Reads the tools of a request and its tool choice."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rtp_llm.text.conversation import Tool, ToolChoice
 def usable_tools(
     given: Sequence[protocol.Tool], referenced: Collection[str]
 ) -> tuple[list[Tool], list[str]]:
-    """What the model may call, and types of tools that run on Anthropic's side, which are skipped.
+    """The tools that the model may call, and the types of skipped tools, which run at Anthropic.
 
-    `referenced`: of the tools that are loaded later those that are. Raises ApiError 400.
+    `referenced`: the deferred tools that have been loaded. Raises ApiError 400.
     """
     tools, skipped = [], []
     for at, tool in enumerate(given):
@@ -33,7 +33,7 @@ def usable_tools(
 
 
 def tool_choice(given: protocol.ToolChoice | None, tools: Sequence[Tool]) -> ToolChoice:
-    """What `tool_choice` says; raises ApiError 400 for a tool that is not there."""
+    """Read `tool_choice`; raises ApiError 400 for an undeclared tool."""
     if given is None:
         return ToolChoice()
     parallel = not given.disable_parallel_tool_use

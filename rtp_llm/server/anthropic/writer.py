@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the deltas of an answer to the events of a message, and to the message itself."""
+"""Turns the deltas of an answer into the events of a message and the message itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rtp_llm.text.parsers.deltas import OutputDelta
 class MessageWriter:
     """One message: `begin`, any number of `take`, then `finish`.
 
-    What the events say in sum is `message`, whether anybody looks at the events or not.
+    `message` accumulates what the events say, whether or not the events are used.
     """
 
     def __init__(self, form: MessageForm) -> None:
@@ -35,7 +35,7 @@ class MessageWriter:
         )
 
     def begin(self, usage: Usage) -> list[Event]:
-        """The first event. `usage`: of the prompt; nothing of the answer counts yet."""
+        """The first event. `usage`: of the prompt, before any token of the answer."""
         self.message.usage = usage_content(Usage(usage.prompt_tokens, 0, usage.cached_tokens))
         return [events.MessageStart(message=msgspec.structs.replace(self.message, content=[]))]
 
@@ -49,7 +49,7 @@ class MessageWriter:
         ]
 
     def finish(self, cut: bool, stop_string: str | None, usage: Usage) -> list[Event]:
-        """The last events. `cut`: the answer was ended by its length."""
+        """The last events. `cut`: the answer reached its maximum length."""
         last = [event for step in self._blocks.finish(cut) for event in self._events(step)]
         message = self.message
         message.stop_reason, message.stop_sequence = self._reason(cut, stop_string), stop_string
@@ -115,9 +115,9 @@ class MessageWriter:
 
 
 def tool_input(arguments: str) -> dict[str, Any]:
-    """The object of a call's arguments; where their length ended them, what there is of it.
+    """The object of a call's arguments; if they were truncated, the part that can be parsed.
 
-    Clients read the pieces of a stream that breaks off in the same way.
+    Clients parse the pieces of an interrupted stream in the same way.
     """
     try:
         return _OBJECT.validate_json(arguments, experimental_allow_partial="on")
@@ -129,7 +129,7 @@ _OBJECT = TypeAdapter(dict[str, Any])
 
 
 def usage_content(usage: Usage) -> events.MessageUsage:
-    """The usage as the Messages API counts it."""
+    """The usage in the format of the Messages API."""
     return events.MessageUsage(
         input_tokens=usage.prompt_tokens - usage.cached_tokens,
         cache_creation_input_tokens=0,

@@ -24,8 +24,8 @@ MIB = 2**20
 HEALTH_SECONDS, STILL_SECONDS = 2.5, 10.0
 GROWTH_BYTES = 256 * MIB
 LEFT_BYTES = 64 * MIB
-# Bodies that never end, at once; and what all of them may leave behind the third and fourth time:
-# of the first two the allocators keep what they had to ask for.
+# Concurrent endless bodies, and the memory that may remain after the third and fourth round: after
+# the first two, the allocators keep what they requested.
 SLOW_BODIES, SLOW_LEFT_BYTES = 1500, 2 * MIB
 SLOW_BODY = (
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

@@ -297,7 +297,7 @@ def _acceptance(stats: EngineStats) -> Iterator[Metric]:
         return
     by_place = CounterMetricFamily(
         "rtp_llm_spec_decode_num_accepted_tokens_per_pos",
-        "Draft tokens that were accepted, by their place behind the last token, from 0.",
+        "Accepted draft tokens, by their position after the last token, from 0.",
         labels=["position"],
     )
     for place, count in enumerate(stats.spec_decode_accepted_per_pos):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""API keys: who asks, what one may use, and how much of it."""
+"""API keys: who sends a request, and which models and how much a key may use."""

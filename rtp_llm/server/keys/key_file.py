@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of --api-key-file: a table for each key, that holds a digest and never the key."""
+"""The file of --api-key-file: one table per key, with the key's digest but never the key."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one key may do; a limit that is None does not hold.
+    """The permissions and limits of one key; None means no limit.
 
-    ``weight``: its share of the engine beside other keys. ``concurrency``: requests that are open
-    at once. ``models``: those that it may use, None: all. ``admin``: the server's own figures, too.
-    ``share_cache``: it shares cached prompts with the other keys that name the same, None: with
-    nobody.
+    ``weight``: its share of the engine relative to other keys. ``concurrency``: maximum number of
+    open requests. ``models``: the models it may use, None: all. ``admin``: it may also read the
+    server's statistics. ``share_cache``: keys with the same value share cached prompts; None: no
+    sharing.
     """
 
     name: Name
@@ -43,13 +43,13 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def cache_scope(self) -> str:
-        """Precedes a request's ``cache_salt``: requests share blocks only if both are equal.
+        """A prefix of a request's ``cache_salt``: requests share blocks only if both are equal.
 
-        It ends at its first line end, so that no salt can make it look like another key's.
+        It ends with its first line break, so that no salt can imitate another key's scope.
         """
         if self.share_cache is not None:
             return f"group:{self.share_cache}\n"
-        # Without a digest nobody is asked for a key.
+        # A key without a digest stands for requests that need no key.
         return f"key:{self.name}\n" if self.sha256 else ""
 
 
@@ -58,20 +58,20 @@ class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def digest_of(key: bytes) -> bytes:
-    """SHA-256: keys are random, so that it needs no salt and no slowness."""
+    """The SHA-256 of a key; keys are random, so no salt or slow hash is needed."""
     return hashlib.sha256(key).digest()
 
 
 def read_key_file(path: str) -> list[Key]:
-    """The keys in a TOML file ``[[keys]]``, at least one.
+    """Read the keys of a TOML file with at least one ``[[keys]]`` table.
 
-    Raises SettingsError when it cannot be read, is no plain file, can be used by others than its
-    owner, or does not say what it should.
+    Raises SettingsError if the file cannot be read, is not a regular file, is accessible to users
+    other than its owner, or is malformed.
     """
     text = _read_private(path)
     try:
         keys = msgspec.convert(tomllib.loads(text.decode()), _KeyFile).keys
-    except ValueError as error:  # of TOML, of UTF-8, of msgspec: none of them quotes a digest
+    except ValueError as error:  # TOML, UTF-8 or msgspec errors: none of them quotes a digest
         raise SettingsError(f"api_key_file: {path!r}: {error}") from error
     for what in ("name", "sha256"):
         values = [getattr(key, what) for key in keys]
@@ -82,7 +82,7 @@ def read_key_file(path: str) -> list[Key]:
 
 def _read_private(path: str) -> bytes:
     try:
-        # Not blocking, so that a pipe is refused and not waited for.
+        # Non-blocking, so that a pipe is refused instead of waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -105,7 +105,7 @@ def _read_private(path: str) -> bytes:
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """A random key, and its table for the file. Raises SettingsError for a bad name."""
+    """Make a random key and its table for the file. Raises SettingsError for an invalid name."""
     key = f"sk-{secrets.token_urlsafe(32)}"
     try:
         table = msgspec.convert({"name": name, "sha256": digest_of(key.encode()).hex()}, Key)

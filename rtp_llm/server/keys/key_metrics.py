@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the keys that have names: as many series as the file has keys."""
+"""Per-key metrics for named keys: one series for each key of the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtp_llm.server.keys.key_ring import KeyRing
 
 
 class KeyCollector(Collector):
-    """What each key has open and has used; without a key file there are no metrics."""
+    """Collects each key's open requests and usage; without a key file it has no metrics."""
 
     def __init__(self, keys: KeyRing) -> None:
         self._keys = keys

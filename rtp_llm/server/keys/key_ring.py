@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys that a server takes, from --api-key and --api-key-file, and whose a request is."""
+"""The keys that a server accepts, from --api-key and --api-key-file; finds a request's key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rtp_llm.server.errors import ApiError, no_access
 from rtp_llm.server.keys.key_file import Key, digest_of, read_key_file
 from rtp_llm.server.keys.quota import Account
 
-# Of a scope: the Account of the request's key.
+# Scope key: the Account of the request's key.
 ACCOUNT = "rtp_llm.account"
 ADMIN_PATHS = frozenset({"/metrics", "/server_info"})
 CHECK_SECONDS = 1.0
@@ -28,19 +28,19 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 def unnamed(sha256: str = "") -> Account:
-    """Who may do everything: the owner of --api-key, or everybody where no key is asked."""
+    """An unlimited account: for --api-key, or for everybody if no key is required."""
     return Account(Key(name="", sha256=sha256, admin=True))
 
 
 class KeyRing:
-    """Finds accounts by what a request sends. Belongs to an event loop.
+    """Finds the account of a request. Belongs to an event loop.
 
-    The file is looked at before a request, at most once each CHECK_SECONDS. One that cannot be
-    used is named in the log and changes nothing.
+    The file is checked for changes on requests, at most once every CHECK_SECONDS. If it becomes
+    unusable, that is logged and the previous keys stay valid.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises SettingsError for a file that cannot be used."""
+        """Raises SettingsError if the key file cannot be used."""
         self._path = settings.api_key_file
         self._blind = secrets.token_bytes(32)
         self._anyone = unnamed()
@@ -55,18 +55,18 @@ class KeyRing:
 
     @property
     def named(self) -> list[Account]:
-        """Those of the file."""
+        """The accounts of the key file."""
         return list(self._named.values())
 
     def find(self, headers: Mapping[bytes, bytes]) -> Account:
-        """The account of a request; raises ApiError 401. ``headers``: names in lower case."""
+        """The account of a request; raises ApiError 401. ``headers``: with lower-case names."""
         self._reload()
         if not self._index:
             return self._anyone
         given = given_key(headers)
         digest = digest_of(given)
         account = self._index.get(self._place(digest))
-        # The place tells nothing about a digest to who does not know self._blind.
+        # The lookup reveals nothing about a digest to anyone who does not know self._blind.
         expected = account.key.sha256 if account else "0" * 64
         if hmac.compare_digest(digest.hex(), expected) and account is not None:
             return account
@@ -87,7 +87,7 @@ class KeyRing:
         self._index = {self._place(bytes.fromhex(each.key.sha256)): each for each in accounts}
 
     def _stamp(self) -> tuple[int, ...] | None:
-        """Something else whenever the file is; None: it is not there."""
+        """A value that changes whenever the file does; None if the file does not exist."""
         if self._path is None:
             return None
         try:
@@ -114,7 +114,7 @@ class KeyRing:
 
 
 def given_key(headers: Mapping[bytes, bytes]) -> bytes:
-    """OpenAI's header, or Anthropic's."""
+    """The API key of a request, from OpenAI's header or Anthropic's."""
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
         return key.strip()
@@ -122,13 +122,13 @@ def given_key(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def owner_of(scope: Scope) -> str:
-    """Whose a request is, as a text that tells nothing about the key that it came with."""
+    """An identifier for a request's owner that reveals nothing about the key."""
     account: Account = scope[ACCOUNT]
     return account.key.name or digest_of(given_key(dict(scope["headers"]))).hex()
 
 
 def client_of(scope: Scope) -> str:
-    """Who shares fairly with others: a key that has a name, else an address."""
+    """The client for fair sharing: a named key, or else an address."""
     account: Account | None = scope.get(ACCOUNT)
     if account is not None and account.key.name:
         return f"key {account.key.name}"
@@ -136,26 +136,26 @@ def client_of(scope: Scope) -> str:
 
 
 def check_admin(path: str, account: Account) -> None:
-    """Raise ApiError 403 for what only an admin's key may see."""
+    """Raise ApiError 403 for a path that needs an admin key, unless the account has one."""
     if path in ADMIN_PATHS and not account.key.admin:
         text = f"{path} needs a key with admin = true; that of {account.key.name!r} has not."
         raise ApiError(403, text, code="admin_key_required")
 
 
 def check_priority(priority: int, account: Account) -> None:
-    """Raise ApiError 403 for a request more urgent than others, whose key is no admin's."""
+    """Raise ApiError 403 for a request with raised priority unless its key is an admin key."""
     if priority < 0 and not account.key.admin:
         text = f"priority={priority} needs a key with admin = true; 0 is the most urgent otherwise."
         raise ApiError(403, text, param="priority", code="admin_key_required")
 
 
 def usable(names: Sequence[str], account: Account | None) -> tuple[str, ...]:
-    """Those of the served names that the key may use; all without a key."""
+    """The served names that the key may use; all of them without a key."""
     models = account.key.models if account else None
     return tuple(name for name in names if models is None or name in models)
 
 
 def check_model(names: Sequence[str], account: Account) -> None:
-    """Raise ApiError 403 for a model of which the key may use no name."""
+    """Raise ApiError 403 if the key may not use the model under any of its names."""
     if not usable(names, account):
         raise no_access(names[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a key holds of its limits: requests that are open, requests and tokens a minute."""
+"""Usage of a key's limits: open requests, requests per minute and tokens per minute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_HEADERS = [
 
 
 class Bucket:
-    """A limit for each minute: full at first, refilled all the time."""
+    """A token bucket for a per-minute limit: full at first, refilled continuously."""
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self.per_minute = per_minute
@@ -30,42 +30,42 @@ class Bucket:
 
     @property
     def level(self) -> float:
-        """What can be taken now; negative after more was taken than expected."""
+        """The amount available now; negative if more was used than reserved."""
         now = self._clock()
         gained = (now - self._at) * self.per_minute / _MINUTE
         self._level, self._at = min(self._level + gained, float(self.per_minute)), now
         return self._level
 
     def take(self, amount: float) -> None:
-        """Take it, whatever there is; a negative amount is given back."""
+        """Take an amount unconditionally; a negative amount is returned to the bucket."""
         self._level = min(self.level - amount, float(self.per_minute))
 
     def seconds_until(self, amount: float) -> float:
-        """Until so much can be taken."""
+        """Seconds until the amount is available."""
         return max(0.0, (amount - self.level) * _MINUTE / self.per_minute)
 
     def resize(self, per_minute: int) -> None:
-        """What was used stays used."""
+        """Change the limit; usage so far still counts."""
         used = self.per_minute - self.level
         self.per_minute = per_minute
         self._level = per_minute - used
 
 
 class Account:
-    """One key: its limits, what it uses of them, and counts since the server began."""
+    """One key: its limits, its current usage, and totals since the server started."""
 
     def __init__(self, key: Key, clock: Clock = time.monotonic) -> None:
         self.key = key
         self.open = 0
         self.requests = self.prompt_tokens = self.completion_tokens = 0
         self.refused: Counter[str] = Counter()
-        """By the limit that was reached."""
+        """Refused requests, by the limit that was reached."""
         self._clock = clock
         self._per_minute: dict[str, Bucket] = {}
         self.change(key)
 
     def change(self, key: Key) -> None:
-        """Other limits from now on; what is open goes on, what was used stays used."""
+        """Change the limits; open requests continue, and usage so far still counts."""
         self.key = key
         wanted = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
         for name, limit in wanted.items():
@@ -77,7 +77,7 @@ class Account:
                 self._per_minute[name] = Bucket(limit, self._clock)
 
     def check_request(self) -> None:
-        """Raise ApiError 429 where one more request is too many."""
+        """Raise ApiError 429 if the limits do not allow another request."""
         most = self.key.concurrency
         if most is not None and self.open >= most:
             raise self._refuse("concurrency", f"{most} requests of it are open", 1.0)
@@ -87,7 +87,7 @@ class Account:
             raise self._refuse("requests", text, bucket.seconds_until(1))
 
     def begin_request(self) -> None:
-        """Its place until end_request. Raises ApiError 429."""
+        """Count a request until end_request. Raises ApiError 429."""
         self.check_request()
         if bucket := self._per_minute.get("requests"):
             bucket.take(1)
@@ -95,17 +95,17 @@ class Account:
         self.requests += 1
 
     def prolong_request(self) -> None:
-        """It goes on after its answer, until one more end_request."""
+        """Keep a request open past its answer, until an additional end_request."""
         self.open += 1
 
     def end_request(self) -> None:
         self.open -= 1
 
     def reserve(self, least: int, most: int) -> float:
-        """Tokens that a request may use, for settle; raises ApiError 429.
+        """Reserve tokens for a request; returns the amount, for settle. Raises ApiError 429.
 
-        ``least``: those that it asks for; ``most``: those that it may get where it names no
-        max_tokens, of which as many are reserved as the limit has.
+        ``least``: the tokens that it asks for; ``most``: the tokens that it may get if it has no
+        max_tokens, which are reserved as far as the limit allows.
         """
         bucket = self._per_minute.get("tokens")
         if bucket is None:
@@ -122,14 +122,14 @@ class Account:
         return wanted
 
     def settle(self, reserved: float, prompt_tokens: int, completion_tokens: int) -> None:
-        """What the request used in the end of what it had reserved."""
+        """Replace a request's reservation with its actual usage."""
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
         if bucket := self._per_minute.get("tokens"):
             bucket.take(prompt_tokens + completion_tokens - reserved)
 
     def _refuse(self, limit: str, why: str, seconds: float | None) -> ApiError:
-        """``seconds``: until it is worth to try again; None: it never is."""
+        """The 429 error. ``seconds``: until a retry may succeed; None: it never will."""
         self.refused[limit] += 1
         again = {"x-should-retry": "false"}
         if seconds is not None:
@@ -143,7 +143,7 @@ class Account:
         )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """x-ratelimit-* of the limits for each minute, as OpenAI has them."""
+        """The x-ratelimit-* headers of the per-minute limits, in OpenAI's format."""
         return [
             (f"x-ratelimit-{what}-{name}".encode(), value.encode())
             for name, bucket in self._per_minute.items()
@@ -156,7 +156,7 @@ class Account:
 
 
 def duration(seconds: float) -> str:
-    """As OpenAI writes it: 1m30s, 2.5s, 80ms."""
+    """A duration in OpenAI's format: 1m30s, 2.5s, 80ms."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     minutes, rest = divmod(math.ceil(seconds * 10) / 10, 60)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp's /infill: text before and after in, what belongs between out."""
+"""llama.cpp's /infill: generates the text between a given prefix and suffix."""

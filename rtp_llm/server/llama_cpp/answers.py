@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /infill answers, as types."""
+"""Types of the answers of /infill."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an answer is shown."""
+"""The form of an answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class InfillForm:
-    """`fields`: those that the whole answer, or the last event, has; empty: all of them.
+    """`fields`: fields of the complete answer or the last event; empty: all of them.
 
-    `show_tokens`: also those of a whole answer; `drop_answer`: only the prompt was asked for;
-    `truncated`: it was cut to fit; `indent_pattern`: of stop_regex, what `n_indent` became;
+    `show_tokens`: include token ids in a complete answer; `drop_answer`: only the prompt was
+    requested; `truncated`: the prompt was cut to fit; `indent_pattern`: stop_regex for `n_indent`;
     `predict_seconds`: see `t_max_predict_ms`, 0: no limit.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer that ends with a line when its time is over."""
+"""An answer with a time limit, which ends at a line break."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtp_llm.server.openai.generation import ChoiceDelta, Generation
 
 
 class TimedGeneration(Generation):
-    """Ends after the first line break that comes `seconds` after the first delta; 0: no limit."""
+    """Ends at the first line break later than `seconds` after the first delta; 0: no limit."""
 
     def __init__(self, *parts: Any, seconds: float) -> None:
         super().__init__(*parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /infill: from a body to what the engine is asked."""
+"""POST /infill: turns a body into an engine job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rtp_llm.text.fill_in_middle import FillInMiddle, fill_in_middle
 
 MAX_EXTRA = 1024  # pieces of other files
 MAX_INDENT = 100
-# Samplers by their letters in a text, and the fields that have no effect where one is not listed.
+# Samplers by their letter, and the fields that have no effect if the sampler is not listed.
 _LETTERS = {
     "k": "top_k",
     "p": "top_p",
@@ -43,7 +43,7 @@ _OFF: dict[str, dict[str, Any]] = {
 
 
 def prepare_infill(body: bytes, model: ServedModel) -> PreparedInfill:
-    """The body of POST /infill; raises ApiError."""
+    """Prepare the body of POST /infill; raises ApiError."""
     request, ignored = parse_request(body, InfillRequest, model)
     tokens = _tokens(model)
     _check(request)
@@ -100,14 +100,14 @@ def _check(request: InfillRequest) -> None:
 
 
 def _fields(request: InfillRequest) -> dict[str, Any]:
-    """The fields of a completion that asks for the same."""
+    """The fields of an equivalent completion request."""
     fields = sampling_of(request)
     samplers = _samplers(request)
     if samplers is not None:
         for name, off in _OFF.items():
             fields |= {} if name in samplers else off
         if "temperature" not in samplers:
-            # llama.cpp's sampler of this name keeps the likeliest tokens only.
+            # llama.cpp's sampler of this name only keeps the most likely tokens.
             fields["temperature"] = 0.0 if "infill" in samplers else 1.0
     if pattern := _indent_pattern(request):
         fields["stop_regex"] = pattern
@@ -119,13 +119,13 @@ def _fields(request: InfillRequest) -> dict[str, Any]:
 
 
 def _samplers(request: InfillRequest) -> list[str] | None:
-    """Those that are asked for, None: the usual ones."""
+    """The requested samplers; None: the default ones."""
     given = request.samplers
     return [_LETTERS.get(each, each) for each in given] if given else None
 
 
 def _indent_pattern(request: InfillRequest) -> str:
-    """Fits what follows a line break without enough white space."""
+    """A pattern for a line break that is not followed by enough white space."""
     least = request.n_indent or 0
     return rf"\n[ \t]{{0,{least - 1}}}[^ \t]" if least else ""
 
@@ -138,7 +138,7 @@ def _lengths(request: InfillRequest, model: ServedModel) -> Lengths:
 
 
 def _room(lengths: Lengths, model: ServedModel) -> int:
-    """Tokens of the context that the prompt may have: at least half of them."""
+    """Number of tokens available for the prompt: at least half of the context."""
     context = model.limits.max_model_len
     wanted = lengths.asked or lengths.default or context // 4
     return context - min(wanted, context // 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the texts of /infill to a prompt that fits: llama.cpp's form, with files before the gap."""
+"""Builds a prompt that fits from the texts of /infill, in llama.cpp's format, files first."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rtp_llm.server.prepare.prompts import LONG_TOKEN
 from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.fill_in_middle import FillInMiddle
 
-# The names that llama.cpp gives where the request has none.
+# llama.cpp's default names for files without one.
 REPOSITORY, CURRENT_FILE = "myproject\n", "filename\n"
-# Comes before a piece of a file where the model has no token for it.
+# Precedes a piece of a file if the model has no token for that.
 SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 def infill_prompt(
     request: InfillRequest, tokens: FillInMiddle, model: ServedModel, room: int
 ) -> tuple[list[int], bool]:
-    """The ids of the prompt, at most `room`, and whether something was left out.
+    """The token ids of the prompt, at most `room`, and whether it was truncated.
 
-    The first pieces of `input_extra` go first, then the beginning of the prefix and the end of the
-    suffix, which keep three quarters and one quarter of the room.
+    The first pieces of `input_extra` are dropped first, then the beginning of the prefix and the
+    end of the suffix, which keep three quarters and one quarter of the room.
     """
     size = LONG_TOKEN * room
     texts = request.input_prefix[-size:], request.input_suffix[:size], request.prompt or ""
@@ -44,7 +44,7 @@ def infill_prompt(
 def _extra(
     pieces: Sequence[InfillExtra], tokens: FillInMiddle, model: ServedModel, size: int
 ) -> list[int]:
-    """Other files, and the beginning of this one; of `size` characters at least the last."""
+    """Other files and the header of this one; at least the last `size` characters of them."""
     parts: list[list[int]] = []
     if tokens.file >= 0:
         parts.append([tokens.file, *_encode(CURRENT_FILE, model)])

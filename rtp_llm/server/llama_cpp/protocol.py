@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients may send to /infill, by llama.cpp's names."""
+"""Requests to /infill, with llama.cpp's field names."""
 
 from __future__ import annotations
 

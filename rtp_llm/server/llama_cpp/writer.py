@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the deltas of an answer to server-sent events, or to one object."""
+"""Turns the deltas of an answer into server-sent events or a single object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _encode = msgspec.json.encode
 
 
 class InfillWriter:
-    """Fits StreamWriter and AnswerWriter. `began`: when the request came, by time.perf_counter."""
+    """Implements StreamWriter and AnswerWriter. `began`: time.perf_counter() at arrival."""
 
     def __init__(self, form: InfillForm, generation: Generation, began: float) -> None:
         self._form, self._generation, self._began = form, generation, began
@@ -46,17 +46,17 @@ class InfillWriter:
         return event(_encode(chunk))
 
     def end(self, usage: Usage) -> bytes:
-        """The event that closes the stream, which has the figures."""
+        """The event that closes the stream, including the statistics."""
         return event(self._whole("", [], usage))
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """The event that ends a stream that goes wrong."""
+        """The event that closes a failed stream."""
         return event(error.body())
 
     # -- whole ---------------------------------------------------------------------------------
 
     def add(self, delta: ChoiceDelta) -> None:
-        """Take a delta."""
+        """Add a delta."""
         if not self._form.drop_answer:
             self._text.append(delta.text)
             self._tokens += delta.token_ids
@@ -67,7 +67,7 @@ class InfillWriter:
         self._stopping_word = delta.stop_string or ""
 
     def body(self, usage: Usage) -> bytes:
-        """The whole answer."""
+        """The complete answer."""
         text, tokens = self._take()
         return self._whole(text, tokens if self._form.show_tokens else [], usage)
 
@@ -118,7 +118,7 @@ def _speed(name: str, tokens: int, seconds: float) -> dict[str, Any]:
 
 
 def _picked(answer: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    """The fields that are there, by their paths as llama.cpp gives them back."""
+    """The requested fields that exist, by path, as llama.cpp returns them."""
     picked: dict[str, Any] = {}
     for path in fields:
         value: Any = answer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ollama's endpoints answer, as types. Durations are nanoseconds."""
+"""Types of the answers of Ollama's endpoints. Durations are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import UNSET, UnsetType
 
 
 class _Plain(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields that are unset are left out."""
+    """Base of answers, which omit unset fields."""
 
 
 class OllamaTopLogprob(_Plain, kw_only=True):
-    """A token in the place of another."""
+    """An alternative to a token of the answer."""
 
     token: str
     logprob: float
@@ -43,7 +43,7 @@ class OllamaCall(_Plain, kw_only=True):
 
 
 class OllamaAnswerMessage(_Plain, kw_only=True):
-    """What the assistant says; of a stream, what it goes on with."""
+    """The assistant's message; in a stream, its continuation."""
 
     role: Literal["assistant"] = "assistant"
     content: str = ""
@@ -146,6 +146,6 @@ class OllamaVersion(_Plain, kw_only=True):
 
 
 class OllamaError(_Plain, kw_only=True):
-    """Every answer that is no success; also the last line of a stream that breaks off."""
+    """The body of every error response; also the last line of an interrupted stream."""
 
     error: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/api/chat, /api/generate, and what tells about the model."""
+"""/api/chat, /api/generate, and the endpoints about the model."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rtp_llm.server.openai.answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.prepare.parse import parse
 from rtp_llm.server.prepare.prepared import PreparedBody
 
-# Whose requests and answers these are: clients ask for features by it.
+# The Ollama version that is implemented; clients use it to detect features.
 VERSION = "0.12.11"
-# Of a body that names a model, in bytes.
+# Maximum size in bytes of a body that only names a model.
 MAX_SHOW_BYTES = 2**16
 
 

@@ -16,5 +16,5 @@ def is_of_ollama(path: str) -> bool:
 
 
 def ollama_error(error: ApiError) -> bytes:
-    """The same error as JSON; the name of the field at fault is in its message."""
+    """Convert an error to Ollama's shape, as JSON; the message names the field at fault."""
     return msgspec.json.encode(OllamaError(error=error.message))

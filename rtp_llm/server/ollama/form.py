@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an answer is shown."""
+"""The form of an answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class OllamaForm:
-    """`chat`: of /api/chat, else of /api/generate; `model`: its name as it was asked for;
-    `logprobs`: they are shown; `show_thinking` False: the thinking is left out."""
+    """`chat`: for /api/chat, else /api/generate; `model`: its name as requested; `logprobs`: show
+    log-probabilities; `show_thinking` False: omit the thinking."""
 
     chat: bool
     model: str

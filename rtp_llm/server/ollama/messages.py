@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of /api/chat to the conversation that they mean."""
+"""Converts the messages of /api/chat to a conversation."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rtp_llm.text.conversation import Message, ToolCall
 
 
 def check_no_images(images: Sequence[str] | None, place: str) -> None:
-    """Raise ApiError 400: only text is understood."""
+    """Raise ApiError 400 for images, as only text is supported."""
     if images:
         raise refused("messages.content", place)
 
 
 class Conversation:
-    """Reads messages one after the other."""
+    """Reads messages in order."""
 
     def __init__(self) -> None:
         self._transcript = Transcript()
         self._calls: list[ToolCall] = []
-        """Those without a result."""
+        """Calls without a result."""
         self._made = 0
 
     def read(self, messages: Sequence[OllamaMessage]) -> tuple[Message, ...]:
-        """The conversation; raises ApiError 400 that names the message at fault."""
+        """Read the conversation; raises ApiError 400 naming the invalid message."""
         for at, message in enumerate(messages):
             self._take(message, f"messages[{at}]")
         return self._transcript.messages()
@@ -62,7 +62,7 @@ class Conversation:
             self._transcript.call(made)
 
     def _call(self, call: OllamaToolCall) -> ToolCall:
-        """With an id of nine letters and digits where it has none: templates ask for that."""
+        """A call; without an id it gets one of nine letters and digits, as templates need that."""
         self._made += 1
         arguments = msgspec.json.encode(call.function.arguments).decode()
         return ToolCall(call.id or f"call{self._made:05d}", call.function.name, arguments)
@@ -79,7 +79,7 @@ class Conversation:
 
 
 def _answers(message: OllamaMessage, call: ToolCall) -> bool:
-    """Whether a result is that of the call: by its id, else by its tool, else by its place."""
+    """Whether a result belongs to the call: by its id, else by its tool, else by its position."""
     if message.tool_call_id:
         return message.tool_call_id == call.id
     return not message.tool_name or message.tool_name == call.name

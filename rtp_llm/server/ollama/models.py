@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The served model as Ollama's clients see it: lists, what is running, what it can do."""
+"""The served model in Ollama's format: model lists, running models, capabilities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rtp_llm.server.ollama.timestamps import NEVER, at
 from rtp_llm.text.fill_in_middle import fill_in_middle
 from rtp_llm.text.model_files import ModelFiles
 
-# Bytes of a number, and what Ollama calls it.
+# Bytes per parameter, and Ollama's name for the type.
 _DTYPES = {
     "float32": (4, "F32"),
     "float16": (2, "F16"),
@@ -41,13 +41,13 @@ _INFO = {
     "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok",
 }
-# Clients ask for a suffix where the template names one; in Jinja this is a comment.
+# Clients offer a suffix if the template mentions one; in Jinja this is a comment.
 _SUFFIX = "{#- {{ .Prompt }}{{ .Suffix }} -#}"
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """What the files of a model tell."""
+    """Facts from the files of a model."""
 
     config: Mapping[str, Any]
     size: int
@@ -68,12 +68,12 @@ class _Folder:
 
     @property
     def parameters(self) -> int:
-        """About; 0: the files do not tell."""
+        """The approximate number of parameters; 0: unknown."""
         bytes_each, _ = _DTYPES.get(self.quantization, (0, ""))
         return self.size // bytes_each if bytes_each else 0
 
     def value(self, key: str) -> object:
-        """A number of the language model."""
+        """A number from the language model's config."""
         return _mapping(self.config.get("text_config")).get(key, self.config.get(key))
 
     def details(self) -> OllamaDetails:
@@ -88,7 +88,7 @@ class _Folder:
 
 @lru_cache(maxsize=1)
 def _read(path: str) -> _Folder:
-    """Raises ModelFilesError."""
+    """Read the model's files; raises ModelFilesError."""
     folder, files = Path(path), ModelFiles.read(path)
     weights = sorted(folder.glob("*.safetensors"))
     sizes = [file.stat().st_size for file in weights]
@@ -100,7 +100,7 @@ def _read(path: str) -> _Folder:
 
 
 def listed_model(state: ServerState, name: str) -> OllamaModel:
-    """For GET /api/tags."""
+    """The model in GET /api/tags."""
     folder, name = _read(state.settings.model), tagged(name)
     return OllamaModel(
         name=name,
@@ -113,7 +113,7 @@ def listed_model(state: ServerState, name: str) -> OllamaModel:
 
 
 def running_models(state: ServerState, names: Sequence[str]) -> list[OllamaRunningModel]:
-    """For GET /api/ps, the model under each of `names`; none before the engine is ready."""
+    """The model under each of `names` in GET /api/ps; empty until the engine is ready."""
     ready = state.engine.ready
     if ready is None:
         return []
@@ -135,7 +135,7 @@ def running_models(state: ServerState, names: Sequence[str]) -> list[OllamaRunni
 
 
 def shown_model(state: ServerState) -> OllamaShowAnswer:
-    """For POST /api/show; raises ApiError 503 before the engine is ready."""
+    """The answer of POST /api/show; raises ApiError 503 until the engine is ready."""
     folder, tokenizer = _read(state.settings.model), state.tokenizer
     limits, forms = state.limits, state.forms
     template = tokenizer.chat_template or ""
@@ -168,7 +168,7 @@ def shown_model(state: ServerState) -> OllamaShowAnswer:
 
 
 def _parameters(state: ServerState) -> str:
-    """Lines as a Modelfile has them."""
+    """The sampling defaults as lines of a Modelfile."""
     defaults = state.defaults
     values = {
         "num_ctx": state.limits.max_model_len,

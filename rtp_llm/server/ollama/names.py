@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of models as Ollama has them: a model and its tag."""
+"""Ollama's model names, which consist of a model and a tag."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TAG = ":latest"
 
 
 def tagged(name: str) -> str:
-    """The served name with a tag, as lists of models show it; clients add it themselves."""
+    """The served name with a tag, as shown in model lists; clients add the tag themselves."""
     return name if ":" in name.rpartition("/")[2] else name + _TAG
 
 
 def check_name(asked: str | None, model: ModelFacts) -> str:
-    """The name as it was asked for, tag included, else that of the model.
+    """The name as requested, including its tag, or else the model's name.
 
     Raises ApiError 404 and 403, as ModelFacts.check_name does.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`options` of a request that have no effect."""
+"""Reports the `options` of a request that have no effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Named(msgspec.Struct):
 
 
 def unknown_options(body: bytes) -> list[str]:
-    """The names of options that nobody knows, unless they are empty."""
+    """The names of unknown options with non-empty values."""
     given = msgspec.json.decode(body, type=_Named).options or {}
     known = OllamaOptions.__struct_fields__
     return [
@@ -28,6 +28,6 @@ def unknown_options(body: bytes) -> list[str]:
 
 
 def ignored_options(options: OllamaOptions, model: ServedModel) -> list[str]:
-    """What asks for more than there is: a longer context than the server has."""
+    """Options that exceed the server's capabilities: a context longer than it has."""
     wanted = options.num_ctx
     return ["options.num_ctx"] if wanted and wanted > model.limits.max_model_len else []

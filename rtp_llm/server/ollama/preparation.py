@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /api/chat and /api/generate: from a body to what the engine is asked."""
+"""POST /api/chat and /api/generate: turn a body into an engine job."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.conversation import Message, Tool
 
 MAX_TOP_LOGPROBS = 20
-# What the names of options begin with in errors.
+# The prefix of option names in errors.
 PLACE = "options."
 
 T = TypeVar("T", bound=OllamaBase)
 
 
 def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedOllama | PreparedBody:
-    """The body of POST /api/chat; raises ApiError."""
+    """Prepare the body of POST /api/chat; raises ApiError."""
     request, ignored = _parse(body, OllamaChatRequest, model)
     form = _form(request, model, chat=True)
     if not request.messages:
@@ -75,7 +75,7 @@ def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedOllama | Pre
         messages=messages,
         tools=_tools(request.tools or ()),
         reasoning=_reasoning(request, model),
-        # An answer that the client has begun is gone on with.
+        # Continue an answer that the client has begun.
         continue_final_message=last.role == "assistant" and bool(last.content),
     )
     job = _turn_job(request, prompt, "messages", model)
@@ -83,7 +83,7 @@ def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedOllama | Pre
 
 
 def prepare_ollama_generate(body: bytes, model: ServedModel) -> PreparedOllama | PreparedBody:
-    """The body of POST /api/generate; raises ApiError."""
+    """Prepare the body of POST /api/generate; raises ApiError."""
     request, ignored = _parse(body, OllamaGenerateRequest, model)
     _check_generate(request)
     form = _form(request, model, chat=False)
@@ -107,7 +107,7 @@ def prepare_ollama_generate(body: bytes, model: ServedModel) -> PreparedOllama |
 
 
 def _parse(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str, ...]]:
-    """The request, and the fields and options of it that nobody knows."""
+    """Parse the request; also returns its unknown fields and options."""
     request, ignored = parse(body, kind, model.strict_fields)
     check_name(request.model, model)
     options = unknown_options(body)
@@ -198,7 +198,7 @@ def _turn_job(request: OllamaBase, prompt: ChatPrompt, place: str, model: Served
 
 
 def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
-    """Of a prompt that no template is rendered for."""
+    """The job of a raw prompt, without a template."""
     options = request.options or OllamaOptions()
     lengths = _lengths(options, "prompt", model)
     prompt = request.prompt or ""
@@ -238,7 +238,7 @@ def _answer_options(request: OllamaBase) -> AnswerOptions:
 
 
 def _grammar(request: OllamaBase) -> GrammarSource | None:
-    """Of the answer; as Ollama does, what a schema says beyond what can be enforced is left out."""
+    """The grammar of the answer; as in Ollama, unenforceable parts of a schema are ignored."""
     if not request.format:
         return None
     if isinstance(request.format, str):

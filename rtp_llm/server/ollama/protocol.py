@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients may send to /api/chat, /api/generate and /api/show."""
+"""Requests to /api/chat, /api/generate and /api/show."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the deltas of an answer to lines of JSON, or to one object."""
+"""Turns the deltas of an answer into lines of JSON or a single object."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _encode = msgspec.json.encode
 
 
 class OllamaWriter:
-    """Fits StreamWriter and AnswerWriter. `began`: when the request came, by time.perf_counter."""
+    """Implements StreamWriter and AnswerWriter. `began`: time.perf_counter() at arrival."""
 
     def __init__(
         self, form: OllamaForm, generation: Generation, tokenizer: Tokenizer, began: float
@@ -58,20 +58,20 @@ class OllamaWriter:
         return self._lines()
 
     def end(self, usage: Usage) -> bytes:
-        """The rest, and the line that closes the stream, which has the figures."""
+        """The remaining lines, and the line with the statistics that closes the stream."""
         self._finish()
         last = self._answer()
         self._add_figures(last, usage)
         return self._lines() + _encode(last) + b"\n"
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """The line that ends a stream that goes wrong."""
+        """The line that closes a failed stream."""
         return ollama_error(error) + b"\n"
 
     # -- whole ---------------------------------------------------------------------------------
 
     def add(self, delta: ChoiceDelta) -> None:
-        """Take a delta."""
+        """Add a delta."""
         self._cut |= delta.finish == "length"
         for output in delta.outputs:
             for step in self._blocks.take(output):
@@ -80,7 +80,7 @@ class OllamaWriter:
             self._logprobs += map(self._logprob, delta.logprobs)
 
     def body(self, usage: Usage) -> bytes:
-        """The whole answer."""
+        """The complete answer."""
         self._finish()
         answer = self._take_answer()
         self._add_figures(answer, usage)
@@ -109,7 +109,7 @@ class OllamaWriter:
         return OllamaCall(id=block.id, function=function)
 
     def _lines(self) -> bytes:
-        """What has come since the last time, as a line; nothing where nothing has."""
+        """The output since the last line, as a line; empty if there is none."""
         if not (self._content or self._thinking or self._calls or self._logprobs):
             return b""
         return _encode(self._take_answer()) + b"\n"
@@ -148,7 +148,7 @@ class OllamaWriter:
         answer.prompt_eval_count = usage.prompt_tokens
         answer.prompt_eval_duration = int(prompt * _NANOSECONDS)
         answer.eval_count = usage.completion_tokens
-        # Clients divide by it.
+        # At least 1, as clients divide by it.
         answer.eval_duration = max(1, int((total - prompt) * _NANOSECONDS))
 
     def _logprob(self, entry: LogprobEntry) -> OllamaLogprob:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASGI responses that generate while the client listens, and stop when it does not."""
+"""ASGI responses that generate while the client listens, and stop when it disconnects."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ PING_SECONDS = 10.0
 EVENTS = b"text/event-stream; charset=utf-8"
 UNBUFFERED = [
     (b"cache-control", b"no-cache"),
-    # A buffering proxy would turn a stream into one late answer.
+    # A buffering proxy would turn a stream into a single late answer.
     (b"x-accel-buffering", b"no"),
 ]
 
 
 class StreamWriter(Protocol):
-    """Turns deltas into server-sent events, or lines."""
+    """Turns deltas into server-sent events or lines."""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The events of one delta; empty when there is nothing to show yet."""
 
     def end(self, usage: Usage) -> bytes:
-        """What closes the stream."""
+        """The events that close the stream."""
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """What closes a stream that goes wrong."""
+        """The events that close a failed stream."""
 
 
 class AnswerWriter(Protocol):
     """Collects deltas into one JSON body."""
 
     def add(self, delta: ChoiceDelta) -> None:
-        """Take a delta."""
+        """Add a delta."""
 
     def body(self, usage: Usage) -> bytes:
         """The whole answer."""
 
 
 class _Answer(Response):
-    """Runs the generation in a task beside one that waits for the client to go away."""
+    """Runs the generation in one task, and waits for the client to disconnect in another."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Answer(Response):
             task.result()
 
     async def _guarded(self, send: Send) -> None:
-        """Whatever ends the generation early becomes an answer that says so."""
+        """Run the generation; anything that ends it early becomes an error answer."""
         try:
             await self._generate(send)
             return
@@ -126,13 +126,13 @@ class _Answer(Response):
         raise NotImplementedError
 
     def _last_event(self, problem: ApiError) -> bytes:
-        """The end of a stream that has begun."""
+        """Send the final event of a stream that has begun."""
         raise NotImplementedError
 
 
 class StreamedAnswer(_Answer):
-    """Server-sent events, or lines; headers go out with the first delta, so early errors have a
-    status."""
+    """Server-sent events or lines; headers are sent with the first delta, so that early errors
+    have a proper status."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class StreamedAnswer(_Answer):
         ping: bytes = b"",
         media_type: bytes = EVENTS,
     ) -> None:
-        """`ping`: what is sent when nothing else was for PING_SECONDS."""
+        """`ping`: sent after PING_SECONDS without other data."""
         super().__init__(state, generation, more_headers)
         self._writer = writer
         self._ping = ping
@@ -163,7 +163,7 @@ class StreamedAnswer(_Answer):
     async def _pinged(
         self, deltas: AsyncGenerator[ChoiceDelta, None], send: Send
     ) -> AsyncGenerator[ChoiceDelta, None]:
-        """The same deltas, with pings while none comes."""
+        """Yield the deltas; sends pings while there are none."""
         while True:
             coming = asyncio.ensure_future(anext(deltas, None))
             try:
@@ -191,7 +191,7 @@ class StreamedAnswer(_Answer):
 
 
 class WholeAnswer(_Answer):
-    """One JSON body when everything is generated."""
+    """One JSON body, sent when everything is generated."""
 
     def __init__(
         self,

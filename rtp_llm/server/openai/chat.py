@@ -29,7 +29,7 @@ _PLAIN = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":nu
 
 
 class ChatLogprobs:
-    """Log-probabilities as the chat endpoint shows them."""
+    """Log-probabilities in the format of the chat endpoint."""
 
     def __init__(self, tokenizer: Tokenizer, options: AnswerOptions) -> None:
         self._tokenizer = tokenizer
@@ -59,7 +59,7 @@ class ChatLogprobs:
 
 
 class ChatStream:
-    """Chunks of one streamed chat answer. `usage`: what the generation counts."""
+    """Chunks of one streamed chat answer. `usage`: token counts, updated by the generation."""
 
     def __init__(
         self, form: ChatForm, tokenizer: Tokenizer, prompt_ids: Sequence[int], usage: Usage
@@ -84,7 +84,7 @@ class ChatStream:
         if delta.parts is not None:
             out += self._typed(delta, delta.parts)
         elif not delta.logprobs and not self._show_ids:
-            if delta.text:  # nearly all that a stream is
+            if delta.text:  # the most common case
                 out += self._frame.chunk(_PLAIN % (number, _json(delta.text)))
         elif delta.text or delta.logprobs or delta.token_ids:
             content = b'{"content":' + _json(delta.text) + b"}"
@@ -97,7 +97,7 @@ class ChatStream:
         return out
 
     def _typed(self, delta: ChoiceDelta, parts: Sequence[OutputDelta]) -> bytes:
-        """A chunk for each part, the first with all that comes with the tokens."""
+        """One chunk per part; the first one carries log-probabilities and token ids."""
         shown = [_json(each) for each in map(self._parts.piece, parts) if each]
         entries = delta.logprobs
         ids = delta.token_ids if self._show_ids else None
@@ -110,7 +110,7 @@ class ChatStream:
         return out
 
     def _open(self, number: int) -> bytes:
-        """The role, once with the prompt's token ids if asked for; and the echo."""
+        """The role and the echo of a choice; the first also has the prompt's ids if requested."""
         more = b""
         if self._show_ids and not self._opened:
             more = b',"prompt_token_ids":' + _json(self._prompt_ids)
@@ -121,11 +121,11 @@ class ChatStream:
         return out
 
     def end(self, usage: Usage) -> bytes:
-        """The usage chunk, if asked for, and the end mark."""
+        """The usage chunk, if requested, and the end mark."""
         return self._frame.end(usage)
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """An event that says what went wrong; nothing follows it."""
+        """The error event, which ends the stream."""
         return event(error.body())
 
     def _chunk(
@@ -155,7 +155,7 @@ class ChatAnswer:
     def __init__(
         self, form: ChatForm, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]
     ) -> None:
-        """`prompts`: the token ids of each."""
+        """`prompts`: the token ids of each prompt."""
         options, num_choices = form.options, form.num_choices
         self._form = form
         self._tokenizer = tokenizer
@@ -199,7 +199,7 @@ class ChatAnswer:
         return _json(content)
 
     def _of_prompt(self, number: int) -> dict[str, Any]:
-        """What was asked for of a prompt: log-probabilities, token ids."""
+        """Requested data about a prompt: log-probabilities, token ids."""
         content: dict[str, Any] = {}
         wanted, known = self._form.options.prompt_logprobs, self._prompt_logprobs.get(number)
         if wanted is not None and known is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What streamed and whole answers of both endpoints have in common."""
+"""Common parts of the streamed and complete answers of both endpoints."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def event(content: bytes) -> bytes:
 def prompt_logprobs_content(
     tokenizer: Tokenizer, entries: Sequence[TokenLogprob | None], count: int
 ) -> list[dict[str, Any] | None]:
-    """A prompt's log-probabilities as vLLM shows them: by token id, the prompt's own first.
+    """A prompt's log-probabilities in vLLM's format: by token id, the prompt's own token first.
 
-    `count`: how many of the most likely are shown.
+    `count`: number of most likely tokens to show.
     """
     return [None if each is None else _prompt_token(tokenizer, each, count) for each in entries]
 
@@ -77,9 +77,9 @@ def _prompt_token(tokenizer: Tokenizer, entry: TokenLogprob, count: int) -> dict
 
 
 class ChunkFrame:
-    """Writes the chunks of one stream; what is the same in all of them is encoded once.
+    """Writes the chunks of one stream; their common parts are encoded only once.
 
-    `live`: the usage so far, which every chunk then shows.
+    `live`: the current usage, to include in every chunk.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ChunkFrame:
         self._live = live
 
     def chunk(self, choice: bytes, more: bytes = b"") -> bytes:
-        """The event that carries one choice, given as JSON; `more`: further fields, each `,...`."""
+        """The event with one choice, given as JSON; `more`: additional fields, each as `,...`."""
         if self._live is None and not more:
             return self._head + choice + self._tail
         if self._live is not None:
@@ -101,7 +101,7 @@ class ChunkFrame:
         return self._head + choice + b"]" + more + b"}\n\n"
 
     def end(self, usage: Usage) -> bytes:
-        """The usage chunk, if asked for, and the end mark."""
+        """The usage chunk, if requested, and the end mark."""
         if not self._include_usage:
             return DONE
         return self._head + b'],"usage":' + _json(usage_content(usage)) + b"}\n\n" + DONE

@@ -27,7 +27,7 @@ _PLAIN = b'{"index":%d,"text":%b,"logprobs":null,"finish_reason":null}'
 
 
 def _finish_of(form: CompletionForm, delta: ChoiceDelta) -> str | None:
-    """A dropped answer ends for its length, whatever ended the token behind the scenes."""
+    """The finish reason; "length" for a dropped answer, whatever ended its internal token."""
     return "length" if form.drop_answer and delta.finish else delta.finish
 
 
@@ -43,7 +43,7 @@ class LegacyLogprobs:
         self._as_ids = as_ids
 
     def content(self, entries: Sequence[tuple[int, int, TokenLogprob | None]]) -> dict[str, Any]:
-        """Entries are (offset, token id, log-probabilities; None for a first prompt token)."""
+        """`entries`: (offset, token id, log-probabilities or None for the first prompt token)."""
         names = [self._name(token) for _, token, _ in entries]
         shown = [None if logprob is None else logprob.logprob for _, _, logprob in entries]
         return {
@@ -56,11 +56,11 @@ class LegacyLogprobs:
     def _top(self, logprob: TokenLogprob | None) -> dict[str, float] | None:
         if logprob is None:
             return None
-        own = {self._name(logprob.token_id): logprob.logprob}  # comes first, as in vLLM
+        own = {self._name(logprob.token_id): logprob.logprob}  # the sampled token first, as in vLLM
         return own | {self._name(token): value for token, value in logprob.top} | own
 
     def _name(self, token_id: int) -> str:
-        """A token's text; one that is no whole character is spelt bytes:\\xNN, as OpenAI does."""
+        """A token's text; an incomplete character is spelt bytes:\\xNN, as OpenAI does."""
         if self._as_ids:
             return f"token_id:{token_id}"
         data = self._tokenizer.token_bytes(token_id)
@@ -71,7 +71,7 @@ class LegacyLogprobs:
 
 
 class _ChoiceParts:
-    """Turns one choice's deltas into (text, log-probabilities), the echo first."""
+    """Turns one choice's deltas into (text, log-probabilities), starting with the echo."""
 
     def __init__(self, form: CompletionForm, tokenizer: Tokenizer, echo: Echo | None) -> None:
         self._form = form
@@ -105,7 +105,7 @@ class _ChoiceParts:
 def _prompt_entries(
     echo: Echo, prompt: Sequence[TokenLogprob | None] | None, count: int | None
 ) -> list[tuple[int, int, TokenLogprob | None]]:
-    """`count`: how many of the most likely are shown; `prompt_logprobs` may have asked for more."""
+    """`count`: most likely tokens to show; there are more if `prompt_logprobs` requested them."""
     if prompt is None:
         raise RuntimeError("the engine sent no log-probabilities of the prompt")
     shown = [
@@ -116,7 +116,7 @@ def _prompt_entries(
 
 
 class _Parts:
-    """All choices of a request. A prompt's log-probabilities come with its very first delta."""
+    """All choices of a request. A prompt's log-probabilities arrive with its first delta."""
 
     def __init__(self, form: CompletionForm, tokenizer: Tokenizer) -> None:
         numbers = range(form.num_choices)
@@ -125,21 +125,21 @@ class _Parts:
         self._prompts: dict[int, Sequence[TokenLogprob | None]] = {}
 
     def take(self, delta: ChoiceDelta) -> tuple[str, dict[str, Any] | None]:
-        """What a delta adds: its text and the log-probabilities that go with it."""
+        """The text and the matching log-probabilities that a delta adds."""
         prompt = delta.choice // self._per_prompt
         if delta.prompt_logprobs is not None:
             self._prompts[prompt] = delta.prompt_logprobs
         return self._choices[delta.choice].take(delta, self.prompt_logprobs(delta.choice))
 
     def prompt_logprobs(self, choice: int) -> Sequence[TokenLogprob | None] | None:
-        """Those of a choice's prompt, if they were asked for and have come."""
+        """The log-probabilities of a choice's prompt, if they were requested and have arrived."""
         return self._prompts.get(choice // self._per_prompt)
 
 
 class CompletionStream:
     """Chunks of one streamed completion.
 
-    `prompts`: the token ids of each; `usage`: what the generation counts.
+    `prompts`: the token ids of each prompt; `usage`: token counts, updated by the generation.
     """
 
     def __init__(
@@ -187,16 +187,16 @@ class CompletionStream:
         )
 
     def end(self, usage: Usage) -> bytes:
-        """The usage chunk, if asked for, and the end mark."""
+        """The usage chunk, if requested, and the end mark."""
         return self._frame.end(usage)
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """An event that says what went wrong; nothing follows it."""
+        """The error event, which ends the stream."""
         return event(error.body())
 
 
 class CompletionAnswer:
-    """Collects the deltas of a completion that is not streamed; `prompts` as of the stream."""
+    """Collects the deltas of a completion that is not streamed; see CompletionStream."""
 
     def __init__(
         self, form: CompletionForm, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /docs: /openapi.json as a page. No script, and nothing is loaded from anywhere."""
+"""GET /docs: /openapi.json as a page, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-# Nothing but the page's own style.
+# Allow only the page's own style.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -26,7 +26,7 @@ td, th { border: 1px solid #8885; padding: 0.2em 0.6em; text-align: left; vertic
 
 
 def render(schema: Schema) -> str:
-    """The page of an OpenAPI document."""
+    """Render an OpenAPI document as an HTML page."""
     title = f"{schema['info']['title']} {schema['info']['version']}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
@@ -74,7 +74,7 @@ def _type(kind: Schema) -> str:
 
 
 def _words(schema: Schema) -> str:
-    """A type in words, with its range."""
+    """A type in words, including its range."""
     if reference := schema.get("$ref"):
         name = escape(reference.rpartition("/")[2])
         return f"<a href='#{name}'>{name}</a>"

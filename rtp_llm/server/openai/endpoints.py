@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The OpenAI endpoints: admit a request, have its body prepared, start what generates the answer.
 
-What a body asks for is worked out by prepare.py, where preparation.py decides.
+Bodies are prepared by rtp_llm.server.prepare; preparation.py decides in which process.
 """
 
 from __future__ import annotations

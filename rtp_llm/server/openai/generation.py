@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the engine's token deltas to the text of each choice: the part both endpoints share."""
+"""Turns the engine's token deltas into the text of each choice, for all endpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Finish = Literal["stop", "length", "tool_calls"]
 
 @dataclass(frozen=True, slots=True)
 class LogprobEntry:
-    """One token's log-probabilities and where in the choice's text it begins."""
+    """One token's log-probabilities, and its offset in the choice's text."""
 
     offset: int
     logprob: TokenLogprob
@@ -44,11 +44,11 @@ class LogprobEntry:
 
 @dataclass(slots=True)
 class ChoiceDelta:
-    """What one choice gained. `finish` is set on its last delta, and on that only.
+    """The new output of one choice. `finish` is only set on its last delta.
 
-    `parts` are there where the answer is read by a parser, and `text` is empty then; `outputs` has
-    either. `token_ids` may be ahead of both, parts of which can be held back. `stop_string` (or
-    pattern) and `stop_token_id`: the one of the request that ended the choice.
+    If a parser reads the answer, `parts` is set and `text` is empty; `outputs` covers both cases.
+    `token_ids` may be ahead of both, as text can be held back. `stop_string` (or pattern) and
+    `stop_token_id`: the stop condition of the request that ended the choice.
     """
 
     choice: int
@@ -63,12 +63,12 @@ class ChoiceDelta:
 
     @property
     def stop_reason(self) -> str | int | None:
-        """What ended the choice, if the request had named it."""
+        """The request's stop string or token id that ended the choice, if any."""
         return self.stop_token_id if self.stop_string is None else self.stop_string
 
     @property
     def outputs(self) -> Sequence[OutputDelta]:
-        """What the choice gained, typed."""
+        """The new output, as typed deltas."""
         if self.parts is not None:
             return self.parts
         return (TextDelta(self.text),) if self.text else ()
@@ -76,7 +76,7 @@ class ChoiceDelta:
 
 @dataclass
 class Usage:
-    """Token counts of one HTTP request; prompts are counted once each, whatever n is."""
+    """Token counts of one HTTP request; each prompt counts once, whatever n is."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -84,11 +84,11 @@ class Usage:
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
     reasoning_tokens: int | None = None
-    """Those of the answers that are thoughts; None: the answers are not read for any."""
+    """Reasoning tokens of the answers; None if the answers are not parsed for reasoning."""
 
 
 class _Choice:
-    """One sequence: its text so far, and the log-probabilities whose text is not out yet."""
+    """One sequence: its text so far, and the log-probabilities whose text is still held back."""
 
     def __init__(self, number: int, job: Job, tokenizer: Tokenizer, arrival: float) -> None:
         params, plain = job.params, job.parser.plain
@@ -111,14 +111,14 @@ class _Choice:
             include_stop=job.include_stop,
             track_offsets=params.logprobs is not None,
         )
-        # An end token of the model is none, except where the request made it an ordinary one.
+        # An end token of the model has no text, unless the request made it an ordinary token.
         ended_by_model = frozenset() if params.ignore_eos else job.hidden
         self._stop_token_ids = frozenset(params.stop_token_ids) - ended_by_model
         self._pending: list[LogprobEntry] = []
         self.parsed = None if plain else ParsedText(job, self.text)
 
     def take(self, delta: SequenceDelta) -> ChoiceDelta:
-        """The visible part of a delta."""
+        """Process a delta; returns its visible part."""
         before = self.text.num_tokens
         text, parts, finished = "", None, delta.finish_reason is not None
         if self.parsed is None:
@@ -146,7 +146,7 @@ class _Choice:
         return "tool_calls" if self.parsed is not None and self.parsed.called else "stop"
 
     def _release(self, logprobs: list[TokenLogprob] | None, before: int) -> list[LogprobEntry]:
-        """Entries go out with their text; those of a stop string never do."""
+        """Release entries together with their text; entries of a stop string are never released."""
         offsets = self.text.offsets
         if offsets is None:
             return []
@@ -155,7 +155,7 @@ class _Choice:
         if self.finished and not self.text.stopped:
             count = len(self._pending)
         else:
-            # They are in order. Thousands may wait behind one: those of tokens without text.
+            # Entries are in order. Thousands may be waiting for one: those of tokens without text.
             late = (i for i, e in enumerate(self._pending) if e.offset >= self.text.visible)
             count = next(late, len(self._pending))
         if not count:
@@ -165,10 +165,10 @@ class _Choice:
 
 
 class Generation:
-    """All prompts of one HTTP request, running. Iterating it yields the choices' deltas.
+    """The running prompts of one HTTP request. Iterating yields the choices' deltas.
 
-    Leaving the iteration early (an error, a cancelled task) aborts what still runs. Iteration
-    raises ApiError when the engine refuses a prompt or dies.
+    Leaving the iteration early (an error, a cancelled task) aborts the remaining sequences.
+    Iteration raises ApiError if the engine refuses a prompt or dies.
     """
 
     def __init__(
@@ -185,17 +185,17 @@ class Generation:
             self.usage.reasoning_tokens = 0
         self.num_choices = sum(job.params.n for job in jobs)
         self.account: Account | None = None
-        """Whose share of the engine it takes."""
+        """The client whose share of the engine the request uses."""
         self.failure: ApiError | None = None
-        """Why the engine refused it or gave it up."""
+        """Why the engine refused or abandoned the request."""
         self.finish_reasons: list[Finish] = []
-        """Of the choices that have ended, in that order."""
+        """Finish reasons of the choices, in the order in which they ended."""
         self.times: SequenceTimes | None = None
-        """Of the first sequence that had a token."""
+        """Time of the first token of any sequence."""
         self._reserved: float | None = None
 
     def _asked_tokens(self) -> tuple[int, int]:
-        """Tokens of prompts and answers: asked for at least, and possible at most."""
+        """Tokens of prompts and answers: the minimum requested, and the maximum possible."""
         max_model_len = self._engine.ready.max_model_len if self._engine.ready else 0
         least = most = self.usage.prompt_tokens
         for job in self._jobs:
@@ -206,13 +206,13 @@ class Generation:
 
     @property
     def params(self) -> SamplingParams:
-        """Of its first prompt."""
+        """The sampling parameters of the first prompt."""
         return self._jobs[0].params
 
     def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
-        """The deltas of all choices, in the order they come; the caller reads and closes it.
+        """Yield the deltas of all choices as they arrive; the caller must close the iterator.
 
-        Raises ApiError where the account has too few tokens left, or not the right.
+        Raises ApiError if the account has too few tokens left, or lacks permission.
         """
         if self.account is not None:
             check_priority(self.params.priority, self.account)
@@ -221,7 +221,7 @@ class Generation:
 
     async def _merge(self) -> AsyncGenerator[ChoiceDelta, None]:
         queue: asyncio.Queue[ChoiceDelta | Exception | None]
-        # What nobody takes yet waits as tokens in the engine's streams, where it is bounded.
+        # Unread output stays as tokens in the engine's streams, where it is bounded.
         queue = asyncio.Queue(maxsize=len(self._jobs))
 
         async def drain(job: Job) -> None:
@@ -251,7 +251,7 @@ class Generation:
             self._settle()
 
     def _settle(self) -> None:
-        """The account pays for what was used: nothing, where the engine refused it at once."""
+        """Charge the account for actual usage: nothing if the engine refused the request."""
         if self.account is None or self._reserved is None:
             return
         reserved, self._reserved = self._reserved, None
@@ -302,7 +302,7 @@ class Generation:
     def _take(
         self, choice: _Choice, delta: SequenceDelta, prompt_only: bool
     ) -> tuple[ChoiceDelta, int]:
-        """What is seen of a delta, and how many of its tokens count."""
+        """The visible part of a delta, and the number of its tokens that count."""
         before = choice.text.num_tokens
         visible = choice.take(delta)
         tokens = 0 if prompt_only else choice.text.num_tokens - before
@@ -313,7 +313,7 @@ class Generation:
         return visible, tokens
 
     def _count_usage(self, delta: SequenceDelta, before: int) -> int:
-        """All that were found cached of a prompt, of which ``before`` are counted."""
+        """Update the usage; returns the cached tokens of the prompt counted so far."""
         self.usage.draft_tokens += delta.draft_tokens
         self.usage.accepted_draft_tokens += delta.accepted_draft_tokens
         more = max(0, delta.cached_tokens - before)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that write on channels, as gpt-oss: required, named and strict calls, beside schemas."""
+"""Models with channels, such as gpt-oss: required, named and strict calls, along with schemas."""
 
 from __future__ import annotations
 

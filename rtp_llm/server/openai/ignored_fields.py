@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells clients and operators which fields of requests were not used."""
+"""Reports ignored request fields to clients and operators."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 class IgnoredFields:
-    """Logs each field once, whoever sends it how often."""
+    """Logs each ignored field once, however often it is sent."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def headers(self, names: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """The response headers that name them; `names` as `parse` gives them."""
+        """The response headers that list ignored fields; `names` as returned by `parse`."""
         if not names:
             return []
         new = [name for name in names if name not in self._logged]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed deltas as fields of a chat's messages and chunks."""
+"""Converts typed deltas to fields of a chat's messages and chunks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rtp_llm.text.parsers.deltas import (
 
 
 class MessageParts:
-    """Calls are `tool_calls`, or in the old form `function_call`."""
+    """Shows calls as `tool_calls`, or in the deprecated form as `function_call`."""
 
     def __init__(self, form: ChatForm) -> None:
         self._reasoning_fields = form.reasoning_fields
         self._functions = form.functions
 
     def finish(self, reason: str | None) -> str | None:
-        """Why an answer ended, in the same form."""
+        """The finish reason, in the same form."""
         return "function_call" if self._functions and reason == "tool_calls" else reason
 
     def piece(self, part: OutputDelta) -> dict[str, Any]:
-        """What a chunk's `delta` says of it; empty: it is not shown."""
+        """The fields of a chunk's `delta` for a part; empty if it is not shown."""
         if isinstance(part, TextDelta):
             return {"content": part.text}
         if isinstance(part, ReasoningDelta):
@@ -44,7 +44,7 @@ class MessageParts:
         return {"tool_calls": [call]}
 
     def message(self, parts: Sequence[OutputDelta]) -> dict[str, Any]:
-        """All parts of an answer together, as fields of its message."""
+        """The fields of a message for all parts of an answer."""
         text = "".join(each.text for each in parts if isinstance(each, TextDelta))
         thinking = "".join(each.text for each in parts if isinstance(each, ReasoningDelta))
         message: dict[str, Any] = {"content": text or None}

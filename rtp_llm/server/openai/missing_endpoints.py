@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a 404 says: endpoints of other servers that are not here, and what to use instead."""
+"""Messages of 404 errors: endpoints of other servers, and what to use here instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE_MODEL = (
     "served by `rtp-llm serve FOLDER`."
 )
 
-# By path without its trailing slash; the beginning of longer ones counts, too.
+# By path without trailing slash; also matches longer paths that begin with it.
 _ELSEWHERE = {
     "/v1/responses/compact": "Conversations are not compacted here. Send /v1/responses a shorter "
     "input, or have it summarised there.",
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 
 
 def explain_missing(method: str, path: str, serves: Callable[[str], bool]) -> str:
-    """One or two sentences for a path that is not served; `serves` says which paths are."""
+    """One or two sentences for a path that is not served; `serves` tells which paths are."""
     place = f"There is no such endpoint: {method} {path}."
     plain = re.sub("/+", "/", path).rstrip("/")
     if reason := _reason(plain):
@@ -67,7 +67,7 @@ def explain_missing(method: str, path: str, serves: Callable[[str], bool]) -> st
 
 
 def is_known_missing(path: str) -> bool:
-    """Whether `explain_missing` has a reason for this path, whatever else the router finds."""
+    """Whether `explain_missing` has an explanation for this path, even if a route matches."""
     return _reason(path.rstrip("/")) is not None
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/openapi.json: what clients may send and what they get, error answers included.
+"""/openapi.json: requests and responses, including errors.
 
-Types come from protocol.py and responses.py; what types cannot say (ranges, refused fields) is
-added from the tables that the checks themselves use, and from the served model. What depends on
-two fields (min_tokens and max_tokens, prompt and answer) has a 400 that no schema foresees.
+Types come from protocol.py and responses.py; what types cannot express (ranges, refused fields) is
+added from the tables that the checks use, and from the served model. Conditions on two fields
+(min_tokens and max_tokens, prompt and answer) lead to 400 errors that the schema does not describe.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _ANSWERS: Mapping[str, Kind] = {
     "/version": responses.VersionAnswer,
     "/server_info": responses.ServerInfoAnswer,
 }
-# Of a stream, each `data:` event.
+# The schema of each `data:` event of a stream.
 _CHUNKS: Mapping[str, tuple[type[msgspec.Struct], ...]] = {
     "/v1/chat/completions": (responses.ChatChunk, responses.ErrorAnswer),
     "/v1/completions": (responses.CompletionAnswerBody, responses.ErrorAnswer),
@@ -107,14 +107,14 @@ _SAID: Mapping[str, str] = {
 }
 _OF_ALL = ("401", "403", "405", "431", "503")
 _OF_BODIES = ("400", "404", "408", "413", "415", "429", "500")
-_PROBES = ("/health", "/liveness")  # their 503 is an answer of their own
+_PROBES = ("/health", "/liveness")  # they have their own 503 response
 
 _EMPTY: list[Any] = [None, False, "", [], {}]
 _COMPLETION = ("completion", "request")
 
 
 def describe(app: FastAPI, served: Served) -> Schema:
-    """The document of `app`, whose requests are for the model `served`."""
+    """The OpenAPI document of `app` for the model `served`."""
     kinds: set[type[msgspec.Struct]] = {*itertools.chain(*_CHUNKS.values())}
     for kind in (*BODIES.values(), *_ANSWERS.values()):
         kinds.update(_structs_of(kind))
@@ -160,7 +160,7 @@ def _describe_bodies(components: Schema, served: Served) -> None:
     describe_batch(batch["properties"], served.max_sequences)
     completion["properties"]["prompt"] = _prompts(served.vocab_size)
     for each in types_of(completion["properties"]["max_tokens"], "integer"):
-        each["minimum"] = 0  # with echo: the prompt alone
+        each["minimum"] = 0  # with echo, only the prompt
     called = components["MessageToolCall"]["properties"]["function"]
     components["Message"] = messages(components["Message"], called)
     components["TokenizeRequest"] = _either(components["TokenizeRequest"], "prompt", "messages")
@@ -169,7 +169,7 @@ def _describe_bodies(components: Schema, served: Served) -> None:
 
 
 def _name_served(components: Schema, names: Sequence[str]) -> None:
-    """The names that requests of other protocols may have for the model."""
+    """Add the model names that requests of other protocols may use."""
     components[InfillRequest.__name__]["properties"]["model"] = {"enum": [*names, None]}
     openapi_ollama.describe_names(components, names)
 
@@ -218,7 +218,7 @@ def _success(path: str, method: str) -> Schema:
 
 
 def _event(chunks: tuple[type[msgspec.Struct], ...]) -> Schema:
-    """One event of a stream; what fails in the middle is an event, too."""
+    """The schema of a stream's events, which include errors."""
     kinds = [_schema_of(kind)["schema"] for kind in chunks]
     said = {"type": "string", "contentMediaType": _JSON, "contentSchema": {"anyOf": kinds}}
     data = {"anyOf": [{"const": "[DONE]"}, said]}
@@ -237,7 +237,7 @@ def _structs_of(kind: Kind) -> tuple[type[msgspec.Struct], ...]:
 
 
 def _name_refused(properties: Schema, *areas: str) -> None:
-    """Fields that are known and refused: the values that ask for nothing."""
+    """Describe known but unsupported fields: only their no-op values are allowed."""
     for refusal in sorted(REFUSALS, key=lambda each: each.area):
         if refusal.area in areas and "." not in refusal.name and refusal.name not in properties:
             harmless = [*_EMPTY, *HARMLESS.get(refusal.name, ())]
@@ -245,7 +245,7 @@ def _name_refused(properties: Schema, *areas: str) -> None:
 
 
 def _prompts(vocab_size: int) -> Schema:
-    """A text, texts, token ids, or lists of token ids."""
+    """The schema of `prompt`: a text, texts, token ids, or lists of token ids."""
     ids = {"type": "array", "items": token_id(vocab_size), "minItems": 1}
     text = {"type": "string"}
     texts = {"type": "array", "items": text, "minItems": 1}
@@ -253,7 +253,7 @@ def _prompts(vocab_size: int) -> Schema:
 
 
 def _either(schema: Schema, *names: str) -> Schema:
-    """One of the fields `names` has to be there; the others are null."""
+    """Require exactly one of the fields `names`; the others are null."""
     kinds = []
     for name in names:
         properties = dict(schema["properties"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /openapi.json says of Responses and Messages.
+"""The parts of /openapi.json for Responses and Messages.
 
 Types come from the protocol and events of each.
 """
@@ -56,7 +56,7 @@ _STREAMED: list[Schema] = [
 
 
 def parameters_of(path: str, method: str) -> list[Schema]:
-    """Those in the path and in the query."""
+    """The path and query parameters of an operation."""
     if not path.startswith(_ONE):
         return []
     name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -72,5 +72,5 @@ def describe_lengths(components: dict[str, Schema]) -> None:
 
 
 def is_of_messages(path: str) -> bool:
-    """Whether its errors have Anthropic's shape."""
+    """Whether the errors of a path have Anthropic's shape."""
     return path.startswith(PATH)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /openapi.json says of conversations, tools and constraints beyond their types.
+"""The parts of /openapi.json for conversations, tools and constraints, beyond their types.
 
-Fields that depend on others are described by values that are good in any case; the rest is said in
-words, and has a 400 that no schema foresees.
+Fields that depend on others are described by values that are always valid; the rest is described
+in words, and leads to 400 errors that the schema does not cover.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ _ALIASES = {
 
 
 def describe_constraints(properties: Schema) -> None:
-    """Of any type that is taken; in words: a request has one of them at most."""
-    properties["response_format"]["description"] = "Beside no other constraint."
+    """Describe the constraint fields; only in words, that a request has at most one of them."""
+    properties["response_format"]["description"] = "Cannot be combined with another constraint."
     properties["structured_outputs"]["description"] = _STRUCTURED
     for name, meaning in _ALIASES.items():
-        properties[name]["description"] = f"As {meaning}; beside no other constraint."
+        properties[name]["description"] = (
+            f"As {meaning}; cannot be combined with another constraint."
+        )
     describe_structural_tag(properties["structural_tag"])
 
 
 def describe_structural_tag(tag: Schema) -> None:
-    """Null, JSON in a text, or an object of the new form or the old one."""
+    """Describe a structural tag: null, JSON text, or an object of the new or the old form."""
     (written,) = (each for each in tag["anyOf"] if each.get("type") == "object")
     written["anyOf"] = [{"required": ["format"]}, {"required": ["structures", "triggers"]}]
 
@@ -63,7 +65,9 @@ def describe_chat(
     """
     if calls_tools:
         properties["tool_choice"]["description"] = "Without tools none and auto alone."
-        properties["functions"]["description"] = "The old form of tools; not beside them."
+        properties["functions"]["description"] = (
+            "The deprecated form of tools; cannot be combined with tools."
+        )
         properties["function_call"]["description"] = "Without functions none and auto alone."
     else:
         for name, choice in (("tools", "tool_choice"), ("functions", "function_call")):
@@ -85,7 +89,7 @@ def describe_chat(
 
 
 def describe_batch(properties: Schema, most: int) -> None:
-    """What several conversations of one request may have. `most`: of them, 0: not known."""
+    """Describe a batch of conversations. `most`: their maximum number, 0: unknown."""
     conversations = properties["messages"]
     conversations |= {"minItems": 1} | ({"maxItems": most} if most else {})
     conversations["items"]["minItems"] = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /openapi.json says of Ollama's endpoints."""
+"""The parts of /openapi.json for Ollama's endpoints."""
 
 from __future__ import annotations
 

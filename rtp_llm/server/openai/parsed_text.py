@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One choice whose text is read by a parser: typed deltas, ids of calls, and tokens of thinking."""
+"""A choice whose text is parsed: typed deltas, ids of calls, and counts of reasoning tokens."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 class ParsedText:
-    """Reads token by token, so that those of the thinking can be counted.
+    """Parses token by token, so that reasoning tokens can be counted.
 
-    `text` has the special tokens in it that the parser has to see, see `hidden_tokens`.
+    `text` includes the special tokens that the parser has to see, see `hidden_tokens`.
     """
 
     def __init__(self, job: Job, text: SequenceText) -> None:
@@ -40,12 +40,12 @@ class ParsedText:
         self._undecided = 0
         self._reasoning_tokens = 0
         self.called = False
-        """A tool call began."""
+        """Whether a tool call has begun."""
         self.ended = False
-        """The one call that may be made was made; what follows is dropped."""
+        """Whether the single allowed call is complete; the rest is dropped."""
 
     def feed(self, token_ids: Sequence[int], finished: bool) -> list[OutputDelta]:
-        """What these ids make certain; `finished`: the engine ended the sequence with them."""
+        """Parse ids; returns the deltas that are certain. `finished`: these are the last ids."""
         found: list[OutputDelta] = []
         for token in token_ids:
             if self._text.stopped or self.ended:
@@ -59,7 +59,7 @@ class ParsedText:
         return found
 
     def take_reasoning_tokens(self) -> int:
-        """Those that were found since the last call."""
+        """The number of reasoning tokens found since the last call."""
         taken, self._reasoning_tokens = self._reasoning_tokens, 0
         return taken
 
@@ -69,7 +69,7 @@ class ParsedText:
         self._take(self._parser.feed(piece), found)
 
     def _take(self, deltas: Iterable[OutputDelta], found: list[OutputDelta]) -> None:
-        """Tokens that made nothing certain count for what comes next."""
+        """Collect deltas; tokens without a result yet count towards the next delta."""
         for delta in deltas:
             if isinstance(delta, ToolCallBegin):
                 if self._single_call and self.called:
@@ -92,14 +92,14 @@ class ParsedText:
 
 
 def hidden_tokens(spec: ParserSpec, tokenizer: Tokenizer) -> frozenset[int]:
-    """Special tokens that the text of an answer does not show, and its parser need not see."""
+    """Special tokens that are hidden from the text of an answer and that its parser ignores."""
     known = tokenizer.special_token_ids
     seen = {known[text] for text in special_texts(spec) if text in known}
     return tokenizer.special_ids - seen
 
 
 def _append(found: list[OutputDelta], delta: OutputDelta) -> None:
-    """Neighbours of one kind become one."""
+    """Append a part, merging it with a preceding part of the same kind."""
     last = found[-1] if found else None
     if isinstance(delta, ToolCallBegin):
         found.append(delta)
@@ -117,7 +117,7 @@ def _append(found: list[OutputDelta], delta: OutputDelta) -> None:
 
 
 def new_call_id(form: str | None) -> str:
-    """An id for a call; models of Mistral know those of nine characters only."""
+    """A new id for a call; Mistral's models only accept ids of nine characters."""
     if form is not None and form.startswith("mistral"):
         return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))
     return "call_" + secrets.token_hex(12)

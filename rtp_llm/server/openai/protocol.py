@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients may send, field by field. Absent and null mean the same: the default."""
+"""The fields of requests. Absent and null mean the same: the default."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ async def test_prompt_log_probabilities_in_the_form_of_vllm() -> None:
             assert [list(each) for each in choice["prompt_logprobs"][1:]] == [
                 [str(token), str(token + 1)] for token in ids[1:]
             ]
-        # Beside an echo, each shows as many as it was asked for.
+        # Along with an echo, each shows as many as were requested.
         body = {"prompt_logprobs": 0, "echo": True, "logprobs": 2}
         choice = (await server.complete(**body)).json()["choices"][0]
         assert server.engine.requests[-1].params.prompt_logprobs == 2

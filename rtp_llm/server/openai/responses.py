@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server answers, as types: for /openapi.json, and for tests that hold answers against it.
+"""Types of the server's answers, for /openapi.json and for tests that validate answers.
 
 Fields with a default are absent unless the request asked for them.
 """
@@ -14,11 +14,11 @@ FinishReason = Literal["stop", "length", "tool_calls", "function_call", "error"]
 
 
 class _Answer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Every answer has these fields and no others."""
+    """Base of all answers, which have no other fields."""
 
 
 class PromptTokensDetails(_Answer):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
 
@@ -272,7 +272,7 @@ class ModelList(_Answer):
 
 
 class LoadedBytes(_Answer):
-    """How much of the checkpoint is loaded."""
+    """The loading progress of the checkpoint."""
 
     done: int
     total: int
@@ -287,13 +287,13 @@ class HealthAnswer(_Answer):
 
 
 class LivenessAnswer(_Answer):
-    """Whether the server is of any use any more."""
+    """Whether the server is alive."""
 
     alive: bool
 
 
 class LoadAnswer(_Answer):
-    """Open requests that generate."""
+    """The number of open generating requests."""
 
     server_load: int
 
@@ -323,6 +323,6 @@ class ErrorDetail(_Answer):
 
 
 class ErrorAnswer(_Answer):
-    """Every answer that is no success."""
+    """The body of every error response."""
 
     error: ErrorDetail

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tokens of an answer made its texts, and not its thoughts, its calls or their markers."""
+"""Finds the tokens of an answer's texts, as opposed to its reasoning, calls and markers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from rtp_llm.text.sequence import SequenceText
 
 
 class TextTokens:
-    """For answers that a parser reads, whose `text` tracks offsets."""
+    """Tracks the text tokens of a parsed answer whose `text` tracks offsets."""
 
     def __init__(self, text: SequenceText) -> None:
         self._text = text
-        self._raw = ""  # what the parser has seen since it decided something
+        self._raw = ""  # input of the parser since its last decision
 
     def feed(self, piece: str) -> None:
-        """The parser sees more."""
+        """Record text that was fed to the parser."""
         self._raw += piece
 
     def skip(self) -> None:
-        """The parser decided that it is something other than text."""
+        """Record that the parser's decision was something other than text."""
         self._raw = ""
 
     def take(self, said: str, undecided: int) -> tuple[int, ...]:
-        """The parser decided that it is this text: the tokens among the last `undecided`, counted
-        from the answer's first, that have a part in it."""
+        """Record that the parser decided on this text; returns the tokens among the last
+        `undecided` that contribute to it, by their index in the answer."""
         offsets, count = self._text.offsets or [], self._text.num_tokens
         at = self._raw.rfind(said)
         first = count - undecided
-        if at < 0:  # it does not have the model's own words
+        if at < 0:  # the text is not a substring of the model's output
             self._raw = ""
             return tuple(range(first, count))
         begin = self._text.visible - len(self._raw) + at

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields that vLLM writes into every whole answer, null where a request asked for nothing.
+"""Fields that vLLM writes into every complete answer, null unless requested.
 
-`--response-compat vllm` writes them, too. Streams have none of them in vLLM either.
+`--response-compat vllm` adds them. As in vLLM, streams do not have them.
 """
 
 from __future__ import annotations

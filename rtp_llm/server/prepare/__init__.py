@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a body to tokens: parse, render, tokenise; long bodies in the preparation process."""
+"""Prepares request bodies: parse, render, tokenise; long bodies in a separate process."""

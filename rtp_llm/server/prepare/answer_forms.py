@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which forms the tool calls and the thinking of the served model have: as set, or as found."""
+"""The formats of the served model's tool calls and reasoning: configured or detected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NONE = "none"
 
 
 def check_forms(settings: Settings) -> None:
-    """Raise SettingsError for a form that is not known, and for two that do not go together."""
+    """Raise SettingsError for an unknown format, or for two incompatible ones."""
     calls, reasoning = settings.tool_call_parser, settings.reasoning_parser
     _check("tool_call_parser", calls, TOOL_CALL_FORMS)
     _check("reasoning_parser", reasoning, REASONING_FORMS)
@@ -28,9 +28,9 @@ def check_forms(settings: Settings) -> None:
 
 
 def choose_forms(settings: Settings, tokenizer: Tokenizer) -> Detected:
-    """The forms, and how they were told, for people.
+    """The formats, with a readable explanation of how they were chosen.
 
-    Raises SettingsError where one that is set does not go with one that was found.
+    Raises SettingsError if a configured format is incompatible with a detected one.
     """
     found = detect(tokenizer.chat_template or "", tokenizer, tokenizer.special_tokens)
     calls, reasoning, why = found.tool_calls, found.reasoning, found.why
@@ -55,7 +55,7 @@ def _check(setting: str, name: str | None, known: Sequence[str]) -> None:
 
 
 def _check_together(calls: str | None, reasoning: str | None) -> None:
-    """Channels hold calls, reasoning and text: a parser of them leaves nothing to another."""
+    """A parser of channels reads calls, reasoning and text, so it excludes other parsers."""
     if calls is None or reasoning is None or reads_channels(calls) == reads_channels(reasoning):
         return
     raise SettingsError(

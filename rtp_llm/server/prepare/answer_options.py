@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an answer shows besides its text: log-probabilities, token ids, usage."""
+"""Options for the contents of an answer: log-probabilities, token ids, usage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.server.prepare.served_model import ModelFacts
 
 
 def chat_logprobs(request: ChatRequest, model: ModelFacts) -> int | None:
-    """How many alternatives a chat asks for, -1: the vocabulary; None without logprobs."""
+    """Number of alternatives that a chat requests, -1: all tokens; None without logprobs."""
     top = request.top_logprobs
     if top is not None and not request.logprobs and top != 0:
         raise bad_request(
@@ -26,14 +26,14 @@ def chat_logprobs(request: ChatRequest, model: ModelFacts) -> int | None:
 
 
 def completion_logprobs(request: CompletionRequest, model: ModelFacts) -> int | None:
-    """How many alternatives a completion asks for, -1: the vocabulary."""
+    """Number of alternatives that a completion requests, -1: all tokens of the vocabulary."""
     if request.logprobs is None:
         return 0 if request.logprob_token_ids else None
     return check_logprobs("logprobs", request.logprobs, model.max_logprobs, model)
 
 
 def check_logprobs(name: str, wanted: int, most: int, model: ModelFacts) -> int:
-    """How many alternatives are wanted; `most`: as the setting says. Raises ApiError 400."""
+    """Check the requested number of alternatives against the setting `most`; ApiError 400."""
     size = model.limits.vocab_size
     most = size if most == -1 else min(most, size)
     count = size if wanted == -1 else wanted
@@ -49,7 +49,7 @@ def check_logprobs(name: str, wanted: int, most: int, model: ModelFacts) -> int:
 
 
 def prompt_logprobs(request: SamplingFields, model: ModelFacts) -> int | None:
-    """How many alternatives of each prompt token are asked for; -1 asks for the vocabulary.
+    """Number of alternatives requested for each prompt token; -1: all of the vocabulary.
 
     Raises ApiError 400.
     """
@@ -67,8 +67,8 @@ def prompt_logprobs(request: SamplingFields, model: ModelFacts) -> int | None:
 def answer_options(
     request: SamplingFields, model: ModelFacts, logprobs: int | None, prompt_logprobs: int | None
 ) -> AnswerOptions:
-    """What the answer shows: log-probabilities as `prompt_logprobs` and the endpoint's own fields
-    ask for them. Raises ApiError 400 for options of a stream that is none."""
+    """The answer's options; log-probabilities follow `prompt_logprobs` and the endpoint's own
+    fields. Raises ApiError 400 for stream options without a stream."""
     options = request.stream_options
     if not request.stream and options is not None and options != StreamOptions():
         raise bad_request(

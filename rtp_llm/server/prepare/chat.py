@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /v1/chat/completions: from its body to the turn that it asks for."""
+"""POST /v1/chat/completions: turns its body into a chat turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_BUDGET = 2**31 - 1
 
 
 def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
-    """From the body to a job and the form of its answer; raises ApiError."""
+    """Turn the body into a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
     job, form = chat_job(request, constraint_of(request), model)
     return PreparedChat([job], bool(request.stream), form, ignored)
@@ -31,7 +31,7 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
 def chat_job(
     request: ChatRequest, grammar: GrammarSource | None, model: ServedModel
 ) -> tuple[Job, ChatForm]:
-    """A conversation's job, and the form of its answer; raises ApiError."""
+    """The job of a conversation and the form of its answer; raises ApiError."""
     check_best_of(request)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, chat_logprobs(request, model), prompt_top)
@@ -55,7 +55,7 @@ def chat_job(
 
 
 def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
-    """What is rendered of a body; raises ApiError."""
+    """The part of a body that is rendered into the prompt; raises ApiError."""
     return ChatPrompt(
         messages=conversation(with_tool_calls(request.messages or ())),
         tools=declared(request),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /v1/chat/completions/batch: from its body to a job for each conversation."""
+"""POST /v1/chat/completions/batch: turns its body into one job per conversation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 
 
 def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
-    """The jobs, and the form of the one answer with a choice for each; raises ApiError."""
+    """The jobs, and the form of their common answer with one choice each; raises ApiError."""
     request, ignored = parse_request(body, BatchChatRequest, model)
     _check(request)
     check_size(len(request.messages), request, model, "messages")
     if model.inline and len(request.messages) > 1:
-        raise NotInline  # a template that is rendered often takes long
+        raise NotInline  # rendering a template many times takes long
     grammar = constraint_of(request)
     fields = {name: getattr(request, name) for name in ChatFields.__struct_fields__}
     chats = [ChatRequest(messages=messages, **fields) for messages in request.messages]
@@ -33,7 +33,7 @@ def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
 
 
 def _check(request: BatchChatRequest) -> None:
-    """Raise ApiError 400 for what vLLM does not take here either."""
+    """Raise ApiError 400 for fields that vLLM does not accept here either."""
     if not request.messages or not all(request.messages):
         text = "messages: must be a list of conversations, none of them empty."
         raise bad_request(text, "messages", "invalid_value")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The assistant's next turn, as any protocol asks for it, and what the engine is asked then."""
+"""The assistant's next turn, independent of the protocol that requests it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rtp_llm.text.conversation import Message, Tool, ToolChoice
 
 @dataclass(frozen=True, kw_only=True)
 class ReasoningWish:
-    """What is wanted of the thinking before the answer; None: as the model does by itself.
+    """The requested reasoning before the answer; None: the model's default.
 
-    `enabled`: it thinks at all; `effort`: none, minimal, low, medium, high, ..., for templates that
-    know it; `budget`: most tokens of it. `optional`: what the model cannot do is left out instead
-    of refused, for protocols whose clients always wish something.
+    `enabled`: whether to reason at all; `effort`: none, minimal, low, medium, high, ..., for
+    templates that support it; `budget`: maximum number of reasoning tokens. `optional`: ignore what
+    the model does not support instead of refusing it, for protocols whose clients always set these.
     """
 
     enabled: bool | None = None
@@ -31,10 +31,10 @@ class ReasoningWish:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatPrompt:
-    """What is rendered. `variables`: further ones of the template; they win over the wish.
+    """The input of the template. `variables`: additional ones, which override the wish.
 
-    `chat_template`: the request's own instead of the model's. `add_generation_prompt`: None: unless
-    `continue_final_message`.
+    `chat_template`: the request's own, replacing the model's. `add_generation_prompt`: None means
+    unless `continue_final_message`.
     """
 
     messages: Sequence[Message]
@@ -49,10 +49,10 @@ class ChatPrompt:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatTurn:
-    """One request of a chat. `sampling`: what it says of sampling, under the names of vLLM.
+    """One chat request. `sampling`: its sampling fields, under vLLM's names.
 
-    `lengths`: of the answer, with the names that errors use; `grammar`: of the answer, from the end
-    of the thinking on (a response format).
+    `lengths`: limits on the answer, with the field names for errors; `grammar`: the grammar of the
+    answer after the reasoning (a response format).
     """
 
     prompt: ChatPrompt

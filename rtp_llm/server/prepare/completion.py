@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /v1/completions: from its body to a job for each prompt."""
+"""POST /v1/completions: turns its body into one job per prompt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 
 def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
-    """The body of POST /v1/completions; raises ApiError."""
+    """Prepare the body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)
     return PreparedCompletion(jobs, bool(request.stream), form, ignored)
@@ -42,7 +42,7 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
 def completion_of(
     request: CompletionRequest, model: ServedModel
 ) -> tuple[list[Job], CompletionForm]:
-    """A job for each prompt, and the form of the answer; raises ApiError."""
+    """One job per prompt, and the form of the answer; raises ApiError."""
     check_best_of(request)
     tokens = suffix_tokens(request, model)
     request = with_ends(request, tokens)
@@ -68,7 +68,7 @@ def completion_of(
 def _prompts(
     request: CompletionRequest, model: ServedModel, tokens: FillInMiddle | None
 ) -> list[tuple[str | None, list[int]]]:
-    """(text if one was given and not cut, ids) of each prompt."""
+    """(text, or None if ids were given or the text was cut; ids) of each prompt."""
     given = request.prompt
     prompts: Sequence[Any] = [given] if isinstance(given, str) else given
     kinds = set(map(type, prompts))
@@ -115,7 +115,7 @@ def completion_jobs(
     options: AnswerOptions,
     grammar_source: bytes,
 ) -> list[Job]:
-    """A job for each prompt, as (text or None, ids); raises ApiError."""
+    """One job per prompt, given as (text or None, ids); raises ApiError."""
     drop = _drops_answer(request)
     lengths = completion_lengths(request, model.defaults)
     scored = [options.prompt_logprobs, options.top_logprobs if request.echo else None]
@@ -123,7 +123,7 @@ def completion_jobs(
     jobs: list[Job] = []
     for _, ids in prompts:
         if drop:
-            # Only the prompt's log-probabilities are wanted; the engine samples one token.
+            # Only the prompt's log-probabilities are requested; the engine still samples one token.
             lengths.resolve(len(ids) + 1, model.limits)
         params = sampling_params(
             request,
@@ -151,7 +151,7 @@ def completion_jobs(
 
 
 def _drops_answer(request: CompletionRequest) -> bool:
-    """Only the prompt was asked for."""
+    """Whether only the prompt was requested, so that the answer is dropped."""
     return request.max_tokens == 0 and bool(request.echo)
 
 

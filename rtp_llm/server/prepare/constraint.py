@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request's answer has to obey, under all names that clients know, as one source."""
+"""The constraint on a request's answer, under any of the fields that clients use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.text.grammar.wanted import wanted_grammars
 
 
 def constraint_of(request: ConstraintFields) -> GrammarSource | None:
-    """Its grammar's source, None without one. Raises ApiError 400 for two of them."""
+    """The source of the request's grammar, or None. Raises ApiError 400 for two constraints."""
     found = [*_found(request)]
     if len(found) > 1:
         names = " and ".join(each.name for each in found[:2])
@@ -37,9 +37,9 @@ def _check_tag(source: GrammarSource) -> None:
 
 
 def _found(request: ConstraintFields) -> Iterator[GrammarSource]:
-    """The fields that are given.
+    """The constraint fields that are set.
 
-    llama.cpp's are empty by default, so an empty text of them asks for nothing.
+    llama.cpp's fields are empty by default, so an empty string there means no constraint.
     """
     if request.response_format is not None and request.response_format.type != "text":
         yield _response_format(request.response_format)
@@ -90,13 +90,13 @@ def _response_format(asked: ResponseFormat) -> GrammarSource:
 
 
 def json_schema(schema: dict[str, Any] | bool, strict: bool, name: str) -> GrammarSource:
-    """An answer that obeys a schema, in the field `name`.
+    """The constraint of a JSON schema, given in the field `name`.
 
-    `strict`: what cannot be enforced is refused, not left out.
+    `strict`: refuse what cannot be enforced instead of ignoring it.
     """
     return GrammarSource(name=name, outputs=StructuredOutputs(json=schema), strict=strict)
 
 
 def json_object(name: str) -> GrammarSource:
-    """An answer that is any JSON object, which the field `name` asks for."""
+    """The constraint to any JSON object, requested by the field `name`."""
     return GrammarSource(name=name, outputs=StructuredOutputs(json_object=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots that are shared out fairly among clients."""
+"""Slots that are shared fairly among clients."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 from rtp_llm.server.errors import ApiError, unavailable
 
-# Bodies that wait: together, and how many. Where there are more, the client that has most of them
-# gets 503 for one.
+# Limits on waiting bodies: total bytes, and number. Beyond them, the client with the largest share
+# gets a 503 for one of its bodies.
 MAX_WAITING_BYTES = 64 * 2**20
 MAX_WAITING = 1024
 
 
 @dataclass(order=True)
 class _Waiting:
-    """One body; the shortest is the first of its client."""
+    """A waiting body; a client's shortest body is served first."""
 
     size: int
     number: int
@@ -29,22 +29,22 @@ class _Waiting:
 
 
 class FairSlots:
-    """Who holds the fewest slots is next, clients that hold as many take turns.
+    """The client that holds the fewest slots is next; clients with equally many take turns.
 
-    Where there are several slots, no client holds all of them: another one never waits for a whole
-    queue, and only while two or more fill all slots for a slot. Belongs to an event loop.
+    With several slots, no client holds all of them, so another client never waits for a whole
+    queue, and waits for a slot only while two or more fill them all. Belongs to an event loop.
     """
 
     def __init__(self, slots: int) -> None:
         self._free = slots
         self._most = max(1, slots - 1)
         self._held: Counter[str] = Counter()
-        self._waiting: dict[str, list[_Waiting]] = {}  # the client that was served last is last
+        self._waiting: dict[str, list[_Waiting]] = {}  # ordered by when clients were last served
         self._numbers = itertools.count()
 
     @contextlib.asynccontextmanager
     async def slot(self, client: str, size: int) -> AsyncIterator[None]:
-        """A slot for a body of `size` bytes; raises ApiError 503 where too much waits."""
+        """Wait for a slot for a body of `size` bytes; raises ApiError 503 if the queue is full."""
         await self._take(client, size)
         try:
             yield
@@ -83,7 +83,7 @@ class FairSlots:
             turn = heapq.heappop(entries).turn
             if entries:
                 self._waiting[client] = entries
-            if not turn.done():  # it may have been given up just now
+            if not turn.done():  # it may just have been cancelled
                 turn.set_result(None)
                 self._free -= 1
                 self._held[client] += 1
@@ -96,7 +96,7 @@ class FairSlots:
             del self._waiting[client]
 
     def _make_room(self, client: str, size: int) -> None:
-        """For one more; raises ApiError 503 if its own client has most of what waits."""
+        """Make room in the queue; raises ApiError 503 if the client has the largest share."""
         while True:
             count = sum(map(len, self._waiting.values()))
             held = sum(map(_bytes, self._waiting.values()))
@@ -128,5 +128,5 @@ def _share(entries: list[_Waiting]) -> float:
 
 
 def _share_of(count: int, size: int) -> float:
-    """Of all that may wait."""
+    """A client's share of the queue."""
     return max(count / MAX_WAITING, size / MAX_WAITING_BYTES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`suffix` of a completion: the answer belongs between the prompt and it."""
+"""`suffix` of a completion: the answer goes between the prompt and the suffix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.text.fill_in_middle import FillInMiddle, fill_in_middle
 
 
 def tokens_of(model: ServedModel, name: str = "suffix") -> FillInMiddle:
-    """How the model is asked; raises ApiError 400 that names the field `name` if it cannot be."""
+    """The model's fill-in-the-middle tokens; raises ApiError 400 naming `name` without them."""
     found = fill_in_middle(model.tokenizer, model.limits.vocab_size)
     if found is None:
         raise refused("suffix", name, "completion")
@@ -23,8 +23,8 @@ def tokens_of(model: ServedModel, name: str = "suffix") -> FillInMiddle:
 
 
 def suffix_tokens(request: CompletionRequest, model: ServedModel) -> FillInMiddle | None:
-    """How the model is asked, None without a suffix; raises ApiError 400 for what does not go
-    together with one."""
+    """The fill-in-the-middle tokens, None without a suffix; raises ApiError 400 for fields that are
+    incompatible with a suffix."""
     if not request.suffix:
         return None
     for name in ("echo", "truncate_prompt_tokens", "prompt_logprobs"):
@@ -38,7 +38,7 @@ def suffix_tokens(request: CompletionRequest, model: ServedModel) -> FillInMiddl
 
 
 def with_ends(request: CompletionRequest, tokens: FillInMiddle | None) -> CompletionRequest:
-    """With the tokens that end an answer in the middle."""
+    """The request with the tokens that end a middle added to its stop tokens."""
     if tokens is None or request.ignore_eos:
         return request
     stops = [*(request.stop_token_ids or ()), *tokens.ends]
@@ -52,7 +52,7 @@ def middle_prompt(
     model: ServedModel,
     lengths: Lengths,
 ) -> list[int]:
-    """The ids of the prompt; raises ApiError. `prefix`: a text, or the ids of one."""
+    """The token ids of the prompt; raises ApiError. `prefix`: text or token ids."""
     if isinstance(prefix, str):
         prefix, _ = encode_prompt(prefix, request, model, lengths, False)
     suffix, _ = encode_prompt(request.suffix or "", request, model, lengths, False)

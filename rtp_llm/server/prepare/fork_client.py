@@ -32,16 +32,16 @@ from rtp_llm.server.prepare.fork_server import (
 from rtp_llm.server.prepare.link import PrepareLink
 
 START_SECONDS = 120.0
-# How long it may take to end when it is closed, before it is ended.
+# Seconds to exit after closing, before it is killed.
 END_SECONDS = 5.0
 
 
 class CannotStartError(Exception):
-    """The fork server could not load what it needs, or is gone."""
+    """The fork server failed to load, or has exited."""
 
 
 class ForkClient:
-    """One fork server, started at once. Belongs to an event loop."""
+    """A fork server, started immediately. Belongs to an event loop."""
 
     def __init__(self, settings: Settings) -> None:
         loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ class ForkClient:
         self._pids: dict[int, asyncio.Future[int]] = {}
         self._codes: dict[int, asyncio.Future[int]] = {}
         self._numbers = itertools.count()
-        # Of whole messages, so that none is read in parts.
+        # SEQPACKET keeps message boundaries, so that no message is read in parts.
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         with theirs, children_leave_interrupts():
@@ -65,11 +65,11 @@ class ForkClient:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still fork."""
+        """Whether the server can still fork."""
         return self._socket.fileno() >= 0
 
     async def loaded(self) -> Loaded:
-        """Wait until it can fork; raises CannotStartError."""
+        """Wait until the server can fork; raises CannotStartError."""
         try:
             async with asyncio.timeout(START_SECONDS):
                 loaded = await asyncio.shield(self._loaded)
@@ -80,7 +80,7 @@ class ForkClient:
         return loaded
 
     async def fork(self) -> PrepareLink:
-        """A new process; raises CannotStartError."""
+        """Fork a new process; raises CannotStartError."""
         await self.loaded()
         number, loop = next(self._numbers), asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
@@ -101,14 +101,14 @@ class ForkClient:
         return link
 
     async def close(self) -> None:
-        """End the server and all its processes."""
+        """Stop the server and all its processes."""
         if not self._loaded.done():
             self._child.kill()
         self._close("it was closed")
         await asyncio.get_running_loop().run_in_executor(None, self._end)
 
     def _end(self) -> None:
-        """Wait until it has ended its processes."""
+        """Wait until the server has ended its processes."""
         try:
             self._child.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -140,7 +140,7 @@ class ForkClient:
             _set(self._codes.pop(message.number), message.code)
 
     def _close(self, reason: str) -> None:
-        """It ends its processes then, and itself; if it is gone, the system has ended them."""
+        """Close the socket, which makes the server end its processes and exit."""
         if not self.alive:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
@@ -165,7 +165,7 @@ def _encode(message: ToServer) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's environment without its key, with this very package importable."""
+    """The parent's environment without its API key, and with this package importable."""
     root = str(Path(rtp_llm.__file__).parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     inherited = {name: value for name, value in os.environ.items() if name != "RTP_LLM_API_KEY"}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fork server: loads the tokenizer once, then forks the processes that prepare bodies.
 
-A process that is ended for its body's sake is replaced within milliseconds, and all of them share
-the memory of the tokenizer. The HTTP process asks for each over the socket whose descriptor is the
-argument, and is told there how it ended.
+A process that is killed because of its body is replaced within milliseconds, and all of them share
+the memory of the tokenizer. The HTTP process requests each over the socket whose descriptor is the
+argument, and receives its exit code there.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from rtp_llm.text.grammar.vocabulary import vocabulary_of
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
 
-# Below the HTTP process and the engine, whose streams go on meanwhile.
+# Lower priority than the HTTP process and the engine, whose streams continue.
 NICENESS = 5
-# As many messages as a body that is prepared in the event loop can hold.
+# The number of messages in the longest body that the event loop prepares itself.
 PROBE_MESSAGES = 128
 MESSAGE_BYTES = 2**16
 PR_SET_PDEATHSIG = 1
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """First to the fork server: what to load. `parent`: pid that must still be there."""
+    """The first message to the fork server: what to load. `parent`: pid that must still exist."""
 
     model: str
     chat_template: str | None
@@ -46,20 +46,20 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """Its first answer. `render_seconds`: of a conversation as long as a short body can hold."""
+    """Its first reply. `render_seconds`: for a conversation as long as a short body allows."""
 
     render_seconds: float = 0.0
     error: str = ""
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
-    """Start a process; its socket comes with the message. `number`: its name from now on."""
+    """Start a process; its socket is sent along. `number`: identifies it from now on."""
 
     number: int
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
-    """End a process, if it is still there."""
+    """Kill a process, if it still exists."""
 
     number: int
 
@@ -72,7 +72,7 @@ class Forked(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A process has ended; `code`: as subprocess has it, negative for a signal."""
+    """A process has ended; `code`: as in subprocess, negative for a signal."""
 
     number: int
     code: int
@@ -84,7 +84,7 @@ FromServer: TypeAlias = Loaded | Forked | Ended
 
 def main() -> int:
     """Serve until the parent closes the socket, or is gone."""
-    # What ends the parent ends this process, too; until then the parent decides.
+    # This process ends with its parent; until then it ignores signals meant for the parent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -102,7 +102,7 @@ def _serve(control: socket.socket) -> int:
         return 0
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What the folder deserves to be warned of the HTTP process has said.
+    # The HTTP process has already logged warnings about the folder.
     logging.disable(logging.WARNING)
     try:
         tokenizer = Tokenizer.from_folder(hello.model, hello.chat_template)
@@ -110,11 +110,11 @@ def _serve(control: socket.socket) -> int:
         control.send(msgspec.msgpack.encode(Loaded(error=str(error))))
         return 1
     control.send(msgspec.msgpack.encode(Loaded(_probe(tokenizer))))
-    # The vocabulary as grammars need it, out of no request's time and memory.
+    # Prepare the vocabulary for grammars, so that no request pays for it in time and memory.
     with contextlib.suppress(GrammarError):
         vocabulary_of(tokenizer)
     gc.collect()
-    # A collection would copy what is shared; with a request's millions of objects it takes seconds.
+    # Garbage collection would copy shared pages, and takes seconds with a request's many objects.
     gc.freeze()
     gc.disable()
     return _Forker(control, tokenizer).serve()
@@ -148,7 +148,7 @@ class _Forker:
             return
         for pid, number in self._numbers.items():
             if number == message.number:
-                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that the pid is its own
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the pid is still valid
 
     def _fork(self, number: int, descriptor: int) -> None:
         parent = os.getpid()
@@ -190,13 +190,13 @@ class _Forker:
 
 
 def _dies_with(parent: int) -> bool:
-    """Have this process killed when its parent dies; whether the parent is still there."""
+    """Have this process killed when its parent dies; returns whether the parent is alive."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
 
 
 def _probe(tokenizer: Tokenizer) -> float:
-    """Seconds that the template takes for a short conversation; 0 without a template."""
+    """Time the template on a conversation, in seconds; 0 without a template."""
     if not tokenizer.has_chat_template:
         return 0.0
     roles = ("user", "assistant")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenAI's old form of tools, `functions`: read as tools, of which one is called at a time."""
+"""OpenAI's deprecated `functions`: converted to tools, with one call at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtp_llm.text.conversation import Tool, ToolChoice
 
 
 def declared(request: protocol.ChatRequest | protocol.TokenizeRequest) -> tuple[Tool, ...]:
-    """Of either form; raises ApiError 400 for both, and for two of one name."""
+    """The declared tools, in either form; raises ApiError 400 for both forms or duplicate names."""
     if not request.functions:
         return declared_tools(request.tools)
     if request.tools:
@@ -25,7 +25,7 @@ def declared(request: protocol.ChatRequest | protocol.TokenizeRequest) -> tuple[
 
 
 def choice(request: protocol.ChatRequest) -> ToolChoice:
-    """Whether, and which, are called; raises ApiError 400 for what is not declared."""
+    """Which tools may or must be called; raises ApiError 400 for an undeclared one."""
     asked = request.function_call
     if isinstance(asked, protocol.NamedFunction):
         names = [each.name for each in request.functions or ()]
@@ -35,7 +35,7 @@ def choice(request: protocol.ChatRequest) -> ToolChoice:
     if not request.functions:
         return tool_choice(request.tool_choice, request.parallel_tool_calls)
     if request.tool_choice is not None:
-        text = "tool_choice: it belongs to tools; beside functions send function_call."
+        text = "tool_choice: only applies to tools; with functions, send function_call."
         raise bad_request(text, "tool_choice", "invalid_value")
     if isinstance(asked, protocol.NamedFunction):
         return ToolChoice("required", (asked.name,), parallel=False)
@@ -43,9 +43,9 @@ def choice(request: protocol.ChatRequest) -> ToolChoice:
 
 
 def with_tool_calls(messages: Sequence[protocol.Message]) -> list[protocol.Message]:
-    """Calls and results of functions as those of tools, with ids of nine letters and digits.
+    """Convert function calls and results to tool calls, with ids of nine letters and digits.
 
-    A result answers the call before it. Raises ApiError 400.
+    A result belongs to the preceding call. Raises ApiError 400.
     """
     found, call_id = [], None
     for at, message in enumerate(messages):

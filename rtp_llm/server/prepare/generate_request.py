@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """POST /v1/chat/completions/render and /v1/completions/render, as vLLM has them.
 
-They answer what a server of token ids would be asked: vLLM's GenerateRequest.
+They return the equivalent request to a token-in, token-out server: vLLM's GenerateRequest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rtp_llm.server.prepare.parse import parse_request
 from rtp_llm.server.prepare.prepared import PreparedBody
 from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 
-# Fields of SamplingParams that are vLLM's under the same name.
+# Fields of SamplingParams that have the same name in vLLM.
 _SAME = (
     "n",
     "presence_penalty",
@@ -47,7 +47,7 @@ _SAME = (
 
 
 def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
-    """From the body of a chat to that of the answer; raises ApiError."""
+    """Turn the body of a chat into the body of the answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
     job, form = chat_job(request, constraint_of(request), model)
     rendered = _generate_request("chatcmpl", request, job, form.options, model)
@@ -55,7 +55,7 @@ def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
 
 
 def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
-    """From the body of a completion to that of the answer, a list; raises ApiError."""
+    """Turn the body of a completion into the body of the answer, a list; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)
     rendered = [_generate_request("cmpl", request, job, form.options, model) for job in jobs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the grammar of an answer is made from, in a process that may take long or crash over it."""
+"""The source of an answer's grammar, which is compiled in a process that may hang or crash."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from rtp_llm.text.grammar.wanted import wanted_grammars
 from rtp_llm.text.parsers.registry import call_or_answer, tool_grammar
 from rtp_llm.text.tokenizer import Tokenizer
 
-# Half of what the threads have that fill the engine's masks: a grammar nested so deeply that it
-# exhausts this stack ends this process instead of the engine.
+# Half the stack of the threads that fill the engine's masks: a grammar nested so deeply that it
+# exhausts this stack crashes this process instead of the engine.
 STACK_BYTES = 2**20
 
 
 class GrammarSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """As the request says it.
+    """The constraint as given by the request.
 
-    `name`: the field that errors name. `outputs`: what the answer is, None: only calls; `strict`:
-    what cannot be enforced of its schema is refused, not left out. `syntax`: the name of the
-    model's tool-call syntax, if calls of `tools` are enforced.
+    `name`: the field to name in errors. `outputs`: the form of the answer, None: only calls;
+    `strict`: refuse what cannot be enforced of its schema instead of ignoring it. `syntax`: the
+    model's tool-call syntax, by name, if calls of `tools` are enforced.
     """
 
     name: str
@@ -45,28 +45,28 @@ class GrammarSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def field(self) -> str:
-        """The field that is named where the grammar as a whole is at fault."""
+        """The field to name if the grammar as a whole is invalid."""
         return self.name if self.syntax is None else "tools"
 
     def encode(self) -> bytes:
-        """As JSON, whose integers have any length."""
+        """Encode as JSON, which allows integers of any length."""
         return json.dumps(msgspec.to_builtins(self)).encode()
 
     @staticmethod
     def decode(text: bytes) -> GrammarSource:
-        """From what `encode` gives."""
+        """Decode the result of `encode`."""
         return msgspec.convert(json.loads(text), GrammarSource)
 
 
 def encoded(source: GrammarSource | None) -> bytes:
-    """A source as jobs carry it; none is empty."""
+    """The source as jobs carry it; empty without one."""
     return source.encode() if source is not None else b""
 
 
 def prepare_grammar(body: bytes, model: ServedModel) -> PreparedBody:
-    """The text of a source's grammar for the engine: made, compiled and followed for some tokens.
+    """Build the text of a source's grammar for the engine; compiles it and tries some tokens.
 
-    Raises ApiError 400. It may take any time and memory, and end the process.
+    Raises ApiError 400. It may take unlimited time and memory, and crash the process.
     """
     source = GrammarSource.decode(body)
     grammar, name = None, source.name
@@ -89,7 +89,7 @@ def prepare_grammar(body: bytes, model: ServedModel) -> PreparedBody:
 def _of_calls(
     source: GrammarSource, syntax: str, answer: Grammar | None, tokenizer: Tokenizer
 ) -> Grammar | None:
-    """Of calls, or else of the answer where none is required."""
+    """The grammar of calls; unless a call is required, of calls or the answer."""
     special, choice = tokenizer.special_token_ids, source.choice
     if answer is not None:
         choice = replace(choice, mode="required")
@@ -101,7 +101,7 @@ def _of_calls(
 
 @contextlib.contextmanager
 def _stack_limited() -> Iterator[None]:
-    """The main thread's stack grows no further than to STACK_BYTES inside."""
+    """Limit the main thread's stack to STACK_BYTES during the block."""
     before = resource.getrlimit(resource.RLIMIT_STACK)
     hard = before[1]
     size = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
@@ -113,7 +113,7 @@ def _stack_limited() -> Iterator[None]:
 
 
 def grammar_error(name: str, error: GrammarError) -> ApiError:
-    """400 that names the field and the word at fault."""
+    """A 400 error that names the field and the keyword at fault."""
     said = str(error)
     if error.keyword and error.keyword not in said:
         said = f"{error.keyword}: {said}"

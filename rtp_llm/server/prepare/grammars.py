@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammars of requests, and what is known of them already."""
+"""A cache of the grammars of requests, and of refusals."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rtp_llm.server.prepare.lane import OverrunError
 from rtp_llm.server.prepare.prepared import Prepared, PreparedBody
 
 MAX_KNOWN, MAX_KNOWN_BYTES = 4096, 64 * 2**20
-# How long a grammar is known to take too long: the machine may only have been busy.
+# Seconds to remember that a grammar takes too long, as the machine may only have been busy.
 LATE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class _Known:
-    """`text`: of the grammar; or else why it is refused. `until`: of time.monotonic."""
+    """`text`: the grammar's, or else the reason of its refusal. `until`: a time.monotonic value."""
 
     text: str = ""
     refusal: tuple[str, str | None, str | None] | None = None
@@ -41,23 +41,23 @@ class _Known:
 
 
 class Grammars:
-    """Remembers grammars and refusals by the digest of their source, those used last.
+    """Caches the most recently used grammars and refusals, by the digest of their source.
 
-    A grammar that takes too long, or too much, costs a process once. Belongs to an event loop.
+    A grammar that takes too much time or memory costs only one process. Belongs to an event loop.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._bytes = 0
-        # A client waits in its own queue only, even for what another one waits for, too.
+        # A client waits only in its own queue, even if another client waits for the same grammar.
         self._locks: WeakValueDictionary[tuple[bytes, str], asyncio.Lock] = WeakValueDictionary()
 
     async def find(
         self, source: bytes, client: str, make: Callable[[], Awaitable[Prepared]]
     ) -> Grammar:
-        """The grammar; `source`: of a GrammarSource, which `make` has made in a process.
+        """The grammar of `source`, an encoded GrammarSource; `make` builds it in a process.
 
-        Raises ApiError: 400 for one that cannot be enforced or takes too much, 503.
+        Raises ApiError: 400 if it cannot be enforced or takes too much, or 503.
         """
         digest = hashlib.sha256(source).digest()
         known = self._find(digest)

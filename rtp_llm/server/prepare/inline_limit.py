@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a body may be to be rendered in the event loop: less where the template is slow."""
+"""The longest body that is rendered in the event loop: shorter if the template is slow."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-# A rendering that takes more seconds holds up streams.
+# Rendering for more seconds than this would stall streams.
 SLOW_RENDER_SECONDS = 0.02
-# How long bodies as long as one that was slow go to a process: twice as long each time again.
+# Seconds during which bodies as long as a slow one go to a process; doubled on each repetition.
 BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10.0, 600.0
 
 _log = logging.getLogger("rtp_llm.server")
 
 
 class InlineLimit:
-    """Bytes of the longest body that the event loop renders. Belongs to an event loop.
+    """Size in bytes of the longest body that the event loop renders. Belongs to an event loop.
 
-    The template's own speed counts for good. A body that was slow counts for a while, with those
-    that are at least as long: the next one may be of another kind.
+    The template's own speed has a permanent effect. A slow body affects bodies of at least its
+    length for a while only, as the next one may be different.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,21 +27,21 @@ class InlineLimit:
         self._backoff, self._until = 0.0, 0.0
 
     def set_template_speed(self, seconds: float) -> None:
-        """How long the template takes for as much as the longest body can hold."""
+        """Set the limit from the seconds that the template takes for a body of maximum length."""
         if seconds > SLOW_RENDER_SECONDS:
             self._most = int(self._most * SLOW_RENDER_SECONDS / seconds)
             text = "the chat template is slow: chats longer than %d bytes go to a process"
             _log.warning(text, self._most)
 
     def takes(self, size: int) -> bool:
-        """Whether a body of so many bytes may be rendered."""
+        """Whether a body of ``size`` bytes may be rendered in the event loop."""
         if self._limit is not None and time.monotonic() >= self._until:
             _log.info("chats of up to %d bytes are rendered at once again", self._most)
             self._limit = None
         return size <= (self._most if self._limit is None else self._limit)
 
     def note(self, size: int, seconds: float) -> None:
-        """A body of so many bytes took so many seconds of the processor."""
+        """Record the size of a rendered body in bytes and its CPU time in seconds."""
         if seconds <= SLOW_RENDER_SECONDS:
             return
         now = time.monotonic()

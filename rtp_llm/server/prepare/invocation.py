@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /invocations, the one endpoint of Amazon SageMaker: what it asks for is told by its body."""
+"""POST /invocations, Amazon SageMaker's only endpoint: the body decides what is requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtp_llm.server.prepare.served_model import ServedModel
 
 
 def prepare_invocation(body: bytes, model: ServedModel) -> PreparedChat | PreparedCompletion:
-    """As a chat or as a completion; raises ApiError."""
+    """Prepare the body as a chat or as a completion; raises ApiError."""
     content = decode(body)
     if "messages" in content:
         return prepare_chat(body, model)

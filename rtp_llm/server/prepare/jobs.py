@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request's preparation hands on: prompts to generate from, and how answers are shown."""
+"""The result of preparing a request: prompts to generate from, and the form of answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rtp_llm.text.parsers.spec import ParserSpec
 
 @dataclass(frozen=True)
 class Job:
-    """One prompt and what is wanted of it.
+    """One prompt and how to generate from it.
 
-    `hidden`: ids that show no text; `stop_regex`: patterns whose match in its text ends an answer;
-    `grammar_source`: what `grammar` is to be made of, see GrammarSource, until it is;
-    `first_choice`: number of its first choice; `prompt_only`: the
-    answer is not shown or counted; `parser`: how the answer is read; `single_call`: the answer ends
-    with its first tool call.
+    `hidden`: ids of tokens without visible text; `stop_regex`: patterns that end an answer when
+    its text matches; `grammar_source`: the source of `grammar` until it is compiled, see
+    GrammarSource; `first_choice`: index of its first choice; `prompt_only`: the answer is neither
+    shown nor counted; `parser`: parses the answer; `single_call`: the answer ends after its first
+    tool call.
     """
 
     prompt_ids: list[int]
@@ -41,13 +41,13 @@ class Job:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """What an answer shows beside its text.
+    """The contents of an answer besides its text.
 
-    `continuous_usage`: in every chunk; `token_ids`: those of prompts and answers;
+    `continuous_usage`: usage in every chunk; `token_ids`: token ids of prompts and answers;
     `tokens_as_ids`: log-probabilities name tokens "token_id:N"; `top_logprobs` and
-    `prompt_logprobs`: how many of the most likely tokens, None: no log-probabilities;
-    `named_logprobs`: those of tokens that the request names, and of the sampled one;
-    `vllm_fields`: whole answers have vLLM's fields that were not asked for as null.
+    `prompt_logprobs`: number of most likely tokens, None: no log-probabilities;
+    `named_logprobs`: only for the tokens that the request names, and the sampled one;
+    `vllm_fields`: complete answers have vLLM's fields as null if they were not requested.
     """
 
     include_usage: bool = False
@@ -61,17 +61,17 @@ class AnswerOptions:
 
     @property
     def logprobs(self) -> bool:
-        """Whether those of the answer are shown."""
+        """Whether log-probabilities of the answer are shown."""
         return self.top_logprobs is not None
 
 
 @dataclass(frozen=True)
 class ChatForm:
-    """How the choices of a chat are shown.
+    """The form of a chat's choices.
 
-    `echoes`: texts of last messages, before the choices; one is before each of them. `batch`: each
-    choice is the answer of another conversation. `reasoning_fields`: those of a message that have
-    the thinking, none: it is not shown; `functions`: calls are shown in the old form, as
+    `echoes`: texts of last messages, one of which precedes each choice. `batch`: each choice
+    answers another conversation. `reasoning_fields`: fields of a message for the reasoning; if
+    empty, it is not shown; `functions`: calls are shown in the deprecated form, as
     `function_call`.
     """
 
@@ -84,7 +84,7 @@ class ChatForm:
     batch: bool = False
 
     def echo_of(self, choice: int) -> str:
-        """The text that comes before a choice's own."""
+        """The text that precedes a choice's own text."""
         if not self.echoes:
             return ""
         return self.echoes[choice if self.batch else 0]
@@ -92,7 +92,7 @@ class ChatForm:
 
 @dataclass(frozen=True)
 class Echo:
-    """The prompt as it is given back: its text, its ids, and where each id's text begins."""
+    """An echoed prompt: its text, its token ids, and the offset of each token's text."""
 
     text: str
     token_ids: Sequence[int]
@@ -101,9 +101,9 @@ class Echo:
 
 @dataclass(frozen=True)
 class CompletionForm:
-    """How the choices of a request are shown. `echoes`: one per prompt, or None.
+    """The form of a completion's choices. `echoes`: one per prompt, or None.
 
-    `drop_answer`: only the prompt was asked for (max_tokens 0), what was generated is not shown.
+    `drop_answer`: only the prompt was requested (max_tokens 0); generated text is not shown.
     """
 
     model: str
@@ -114,5 +114,5 @@ class CompletionForm:
     drop_answer: bool = False
 
     def echo_of(self, choice: int) -> Echo | None:
-        """The echo that comes before a choice's text."""
+        """The echo that precedes a choice's text."""
         return None if self.echoes is None else self.echoes[choice // self.choices_per_prompt]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preparation processes for one kind of work, which clients share."""
+"""Preparation processes for one kind of work, shared fairly among clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rtp_llm.server.prepare.link import PrepareLink, ProcessDiedError
 from rtp_llm.server.prepare.messages import Call, unpack
 from rtp_llm.server.prepare.prepared import Prepared
 
-# A process that dies under a request may have been killed for another's sake; twice is no accident.
+# A process may die through no fault of its request, but hardly twice in a row.
 ATTEMPTS = 2
 
 _log = logging.getLogger("rtp_llm.server")
 
 
 class OverrunError(Exception):
-    """A body takes more than it may; the text says what, `late`: time."""
+    """A body exceeded its limit of time (`late`) or memory; the text says which."""
 
     def __init__(self, what: str, *, late: bool = False) -> None:
         super().__init__(what)
@@ -27,7 +27,7 @@ class OverrunError(Exception):
 
 
 class Lane:
-    """Up to `size` processes, forked when they are needed; one has one body at a time."""
+    """Up to `size` processes, forked on demand; each handles one body at a time."""
 
     def __init__(self, size: int, fork: Callable[[], Awaitable[PrepareLink]]) -> None:
         self._slots = FairSlots(size)
@@ -37,13 +37,13 @@ class Lane:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that are there."""
+        """The pids of the running processes."""
         return [link.pid for link in (*self._idle, *self._busy) if not link.ended]
 
     async def call(self, call: Call, body: bytes, seconds: float, client: str) -> Prepared:
-        """What became of the body in one of the processes, within `seconds` once it has one.
+        """Prepare a body in one of the processes, within `seconds` from its start there.
 
-        Raises ApiError: the body's own, 503 where too much waits or no process can be started;
+        Raises ApiError (the body's own; 503 if the queue is full or no process can be started) or
         OverrunError.
         """
         async with self._slots.slot(client, len(body)):
@@ -69,7 +69,7 @@ class Lane:
         try:
             answer = await link.call(call, body)
         except BaseException:
-            # Its answer would be taken for the next one's.
+            # Its answer would be mistaken for that of the next call.
             self._busy.discard(link)
             link.kill()
             raise

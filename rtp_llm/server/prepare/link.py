@@ -10,31 +10,31 @@ from collections.abc import Callable
 
 from rtp_llm.server.prepare.messages import LENGTHS, MAX_ANSWER_BYTES, Call, frame
 
-# Of the reader's buffer: it takes an answer of megabytes in few pieces.
+# Size of the read buffer, so that an answer of megabytes arrives in few pieces.
 BUFFER_BYTES = 2**20
-# How long a process whose socket closed may take to end, before it is ended.
+# Seconds for a process to exit after its socket closed, before it is killed.
 END_SECONDS = 5.0
 
 
 class ProcessDiedError(Exception):
-    """The process ended; `out_of_memory`: because it could not have more."""
+    """The process ended; `out_of_memory`: because an allocation failed."""
 
     def __init__(self, code: int | None) -> None:
         how = f"exit code {code}"
         if code is not None and code < 0:
             how = signal.Signals(-code).name
         super().__init__(f"the preparation process ended ({how})")
-        # What libraries do that cannot tell their caller about it.
+        # How libraries end that cannot report a failed allocation to their caller.
         self.out_of_memory = code == -signal.SIGABRT
 
 
 class PrepareLink:
-    """One process. Belongs to an event loop; one call at a time."""
+    """A link to one process, for one call at a time. Belongs to an event loop."""
 
     def __init__(
         self, sock: socket.socket, code: asyncio.Future[int], kill: Callable[[], None]
     ) -> None:
-        """`code`: its exit code, once it has one; `kill` ends it."""
+        """`code`: resolves to the exit code of the process; `kill` ends it."""
         self.pid = 0
         self._sock = sock
         self._code = code
@@ -43,7 +43,7 @@ class PrepareLink:
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self, pid: int) -> None:
-        """The process is there."""
+        """Connect to the process, now that it was forked as ``pid``."""
         self.pid = pid
         self._reader, self._writer = await asyncio.open_connection(
             sock=self._sock, limit=BUFFER_BYTES
@@ -55,7 +55,11 @@ class PrepareLink:
         return self._code.done()
 
     async def call(self, call: Call, body: bytes) -> tuple[bytes, bytes]:
-        """Head and tail of the answer; raises ProcessDiedError. A cancelled call ends the link."""
+        """Send a call; returns head and tail of the answer. Cancelling it closes the link.
+
+        Raises:
+            ProcessDiedError: the process ended.
+        """
         if self._writer is None:
             raise RuntimeError("the link is not open")
         try:
@@ -70,12 +74,12 @@ class PrepareLink:
             raise ProcessDiedError(await self._exit_code()) from error
 
     async def _exit_code(self) -> int | None:
-        """How it ended; its socket is closed a moment before it has."""
+        """Wait for the exit code; the socket closes a moment before the process ends."""
         await asyncio.wait({self._code}, timeout=END_SECONDS)
         return self._code.result() if self._code.done() else None
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process at once."""
         if self._writer is not None:
             self._writer.transport.abort()
         else:

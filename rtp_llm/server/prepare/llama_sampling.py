@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampling by llama.cpp's names, which Ollama shares, to the fields of sampling."""
+"""Converts llama.cpp's sampling options, which Ollama shares, to sampling fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rtp_llm.server.errors import ApiError, bad_request
 
 
 class LlamaSampling(msgspec.Struct, kw_only=True):
-    """`repeat_last_n`: tokens that penalties count, -1: all, 0: none."""
+    """llama.cpp's options. `repeat_last_n`: tokens that penalties consider, -1: all, 0: none."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -31,7 +31,7 @@ class LlamaSampling(msgspec.Struct, kw_only=True):
     mirostat_eta: float | None = None
 
 
-# Our field -> theirs; of all that are handed on.
+# Our field -> theirs, for all options that are passed on.
 _NAMES = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -44,7 +44,7 @@ _NAMES = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-# Other samplers, and the values with which they ask for nothing.
+# Unsupported samplers, and the values that disable them.
 _SAMPLERS: dict[str, tuple[float, ...]] = {
     "mirostat": (0,),
     "tfs_z": (0, 1),
@@ -53,14 +53,14 @@ _SAMPLERS: dict[str, tuple[float, ...]] = {
     "xtc_probability": (0,),
     "top_n_sigma": (-1, 0),
 }
-# Penalties, and the values with which they ask for nothing.
+# Penalties, and the values that disable them.
 _PENALTIES = {"repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
 
 def sampling_of(options: LlamaSampling, place: str = "") -> dict[str, Any]:
-    """The fields of SamplingFields that they set; raises ApiError 400 for what is not there.
+    """The SamplingFields that the options set; raises ApiError 400 for unsupported options.
 
-    `place`: what the names of the options begin with in the body, as "options.".
+    `place`: the prefix of the options' names in the body, such as "options.".
     """
     for name, harmless in _SAMPLERS.items():
         value = getattr(options, name, None)
@@ -71,7 +71,7 @@ def sampling_of(options: LlamaSampling, place: str = "") -> dict[str, Any]:
     if options.seed is not None and options.seed < 0:
         fields["seed"] = None  # a random one
     if options.typical_p == 0:
-        fields["typical_p"] = None  # how clients leave it out
+        fields["typical_p"] = None  # how clients omit it
     last = options.repeat_last_n
     penalised = [
         name
@@ -92,7 +92,7 @@ def sampling_of(options: LlamaSampling, place: str = "") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def in_their_names(place: str = "") -> Iterator[None]:
-    """Errors inside name the options as the client knows them."""
+    """Translate field names in errors raised during the block to the client's option names."""
     try:
         yield
     except ApiError as error:
@@ -105,5 +105,5 @@ def in_their_names(place: str = "") -> Iterator[None]:
 
 
 def unsupported(name: str, reason: str) -> ApiError:
-    """400 for the option `name`."""
+    """A 400 error for the unsupported option `name`."""
     return bad_request(f"{name}: {reason}", name, "unsupported")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP process and a preparation process say to each other.
+"""The protocol between the HTTP process and a preparation process.
 
-A frame is two lengths (unsigned 32-bit), a msgpack head, and a tail of plain bytes: the body one
-way; token ids or a whole JSON answer the other, so that a million ids are not a million objects.
+A frame is two lengths (unsigned 32-bit), a msgpack head, and a tail of raw bytes: the body in one
+direction, token ids or a JSON answer in the other, so that a million ids are not a million objects.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ FUNCTIONS: dict[Kind, Callable[[bytes, ServedModel], Prepared]] = {
     "detokenize": prepare_detokenize,
     "grammar": prepare_grammar,
 }
-# Of an answer; what a hostile request could otherwise make of a small body.
+# Size limit of an answer, as a malicious request could expand a small body.
 MAX_ANSWER_BYTES = 64 * 2**20
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One body to prepare; it is the tail. `memory_bytes`: what this may take."""
+    """A body to prepare, which is the tail. `memory_bytes`: its memory limit."""
 
     kind: Kind
     facts: ModelFacts
@@ -104,10 +104,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a call: exactly one of its fields, or none where the tail is all.
+    """The result of a call: exactly one of the fields is set, or none if the tail is the answer.
 
-    `lengths`: of the lists of integers that the tail holds: of each prompt, then of each echo's
-    offsets. `ignored`: with a tail that is all.
+    `lengths`: lengths of the integer lists in the tail: each prompt, then each echo's offsets.
+    `ignored`: if the tail is the answer.
     """
 
     refusal: Refusal | None = None
@@ -122,18 +122,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def frame(head: msgspec.Struct, tail: bytes = b"") -> list[bytes]:
-    """The parts of a frame, to be written one after the other."""
+    """The parts of a frame, to be written in order."""
     encoded = msgspec.msgpack.encode(head)
     return [LENGTHS.pack(len(encoded), len(tail)), encoded, tail]
 
 
 def facts_of(model: ServedModel) -> ModelFacts:
-    """All but the tokenizer, which each process has its own of."""
+    """The model's facts without the tokenizer, as each process has its own."""
     return ModelFacts(**{each.name: getattr(model, each.name) for each in fields(ModelFacts)})
 
 
 def refuse(error: ApiError) -> list[bytes]:
-    """The frame of an error."""
+    """The frame of an ApiError."""
     refusal = Refusal(
         error.status, error.message, error.kind, error.param, error.code, error.headers
     )
@@ -158,7 +158,7 @@ def pack(prepared: Prepared) -> list[bytes]:
 
 
 def unpack(head: bytes, tail: bytes) -> Prepared:
-    """The result that a frame holds; raises the ApiError that it holds."""
+    """The result in a frame; raises the ApiError if the frame contains one."""
     answer = _answers.decode(head)
     if answer.refusal is not None:
         raise _api_error(answer.refusal)
@@ -170,7 +170,7 @@ def unpack(head: bytes, tail: bytes) -> Prepared:
     return PreparedBody(tail, answer.ignored)
 
 
-# The field of Answer that holds each kind of prepared jobs.
+# The field of Answer for each type of result.
 _FIELDS: dict[type[PreparedJobs], str] = {
     PreparedChat: "chat",
     PreparedCompletion: "completion",
@@ -204,7 +204,7 @@ def _lists(lengths: list[int], tail: bytes) -> list[list[int]]:
 
 
 def _filled(prepared: PreparedJobs, lists: list[list[int]]) -> PreparedJobs:
-    """With the token ids of prompts and the offsets of echoes."""
+    """The result with the token ids of prompts and the offsets of echoes filled in."""
     pairs = zip(prepared.jobs, lists, strict=False)
     jobs = [replace(job, prompt_ids=ids) for job, ids in pairs]
     if isinstance(prepared, PreparedCompletion) and prepared.form.echoes is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages as OpenAI's clients send them to the conversation that they mean."""
+"""Converts OpenAI's messages to a conversation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def conversation(messages: Sequence[protocol.Message]) -> tuple[Message, ...]:
-    """Raises ApiError 400 for what is no text and no tool call."""
+    """Convert messages; raises ApiError 400 for anything but texts and tool calls."""
     if not messages:
         raise bad_request("messages: must not be empty.", param="messages", code="empty_array")
     return tuple(_message(message, f"messages[{at}]") for at, message in enumerate(messages))

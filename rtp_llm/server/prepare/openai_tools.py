@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools and tool choices as OpenAI's clients send them."""
+"""Reads tools and tool choices in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Mode = Literal["none", "auto", "required"]
 
 
 def declared_tools(tools: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
-    """Raises ApiError 400 for two of one name."""
+    """The declared tools; raises ApiError 400 for duplicate names."""
     return declared_functions([each.function for each in tools or ()], "tools", ".function")
 
 
 def declared_functions(
     functions: Sequence[FunctionDefinition], field: str, path: str
 ) -> tuple[Tool, ...]:
-    """The same; `path`: of each in an entry of the field."""
+    """The declared functions; `path`: where the function is in an entry of the field."""
     check_count(field, len(functions), MAX_TOOLS, field)
     found: dict[str, Tool] = {}
     for index, function in enumerate(functions):
@@ -46,7 +46,7 @@ def declared_functions(
 
 
 def check_parameters(schema: Mapping[str, Any] | None, place: str) -> None:
-    """Raise ApiError 400 where the schema of a function's arguments is not of an object."""
+    """Raise ApiError 400 if the schema of a function's arguments does not describe an object."""
     kinds = (schema or {}).get("type", "object")
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         text = f"{place}: arguments are an object, and this schema has the type {kinds!r}."
@@ -54,7 +54,7 @@ def check_parameters(schema: Mapping[str, Any] | None, place: str) -> None:
 
 
 def tool_choice(asked: Mode | ToolChoiceObject | None, parallel: bool | None) -> ToolChoice:
-    """Whether, and which, tools are called; raises ApiError 400 for an object without its rest."""
+    """Which tools may or must be called; raises ApiError 400 for an incomplete object."""
     several = parallel is not False
     if not isinstance(asked, ToolChoiceObject):
         return ToolChoice(asked or "auto", None, several)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request body to a checked struct, or a 400 that names the field."""
+"""Parses a request body into a checked struct, or raises a 400 that names the field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rtp_llm.server.prepare.served_model import ServedModel
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-# Known fields that cannot change the text: accounting, routing and storage on the provider's side.
+# Known fields that cannot affect the text: the provider's accounting, routing and storage.
 IGNORED_FIELDS = frozenset(
     {
         "user",
@@ -29,7 +29,7 @@ IGNORED_FIELDS = frozenset(
         "request_id",
     }
 )
-# Values of a refused field that ask for nothing beyond what is done anyway.
+# Values of a refused field that request nothing beyond the default.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
@@ -39,7 +39,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "repeat_penalty": (1, 1.0),
     "verbosity": ("medium",),
 }
-# Names of unknown fields that are told to the client: how many, and characters of each.
+# Unknown fields that are reported to the client: how many names, and characters per name.
 MAX_IGNORED, MAX_IGNORED_LENGTH = 16, 64
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
 _EMPTY: tuple[Any, ...] = (None, False, "", [], {})
@@ -47,10 +47,10 @@ _PLACE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
 
 
 def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[str, ...]]:
-    """Decode `body` as `kind`; also the names of the fields that nobody knows.
+    """Decode `body` as `kind`; also returns the names of unknown fields.
 
-    Of these, null, false and empty values are not named; `strict` refuses the others. Names are
-    given as a header can carry them. Fields of IGNORED_FIELDS are taken and not used.
+    Unknown fields with null, false or empty values are not named; `strict` refuses all others. The
+    names are sanitised for use in a header. Fields in IGNORED_FIELDS are accepted and ignored.
     Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused.
     """
     content = decode(body)
@@ -77,7 +77,7 @@ def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[st
 
 
 def _convert(content: dict[str, Any], kind: type[T]) -> T:
-    """As `kind`; where that fails, with 5.0 for 5, which JSON Schema takes for an integer, too."""
+    """Convert to `kind`; if that fails, retry with 5.0 as 5, an integer in JSON Schema, too."""
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
@@ -95,7 +95,7 @@ def _with_integers(value: Any) -> Any:
 
 
 def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:
-    """Raises ApiError 400 for a field that is known and not supported."""
+    """Whether a field is unknown; raises ApiError 400 for one that is known but unsupported."""
     if name in kind.__struct_fields__ or name in IGNORED_FIELDS:
         return False
     if is_harmless(name, value):
@@ -108,13 +108,13 @@ def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:
 
 
 def plain_names(names: list[str]) -> tuple[str, ...]:
-    """The first of them, cut, and with nothing in them that means something in a header."""
+    """The first few names, truncated, without characters that are special in a header."""
     shown = [_ODD.sub("?", name[:MAX_IGNORED_LENGTH]) for name in names[:MAX_IGNORED]]
     return tuple(shown if len(names) <= MAX_IGNORED else [*shown, "..."])
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body; raises ApiError 400."""
+    """Decode the JSON object of a body; raises ApiError 400."""
     try:
         content = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -127,14 +127,14 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def is_harmless(name: str, value: Any) -> bool:
-    """Whether this value of a refused field asks for nothing."""
+    """Whether this value of a refused field requests nothing."""
     known = (*_EMPTY, *HARMLESS.get(name, ()))
-    # By type, too: 0 equals False, but `thinking_budget: 0` asks for something.
+    # Compare types, too: 0 equals False, but `thinking_budget: 0` is a request.
     return any(type(value) is type(each) and value == each for each in known)
 
 
 def _describe(message: str) -> ApiError:
-    """From "Expected `int`, got `str` - at `$.n`" to a message that starts with the field."""
+    """Turn "Expected `int`, got `str` - at `$.n`" into a message that starts with the field."""
     match = _PLACE.fullmatch(message)
     text, place = match.groups() if match else (message, None)
     param = (place or "").removeprefix("$").removeprefix(".") or None
@@ -150,9 +150,9 @@ def _describe(message: str) -> ApiError:
 def parse_request(
     body: bytes, kind: type[T], model: ServedModel, strict: bool = True
 ) -> tuple[T, tuple[str, ...]]:
-    """The request, and the fields of it that nobody knows. `strict`: --strict-fields counts.
+    """Parse a request; returns it and its unknown fields. `strict`: apply --strict-fields.
 
-    Raises ApiError: of `parse` and of ModelFacts.check_name.
+    Raises ApiError, as `parse` and ModelFacts.check_name do.
     """
     request, ignored = parse(body, kind, strict and model.strict_fields)
     asked: str | None = getattr(request, "model", None)
@@ -162,18 +162,18 @@ def parse_request(
 
 
 def check_best_of(request: ChatRequest | CompletionRequest) -> None:
-    """Raise ApiError 400 unless every candidate is given out."""
+    """Raise ApiError 400 unless every candidate is returned (best_of equals n)."""
     if request.best_of not in (None, request.n or 1):
         raise refused("best_of", "best_of")
 
 
 def refused(name: str, param: str, area: str = "request") -> ApiError:
-    """400 for what the table of refusals has under `name`."""
+    """A 400 error with the table's reason for refusing `name`."""
     return bad_request(get_refusal(area, name).message, param=param, code="unsupported")
 
 
 def convert_at(value: object, kind: Any, place: str) -> Any:
-    """A part of a body as the type `kind`; raises ApiError 400 that names the field in `place`."""
+    """Convert a part of a body to `kind`; raises ApiError 400 naming the field below `place`."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where bodies are prepared: short ones in the event loop, the others in processes of their own."""
+"""Prepares bodies: short ones in the event loop, the others in separate processes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.server.prepare.time_limit import TakesTooLong, TimeLimit
 from rtp_llm.text.grammar.check import DEADLINE_SECONDS
 
-# Longer bodies, in bytes, go to a process. So long a prompt takes 2 ms to tokenise, and that many
-# requests can come at once.
+# Bodies with more bytes go to a process. Tokenising a prompt of this length takes 2 ms, and many
+# requests can arrive at once.
 INLINE_BYTES = 4096
-# A rendering that has not come to an end after so long is ended, and begun anew in a process: a
-# template may take long, or for ever, for some conversations only.
+# Rendering that takes longer than this is aborted and restarted in a process: a template may take
+# long, or forever, on some conversations only.
 MAX_INLINE_SECONDS = 0.1
-# What preparing one body may take beside the body's own length and the model's context.
+# Memory for preparing one body, besides multiples of its length and of the model's context.
 BASE_MEMORY_BYTES = 208 * 2**20
 MEMORY_BYTES_PER_TOKEN = 512
 
@@ -48,10 +48,10 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 class Preparation:
-    """Turns bodies into what they ask for. Belongs to an event loop.
+    """Turns bodies into prepared requests. Belongs to an event loop.
 
-    Grammars have processes of their own, so that they hold up nothing else. All are forked by a
-    server that `start`, or the first body that needs one, starts.
+    Grammars have separate processes, so that they do not block other work. All processes are forked
+    by a server that is started by `start`, or by the first body that needs a process.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -65,13 +65,13 @@ class Preparation:
         self._starting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Have the fork server load what it needs before it is needed."""
+        """Start the fork server early, so that it is loaded when it is needed."""
         if self._server is None:
             self._server = ForkClient(self._settings)
             self._starting = asyncio.get_running_loop().create_task(self._warm(self._server))
 
     async def close(self) -> None:
-        """End all processes; what they prepare is lost."""
+        """End all processes, abandoning their work."""
         if self._starting is not None:
             self._starting.cancel()
         if self._server is not None:
@@ -80,12 +80,12 @@ class Preparation:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that prepare bodies."""
+        """The pids of the processes that prepare bodies."""
         return self._bodies.pids
 
     @property
     def grammar_pids(self) -> list[int]:
-        """Of those that compile grammars."""
+        """The pids of the processes that compile grammars."""
         return self._makers.pids
 
     @overload
@@ -145,10 +145,10 @@ class Preparation:
     ) -> PreparedBody: ...
 
     async def run(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
-        """What the body asks for.
+        """Prepare a body.
 
-        Raises ApiError: the request's own, 400 when preparing it takes too long or too much memory,
-        503 when too much waits.
+        Raises ApiError: the request's own, 400 if preparing it takes too much time or memory,
+        503 if the queue is full.
         """
         prepared = await self._prepare(kind, body, model)
         if isinstance(prepared, PreparedBody):
@@ -179,7 +179,7 @@ class Preparation:
             self._inline.note(len(body), time.thread_time() - began)
 
     async def _with_grammar(self, prepared: PreparedJobs, model: ServedModel) -> PreparedJobs:
-        """With the grammar of the jobs' source, which is one for all."""
+        """Fill in the grammar of the jobs' common source."""
         source = prepared.jobs[0].grammar_source
         if not source:
             return prepared
@@ -193,7 +193,7 @@ class Preparation:
     # -- the processes -------------------------------------------------------------------------
 
     async def _fork(self) -> PrepareLink:
-        """Raises ApiError 503 when no process can be started."""
+        """Fork a process; raises ApiError 503 if none can be started."""
         if self._server is not None and not self._server.alive:
             self._server = None
         self.start()
@@ -207,12 +207,12 @@ class Preparation:
             ) from error
 
     async def _warm(self, server: ForkClient) -> None:
-        with contextlib.suppress(CannotStartError):  # the first body that needs it says so
+        with contextlib.suppress(CannotStartError):  # reported by the first body that needs it
             self._inline.set_template_speed((await server.loaded()).render_seconds)
 
 
 def default_processes() -> int:
-    """A quarter of the processor's cores, 2 to 8."""
+    """The default number of processes: a quarter of the CPU cores, from 2 to 8."""
     return min(max(2, len(os.sched_getaffinity(0)) // 4), 8)
 
 
@@ -221,7 +221,7 @@ def _call(kind: Kind, model: ServedModel) -> Call:
     return Call(kind, facts_of(model), memory)
 
 
-# Their answers hold the grammar itself.
+# Answers of these processes contain the grammar itself.
 _COMPILING: frozenset[Kind] = frozenset({"render_chat", "render_completion"})
 _RENDERING: frozenset[Kind] = frozenset(
     set(FUNCTIONS) - {"completion", "render_completion", "infill", "detokenize"}

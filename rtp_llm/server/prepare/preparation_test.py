@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long bodies are prepared beside the event loop, within bounds of time, memory and number."""
+"""Long bodies are prepared outside the event loop, with limits on time, memory and number."""
 
 from __future__ import annotations
 

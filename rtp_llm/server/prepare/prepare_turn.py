@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a turn to the job of the engine: render, tokenise, choose how the answer is read."""
+"""Turns a chat turn into an engine job: render, tokenise, choose the answer's parser."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from rtp_llm.text.thinking import thinking_of
 
 
 def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
-    """The job; its `parser` says how its answer is read.
+    """The job of a turn; its `parser` parses the answer.
 
-    Raises ApiError, and NotInline where it may take long.
+    Raises ApiError, and NotInline if it may take long.
     """
     request, options = turn.sampling, turn.options
     check_size(1, request, model)
@@ -64,7 +64,7 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
 
 
 def shown_tools(prompt: ChatPrompt, choice: ToolChoice, model: ServedModel) -> tuple[Tool, ...]:
-    """Those that the model is told of; raises ApiError 400 where it could not call them."""
+    """The tools to show to the model; raises ApiError 400 if it could not call them."""
     tools = prompt.tools
     if not tools and choice.mode == "required":
         raise _unusable("tool_choice", "no tools are declared.")
@@ -99,7 +99,7 @@ def _parser(turn: ChatTurn, rendered: Rendered, model: ServedModel) -> ParserSpe
 
 
 def _grammar(turn: ChatTurn, parser: ParserSpec) -> GrammarSource | None:
-    """Of the response format, or of the calls, or of either."""
+    """The grammar of the response format, of calls, or of either."""
     if parser.tool_calls is None:
         return turn.grammar
     try:
@@ -122,7 +122,7 @@ def _thinking(
     grammar: GrammarSource | None,
     model: ServedModel,
 ) -> Thinking | None:
-    """What the engine must know of the thinking: where a grammar begins, when it is ended."""
+    """The engine's reasoning parameters: where the grammar starts, and the budget."""
     wish = turn.prompt.reasoning
     budget = wish.budget
     if parser.reasoning is None:
@@ -133,7 +133,7 @@ def _thinking(
     if rendered.thinking is None:
         off = wish.enabled is False or (wish.enabled is None and wish.effort == "none")
     if off and parser.reasoning_open:
-        budget = 0  # the template cannot be told
+        budget = 0  # the template has no variable for it
     if (grammar is None and budget is None) or (off and not parser.reasoning_open):
         return None
     return thinking_of(

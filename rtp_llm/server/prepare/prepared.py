@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a body: jobs for the engine and how they are shown, or an answer at once."""
+"""The result of preparing a body: engine jobs and the form of answers, or a finished answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rtp_llm.server.responses.form import ResponseForm
 
 @dataclass(frozen=True)
 class PreparedBody:
-    """The body of an answer that needs no engine. `ignored`: fields that nobody knows."""
+    """The body of an answer that needs no engine. `ignored`: unknown fields."""
 
     body: bytes
     ignored: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class PreparedBody:
 
 @dataclass(frozen=True)
 class PreparedChat:
-    """A chat that can be generated. `ignored`: fields that nobody knows."""
+    """A chat ready to be generated. `ignored`: unknown fields."""
 
     jobs: list[Job]
     stream: bool
@@ -34,7 +34,7 @@ class PreparedChat:
 
 @dataclass(frozen=True)
 class PreparedCompletion:
-    """A completion that can be generated: one job per prompt. `ignored`: as of a chat."""
+    """A completion ready to be generated: one job per prompt. `ignored`: unknown fields."""
 
     jobs: list[Job]
     stream: bool
@@ -44,7 +44,7 @@ class PreparedCompletion:
 
 @dataclass(frozen=True)
 class PreparedResponse:
-    """A response that can be generated. `inputs`: items of the request, if they are stored."""
+    """A response ready to be generated. `inputs`: items of the request, if they are stored."""
 
     jobs: list[Job]
     stream: bool
@@ -55,7 +55,7 @@ class PreparedResponse:
 
 @dataclass(frozen=True)
 class PreparedMessage:
-    """A message that can be generated. `ignored`: as of a chat."""
+    """A message ready to be generated. `ignored`: unknown fields."""
 
     jobs: list[Job]
     stream: bool
@@ -65,7 +65,7 @@ class PreparedMessage:
 
 @dataclass(frozen=True)
 class PreparedOllama:
-    """An answer in Ollama's form that can be generated. `ignored`: as of a chat."""
+    """An answer in Ollama's format ready to be generated. `ignored`: unknown fields."""
 
     jobs: list[Job]
     stream: bool
@@ -75,7 +75,7 @@ class PreparedOllama:
 
 @dataclass(frozen=True)
 class PreparedInfill:
-    """An answer in llama.cpp's form that can be generated. `ignored`: as of a chat."""
+    """An answer in llama.cpp's format ready to be generated. `ignored`: unknown fields."""
 
     jobs: list[Job]
     stream: bool

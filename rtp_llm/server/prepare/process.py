@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A preparation process: parses, renders and tokenises long bodies, or makes grammars.
+"""A preparation process: parses, renders and tokenises long bodies, or compiles grammars.
 
-Neither a body that takes long nor one that takes all memory it may have stops the event loop: such
-a process has one request at a time, a limit of memory, and a parent that ends it after a while.
+A body that takes too much time or memory does not block the event loop: such a process handles one
+request at a time, has a memory limit, and is killed by its parent after a timeout.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from rtp_llm.server.prepare.messages import (
 from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.tokenizer import Tokenizer
 
-# Bodies from here on leave so much behind that it is given back to the system.
+# After bodies of at least this size, freed memory is returned to the system.
 TRIM_BYTES = 256 * 2**10
 
 Stream: TypeAlias = "BufferedRWPair[Any, Any]"
 
 
 def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
-    """Answer calls until the other end is closed; the exit code."""
+    """Answer calls until the other end closes; returns the exit code."""
     stream = connection.makefile("rwb")
     libc = ctypes.CDLL(None)
     base = _address_space()
@@ -56,7 +56,7 @@ def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
 
 
 def _prepare(call: Call, body: bytes, tokenizer: Tokenizer, base: int) -> list[bytes]:
-    """The frame of the answer. `base`: address space, in bytes, taken before any call."""
+    """The frame of the answer. `base`: address space, in bytes, used before the first call."""
     model = ServedModel(**vars(call.facts), tokenizer=tokenizer)
     try:
         with _limited(base + call.memory_bytes):
@@ -75,7 +75,7 @@ def _prepare(call: Call, body: bytes, tokenizer: Tokenizer, base: int) -> list[b
 
 @contextlib.contextmanager
 def _limited(size: int) -> Iterator[None]:
-    """No more address space may be taken inside, in bytes."""
+    """Limit the address space, in bytes, during the block."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     soft, hard = before
     if soft == resource.RLIM_INFINITY or size < soft:
@@ -91,7 +91,7 @@ def _address_space() -> int:
 
 
 def _read(stream: Stream) -> tuple[Call, bytes]:
-    """A frame; raises EOFError when the other end is closed."""
+    """Read a frame; raises EOFError if the other end is closed."""
     head, tail = LENGTHS.unpack(_exactly(stream, LENGTHS.size))
     return msgspec.msgpack.decode(_exactly(stream, head), type=Call), _exactly(stream, tail)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of prompts to token ids, without tokenising megabytes that cannot fit; and to jobs."""
+"""Turns prompt texts into token ids and jobs, without tokenising megabytes that cannot fit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from rtp_llm.server.prepare.sampling import Lengths, Limits, stop_regex
 from rtp_llm.server.prepare.served_model import ServedModel
 from rtp_llm.text.tokenizer import Tokenizer
 
-# Characters per token of the context: of a text more than twice as long the beginning is looked
-# at first.
+# Characters per token of the context: for a text more than twice as long, the beginning is checked
+# first.
 MANY_CHARACTERS = (4, 16)
-# Of a text that is truncated, so many characters per token of the context are looked at: no token
-# is longer.
+# Characters per token kept of a text that is truncated to tokens, as no token is longer.
 LONG_TOKEN = 128
-# Cutting a text changes the tokens at the border only.
+# Cutting a text only changes the tokens next to the cut.
 BORDER_TOKENS = 64
 
 
@@ -30,10 +29,10 @@ def encode_prompt(
     lengths: Lengths,
     add_special_tokens: bool,
 ) -> tuple[list[int], bool]:
-    """The ids of a prompt, and whether all of them are there; raises ApiError.
+    """The token ids of a prompt, and whether they are complete; raises ApiError.
 
-    `truncate_prompt_tokens` keeps the last or first of them; a text that it leaves little of is cut
-    first.
+    `truncate_prompt_tokens` keeps the last or first ids; a text of which little is kept is cut
+    before it is tokenised.
     """
     keep, limit = request.truncate_prompt_tokens, model.limits.max_model_len
     if keep is None:
@@ -49,10 +48,10 @@ def encode_prompt(
 def check_size(
     num_prompts: int, request: SamplingFields, model: ServedModel, param: str = "prompt"
 ) -> None:
-    """A request that no empty server could take is a bad one, not one to try again.
+    """Raise ApiError 400 for a request that even an idle server could not hold.
 
-    Looked at before anything is tokenised, which takes long for very many prompts. `param`: the
-    field that holds them.
+    Checked before tokenising, which takes long for very many prompts. `param`: the field with the
+    prompts.
     """
     n = request.n or 1
     if num_prompts * n > model.max_sequences:
@@ -67,7 +66,7 @@ def check_size(
 def make_job(
     request: SamplingFields, limits: Limits, ids: list[int], params: SamplingParams, **fields: Any
 ) -> Job:
-    """A job with what the request says of its text; `fields`: the others of Job."""
+    """Make a job with the request's text options; `fields`: additional fields of Job."""
     return Job(
         prompt_ids=ids,
         params=params,
@@ -81,9 +80,9 @@ def make_job(
 
 
 def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> None:
-    """Refuse a text that is far too long by its beginning, before megabytes are tokenised.
+    """Refuse a text that is far too long based on its beginning, without tokenising all of it.
 
-    A token rarely has so many characters; where it has, the whole text is tokenised after all.
+    Tokens rarely have that many characters; if they do, the whole text is tokenised after all.
     """
     for size in (each * limit for each in MANY_CHARACTERS):
         if len(text) <= 2 * size:

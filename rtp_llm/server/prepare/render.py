@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a conversation to the text of its prompt."""
+"""Renders the messages of a conversation to the text of its prompt."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from rtp_llm.server.prepare.served_model import NotInline, ServedModel
 from rtp_llm.text.chat_template import RESERVED, ChatTemplateError
 from rtp_llm.text.template_messages import template_messages, template_tools
 
-# Variables of templates that turn the thinking on and off.
+# Template variables that turn reasoning on and off.
 THINKING_SWITCHES = ("enable_thinking", "thinking")
-_ROLES = frozenset({"system", "user", "assistant", "tool"})  # that every template knows
-# Variables that a template can only look at: no numbers to count up to, no lists to walk.
+_ROLES = frozenset({"system", "user", "assistant", "tool"})  # known to every template
+# Types that a template can only inspect: no numbers to count to, no lists to iterate over.
 _PLAIN = (bool, str, type(None))
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A prompt's text. `thinking`: what the template was told of it, None: nothing."""
+    """A prompt's text. `thinking`: the value that the template received, None: none."""
 
     text: str
     thinking: bool | None
 
 
 def check_template(chat_template: str | None, model: ServedModel) -> None:
-    """Raise ApiError 400 for a template of the request's own that is not trusted."""
+    """Raise ApiError 400 for a template in the request, unless these are trusted."""
     if chat_template and not model.trust_chat_template:
         raise refused("chat_template", "chat_template")
 
 
 def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
-    """The prompt's text; raises ApiError, and NotInline where rendering may take long."""
+    """Render the prompt's text; raises ApiError, and NotInline if it may take long."""
     add, final = prompt.add_generation_prompt, prompt.continue_final_message
     if add and final:
         raise bad_request(
@@ -45,7 +45,7 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
         )
     check_template(prompt.chat_template, model)
     if model.inline and (prompt.chat_template is not None or prompt.documents):
-        raise NotInline  # even compiling it may take long: constants are folded
+        raise NotInline  # even compiling may take long, as constants are folded
     try:
         if prompt.documents:
             known = model.tokenizer.template_variables(prompt.chat_template)
@@ -76,9 +76,9 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
 
 
 def _check_roles(prompt: ChatPrompt, text: str) -> None:
-    """Raise ApiError 400 for a role that the template leaves out of the prompt.
+    """Raise ApiError 400 for a role that the template omits from the prompt.
 
-    Many templates know four roles and drop the messages of any other.
+    Many templates support four roles and silently drop messages of any other.
     """
     for at, message in enumerate(prompt.messages):
         if message.role in _ROLES:
@@ -94,7 +94,7 @@ def _check_roles(prompt: ChatPrompt, text: str) -> None:
 
 
 def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:
-    """Those of the client, and what its wish about the thinking makes of others."""
+    """The template's variables: the client's own, and those of its reasoning wish."""
     reserved = sorted(RESERVED.intersection(prompt.variables))
     if reserved:
         raise bad_request(
@@ -110,9 +110,9 @@ def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:
 
 
 def _wished(wish: ReasoningWish, known: frozenset[str], thinks: bool) -> dict[str, Any]:
-    """The variables that tell a template the wish; `known`: those that it reads.
+    """The variables that pass the reasoning wish to a template; `known`: those that it reads.
 
-    What a template cannot tell a model that `thinks` a budget of 0 does, see `thinking_of`.
+    If the template cannot stop a model that `thinks`, a budget of 0 does, see `thinking_of`.
     """
     found: dict[str, Any] = {}
     enabled = wish.enabled

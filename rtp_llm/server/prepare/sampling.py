@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request asks of the engine: sampling parameters, stop rules, lengths."""
+"""Engine parameters of a request: sampling, stop conditions, lengths."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024
-COMPLETION_MAX_TOKENS = 16  # OpenAI's default of the legacy endpoint
+COMPLETION_MAX_TOKENS = 16  # OpenAI's default for the legacy endpoint
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the engine can take, and which ids end an answer.
+    """The engine's limits, and the ids that end an answer.
 
-    `eos_token_ids`: by the engine and by the tokenizer; `more_eos_token_ids`: those that only the
-    tokenizer knows, which the engine must be told.
+    `eos_token_ids`: known to the engine or the tokenizer; `more_eos_token_ids`: known only to the
+    tokenizer, so they have to be sent to the engine.
     """
 
     max_model_len: int
@@ -42,9 +42,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Lengths:
-    """max_tokens as asked, under the name that the client used; `default` when it asked none.
+    """The requested max_tokens, under the client's name for it; `default` if there is none.
 
-    `prompt_name`: the field that holds the prompt; `clamp`: more than fits means as much as fits.
+    `prompt_name`: the field with the prompt; `clamp`: reduce what exceeds the context to what fits.
     """
 
     prompt_name: str
@@ -54,10 +54,10 @@ class Lengths:
     clamp: bool = False
 
     def truncate(self, ids: list[int], request: SamplingFields, limits: Limits) -> list[int]:
-        """What `truncate_prompt_tokens` keeps of a prompt: its end, or with `truncation_side`
-        "right" its beginning; ApiError 400 out of its range.
+        """Truncate a prompt to `truncate_prompt_tokens`: keeps its end, or with `truncation_side`
+        "right" its beginning. Raises ApiError 400 if the number is out of range.
 
-        -1 leaves room for the answer that was asked for.
+        -1 leaves room for the requested answer.
         """
         keep, side = request.truncate_prompt_tokens, request.truncation_side or "left"
         if keep is not None and keep < 1 and keep != -1:
@@ -73,9 +73,9 @@ class Lengths:
             raise bad_request(f"{error}.", "truncate_prompt_tokens", "invalid_value") from error
 
     def resolve(self, prompt_tokens: int, limits: Limits) -> int:
-        """How many tokens may be generated behind this prompt.
+        """The maximum number of tokens to generate after this prompt.
 
-        Raises ApiError 400 with the numbers when prompt and answer do not fit the context.
+        Raises ApiError 400 with the numbers if prompt and answer do not fit the context.
         """
         room = limits.max_model_len - prompt_tokens
         if self.asked is None and room >= 1:
@@ -94,9 +94,9 @@ class Lengths:
 
 
 def chat_lengths(request: ChatRequest, defaults: GenerationDefaults, limits: Limits) -> Lengths:
-    """max_completion_tokens wins over max_tokens; without either: the rest of the context.
+    """max_completion_tokens overrides max_tokens; without either, the rest of the context.
 
-    Raises ApiError 400 for a max_tokens that nothing could mean, also where it does not count.
+    Raises ApiError 400 for an invalid max_tokens, even if it is overridden.
     """
     if request.max_completion_tokens is not None:
         most = limits.max_model_len - 1
@@ -111,7 +111,7 @@ def chat_lengths(request: ChatRequest, defaults: GenerationDefaults, limits: Lim
 
 
 def completion_lengths(request: CompletionRequest, defaults: GenerationDefaults) -> Lengths:
-    """Without max_tokens: generation_config.json's, or OpenAI's 16."""
+    """Lengths of a completion; max_tokens defaults to generation_config.json's, or OpenAI's 16."""
     default = defaults.pick("max_tokens", None, COMPLETION_MAX_TOKENS)
     return Lengths("prompt", "max_tokens", request.max_tokens, default)
 
@@ -126,9 +126,9 @@ def sampling_params(
     prompt_logprobs: int | None = None,
     bad_words: tuple[tuple[int, ...], ...] = (),
 ) -> SamplingParams:
-    """The request's values over the model's defaults over OpenAI's; `bad_words` in token ids.
+    """The request's values, then the model's defaults, then OpenAI's; `bad_words` as token ids.
 
-    Raises ApiError 400 naming the field that is out of its range.
+    Raises ApiError 400 naming the field that is out of range.
     """
     values: dict[str, Any] = {
         name: defaults.pick(name, getattr(request, name), fallback)
@@ -136,7 +136,7 @@ def sampling_params(
     }
     plain = {name: getattr(request, name) for name in _PLAIN}
     values |= {name: value for name, value in plain.items() if value is not None}
-    # A request for a shorter answer than the model's shortest gets it.
+    # A request for an answer shorter than the model's minimum gets it.
     values.setdefault("min_tokens", min(defaults.min_tokens or 0, max_tokens))
     try:
         params = SamplingParams(
@@ -193,7 +193,7 @@ def _stops(request: SamplingFields) -> tuple[str, ...]:
 
 
 def stop_regex(request: SamplingFields) -> tuple[str, ...]:
-    """Raises ApiError 400 for patterns that cannot be used."""
+    """The stop patterns; raises ApiError 400 for unusable ones."""
     given = request.stop_regex
     patterns = (given,) if isinstance(given, str) else tuple(given or ())
     try:
@@ -203,7 +203,7 @@ def stop_regex(request: SamplingFields) -> tuple[str, ...]:
     return patterns
 
 
-_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")  # without leading zeros: each id has one key
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")  # no leading zeros: each id has one key
 
 
 def _logit_bias(request: SamplingFields) -> dict[int, float]:
@@ -223,7 +223,7 @@ def _stop_token_ids(request: SamplingFields, limits: Limits) -> tuple[int, ...]:
 
 
 def check_token_ids(name: str, ids: list[int], limits: Limits) -> None:
-    """Raise ApiError 400 naming the first id that the model has not."""
+    """Raise ApiError 400 naming the first id that is not in the vocabulary."""
     try:
         check_vocabulary(name, ids, limits.vocab_size)
     except ValueError as error:

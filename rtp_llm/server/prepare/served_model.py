@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a preparation must know beside the body."""
+"""The served model, as needed to prepare a body."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What a preparation must know of the served model and its server.
+    """Facts about the served model and its server that preparing a body needs.
 
-    `names`: those that requests may have for it, of which answers have the first; `usable`: those
-    that the request's API key may use. `limits`: of the engine, zeros before it is ready;
-    `max_sequences`: those that an empty server holds, running and queued; `tool_call_parser` and
-    `reasoning_parser`: forms of the model's answers, see rtp_llm.text.parsers; the others are
+    `names`: names that requests may use for it, the first of which appears in answers; `usable`:
+    names that the request's API key may use. `limits`: of the engine, zeros until it is ready;
+    `max_sequences`: capacity of an idle server, running and queued; `tool_call_parser` and
+    `reasoning_parser`: formats of the model's answers, see rtp_llm.text.parsers; the others are
     settings.
     """
 
@@ -41,11 +41,11 @@ class ModelFacts:
 
     @property
     def name(self) -> str:
-        """That of answers."""
+        """The name that appears in answers."""
         return self.names[0]
 
     def check_name(self, asked: str) -> None:
-        """Raise ApiError: 404 for another model's name, 403 for one that the key may not use."""
+        """Raise ApiError: 404 for another model's name, 403 for a name that the key may not use."""
         if asked not in self.names:
             raise unknown_model(asked, self.names)
         if asked not in self.usable:
@@ -54,9 +54,9 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel(ModelFacts):
-    """And its tokenizer. `inline`: the caller cannot wait, see NotInline.
+    """The facts and the tokenizer. `inline`: the caller must not block, see NotInline.
 
-    `client`: whose the request is, see key_ring.client_of.
+    `client`: the client of the request, see key_ring.client_of.
     """
 
     tokenizer: Tokenizer
@@ -65,4 +65,4 @@ class ServedModel(ModelFacts):
 
 
 class NotInline(Exception):
-    """This request may take long although its body is short."""
+    """Preparing this request may take long although its body is short."""

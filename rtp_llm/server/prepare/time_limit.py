@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python code that is ended when it takes too long, in the thread that an event loop lives in."""
+"""A time limit for Python code in the thread of an event loop."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-# To the next interruption: one inside of a destructor or a callback is lost, and is reported by a
-# hook, which has to come to its end.
+# Seconds to the next interruption: one inside a destructor or callback is lost and reported by a
+# hook, which needs the time to finish.
 _AGAIN_SECONDS = 1.0
 
 
 class TakesTooLong(BaseException):
-    """Of no type that the code inside would handle."""
+    """Time is up. A BaseException, so that the interrupted code does not handle it."""
 
 
 def _in_main_thread() -> bool:
@@ -23,10 +23,10 @@ def _in_main_thread() -> bool:
 
 
 class TimeLimit:
-    """Ends what runs ``inside`` it after ``seconds`` of real time, by SIGALRM; costs 2 us.
+    """Interrupts the code that runs ``inside`` it after ``seconds`` by SIGALRM; costs 2 us.
 
-    Code that does not return to the interpreter goes on until it does. Only the main thread can be
-    interrupted so; in others there is no limit.
+    Native code is only interrupted when it returns to the interpreter. Only the main thread can be
+    interrupted; in other threads there is no limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -37,12 +37,12 @@ class TimeLimit:
             signal.signal(signal.SIGALRM, self._interrupt)
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._armed:  # else it came just after the end
+        if self._armed:  # otherwise it fired just after the end
             raise TakesTooLong
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Raises TakesTooLong."""
+        """Run code with the limit; raises TakesTooLong."""
         if threading.get_ident() != self._usable_in:
             yield  # the signal would interrupt the main thread instead
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /tokenize and /detokenize: from the body to that of the answer."""
+"""POST /tokenize and /detokenize: turn a body into the body of the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rtp_llm.text.conversation import ToolChoice
 
 
 def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
-    """The body of POST /tokenize to that of its answer; raises ApiError."""
+    """Turn the body of POST /tokenize into the body of its answer; raises ApiError."""
     request, ignored = parse_request(body, TokenizeRequest, model)
     check_template(request.chat_template, model)
     if (request.prompt is None) == (request.messages is None):
@@ -44,7 +44,7 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
 
 
 def count_prompt(prompt: ChatPrompt, choice: ToolChoice, name: str, model: ServedModel) -> int:
-    """Tokens of a conversation whose field is `name`; raises ApiError."""
+    """Number of tokens of a conversation in the field `name`; raises ApiError."""
     prompt = replace(prompt, tools=shown_tools(prompt, choice, model))
     text = render(prompt, model).text
     check_characters(text, name, model)
@@ -52,7 +52,7 @@ def count_prompt(prompt: ChatPrompt, choice: ToolChoice, name: str, model: Serve
 
 
 def check_characters(text: str, param: str, model: ServedModel) -> None:
-    """Raise ApiError 400 for a text that takes long to tokenise; `param`: its field."""
+    """Raise ApiError 400 for a text that would take too long to tokenise; `param`: its field."""
     if len(text) > model.max_tokenize_characters:
         raise bad_request(
             f"The text has {len(text)} characters; at most {model.max_tokenize_characters} are "
@@ -63,9 +63,9 @@ def check_characters(text: str, param: str, model: ServedModel) -> None:
 
 
 def prepare_detokenize(body: bytes, model: ServedModel) -> PreparedBody:
-    """The body of POST /detokenize to that of its answer; raises ApiError."""
+    """Turn the body of POST /detokenize into the body of its answer; raises ApiError."""
     request, ignored = parse_request(body, DetokenizeRequest, model)
-    # The model may have more rows than the tokenizer has tokens.
+    # The model's vocabulary may be larger than the tokenizer's.
     size = max(model.tokenizer.vocab_size, model.limits.vocab_size)
     check_token_ids("tokens", request.tokens, Limits(0, size))
     text = model.tokenizer.decode(request.tokens, bool(request.skip_special_tokens))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenAI's Responses API: items in, items and events out, and the store of what was answered."""
+"""OpenAI's Responses API: items in, items and events out, and a store of responses."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A response while it is generated for a client: streamed, or whole."""
+"""A response that is generated for a client, streamed or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rtp_llm.server.typed_events import encode_events
 
 
 class ResponseAnswer:
-    """Fits StreamWriter and AnswerWriter."""
+    """Implements StreamWriter and AnswerWriter for responses."""
 
     def __init__(self, writer: ResponseWriter, keeper: Keeper) -> None:
         self._writer = writer
@@ -33,17 +33,17 @@ class ResponseAnswer:
         return encode_events(events)
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
-        """The events that close a stream that goes wrong."""
+        """The events that close a failed stream."""
         events = [*self._begin(), *self._writer.fail(error, usage)]
         self._keeper.keep(self._writer.response)
         return encode_events(events)
 
     def add(self, delta: ChoiceDelta) -> None:
-        """Take a delta of an answer that is not streamed."""
+        """Add a delta of an answer that is not streamed."""
         self._take(delta)
 
     def body(self, usage: Usage) -> bytes:
-        """The response."""
+        """The response as JSON."""
         self.end(usage)
         return msgspec.json.encode(self._writer.response)
 

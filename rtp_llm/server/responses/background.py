@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A response that is generated in the background, whether anybody reads it or not."""
+"""A response that is generated in the background, whether or not a client reads it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 class BackgroundAnswer:
-    """Generates without a client; begun by `start`, which keeps what there is, as its end does.
+    """Generates without a client. `start` stores the initial response, the end the final one.
 
-    It is queued until the engine has given its first token. `log`: keeps its events, for streams.
+    It counts as queued until the first token. `log`: keeps its events, for streams.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class BackgroundAnswer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Raises ApiError: 429 of the key, or where the store is full of such responses; 400 for
-        one that never has room in it."""
+        """Start generating. Raises ApiError: 429 for a limit of the key or a store full of running
+        responses, 400 for a response that would never fit into the store."""
         response = self._writer.response
         if not self._keeper.keep(response, self, self._log):
             raise self._no_room()
@@ -74,7 +74,7 @@ class BackgroundAnswer:
         return msgspec.json.encode(self._writer.response)
 
     async def cancel(self) -> None:
-        """End it, and return when that is done."""
+        """Cancel the generation, and return when it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request's preparation is told of stored responses: it travels before the body."""
+"""Stored responses as context for preparing a request; it is sent in front of the body."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LENGTH = struct.Struct("<I")
 
 
 class Context(msgspec.Struct, frozen=True):
-    """`stores`: the server keeps responses; `history`: items of previous_response_id and all before
-    it; `items`: those that the body refers to, by id."""
+    """`stores`: the server keeps responses; `history`: all items up to and including
+    previous_response_id; `items`: the items that the body refers to, by id."""
 
     stores: bool = False
     history: list[msgspec.Raw] = []
@@ -21,7 +21,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class ReadContext(msgspec.Struct, frozen=True):
-    """The same, as the preparation reads it."""
+    """The same context, as decoded by the preparation."""
 
     stores: bool
     history: list[dict[str, Any]]
@@ -29,14 +29,14 @@ class ReadContext(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct):
-    """Of a body what decides whether stored responses are needed."""
+    """The parts of a body that decide whether stored responses are needed."""
 
     previous_response_id: str | None = None
     store: bool | None = None
     input: msgspec.Raw = msgspec.Raw(b"null")
 
     def references(self) -> set[str]:
-        """Ids of the items that the input refers to."""
+        """Ids of the items that the input references."""
         try:
             items = msgspec.json.decode(self.input, type=list[_Reference])
         except msgspec.DecodeError:
@@ -50,7 +50,7 @@ class _Reference(msgspec.Struct):
 
 
 def wanted_by(body: bytes) -> Wanted:
-    """Of a body that is not well formed: nothing; its preparation says what is wrong with it."""
+    """Read these parts; empty for a malformed body, which its preparation will report."""
     try:
         return msgspec.json.decode(body, type=Wanted)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -58,13 +58,13 @@ def wanted_by(body: bytes) -> Wanted:
 
 
 def join(context: Context, body: bytes) -> bytes:
-    """Both as one."""
+    """Join context and body into one."""
     head = msgspec.json.encode(context)
     return _LENGTH.pack(len(head)) + head + body
 
 
 def split(joined: bytes) -> tuple[ReadContext, bytes]:
-    """What `join` made one."""
+    """Split the result of `join` into context and body."""
     (length,) = _LENGTH.unpack_from(joined)
     end = _LENGTH.size + length
     return msgspec.json.decode(joined[_LENGTH.size : end], type=ReadContext), joined[end:]

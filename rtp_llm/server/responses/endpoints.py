@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/v1/responses, and what is done with stored responses."""
+"""/v1/responses, and the endpoints for stored responses."""
 
 from __future__ import annotations
 
@@ -141,12 +141,12 @@ class ResponsesEndpoints(EndpointBase):
 
     def _find(self, http: Request) -> StoredResponse:
         response_id = http.path_params["response_id"]
-        if response_id == _COUNT:  # the path of another endpoint
+        if response_id == _COUNT:  # this is the path of another endpoint
             raise HTTPException(405)
         return self._store.find(response_id, owner_of(http.scope))
 
     def _context(self, body: bytes, owner: str) -> tuple[Context, Sequence[StoredItem]]:
-        """What the preparation is told, and the items before those of the request."""
+        """The context for the preparation, and the items that precede those of the request."""
         store = self._store
         if not store.enabled and b"previous_response_id" not in body:
             return Context(), ()
@@ -168,7 +168,7 @@ class ResponsesEndpoints(EndpointBase):
 
 
 def _events_of(stored: StoredResponse) -> EventLog:
-    """Raises ApiError 400 where they are not kept."""
+    """The event log of a stored response; raises ApiError 400 if it has none."""
     if stored.events is not None and stored.events.whole:
         return stored.events
     if stored.streamed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a response in the background: kept as they come, read from any of them on."""
+"""The events of a background response, which can be read from any event on."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from rtp_llm.server.responses.events import Event
 from rtp_llm.server.typed_events import encode_events
 
-# Events are compressed in blocks of so many bytes: they are ten times smaller then, in 0.2 ms.
+# Events are compressed in blocks of this many bytes: a tenth of the size, in 0.2 ms.
 _BLOCK_BYTES = 2**14
 _END = b"\n\n"
 
 
 class EventsLostError(Exception):
-    """There was no room to keep the events that a reader needs."""
+    """Events that a reader needs were dropped for lack of room."""
 
 
 class EventLog:
-    """Belongs to an event loop: one response adds, any number of readers wait for more.
+    """A log with one writer and any number of waiting readers. Belongs to an event loop.
 
-    `reserve`: whether there is room for so many bytes more. Once there is not, only the latest
-    events are kept, for readers that follow closely, and the response goes on.
+    `reserve`: reserves additional bytes, False if there is no room. From then on only the latest
+    events are kept, for readers that keep up, and the response continues.
     """
 
     def __init__(self, reserve: Callable[[int], bool]) -> None:
@@ -38,10 +38,10 @@ class EventLog:
         self.whole = True
         """Nothing was lost."""
         self.size = 0
-        """Bytes that were reserved."""
+        """Number of reserved bytes."""
 
     def add(self, events: Sequence[Event]) -> None:
-        """Keep events; their sequence numbers go on from those before."""
+        """Append events, whose sequence numbers continue those of the previous ones."""
         for event in events:
             data = encode_events([event])
             self._tail.append(data)
@@ -51,13 +51,13 @@ class EventLog:
         self._wake()
 
     def end(self) -> None:
-        """No more events come: readers end after the last one."""
+        """Close the log: readers end after the last event."""
         self._ended = True
         self._close_block()
         self._wake()
 
     async def after(self, number: int) -> AsyncGenerator[bytes, None]:
-        """Whole events after the one of this sequence number, as they are sent.
+        """Yield complete events, encoded, that follow the given sequence number.
 
         Raises EventsLostError.
         """
@@ -75,7 +75,7 @@ class EventLog:
         return self._tail_first + len(self._tail)
 
     def _read(self, number: int) -> tuple[bytes, int]:
-        """Some events from this one on, and the number of the next."""
+        """Read some events starting with this number; also returns the number of the next event."""
         if number >= self._tail_first:
             return b"".join(self._tail[number - self._tail_first :]), self._count
         if number < self._firsts[0]:

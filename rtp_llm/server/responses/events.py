@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /v1/responses answers, as types: the response, its items and the events of a stream."""
+"""Types of /v1/responses: the response, its items and the events of a stream."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ Part: TypeAlias = ReasoningText | OutputText
 
 
 class InputTokensDetails(_Plain, kw_only=True):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
     cache_write_tokens: int
 
 
 class OutputTokensDetails(_Plain, kw_only=True):
-    """Of the answer's tokens."""
+    """Details of the answer's tokens."""
 
     reasoning_tokens: int
 
@@ -183,15 +183,15 @@ class InProgress(_WithResponse, tag="response.in_progress", kw_only=True):
 
 
 class Completed(_WithResponse, tag="response.completed", kw_only=True):
-    """The last event of an answer that ended by itself."""
+    """The last event of a complete answer."""
 
 
 class Incomplete(_WithResponse, tag="response.incomplete", kw_only=True):
-    """The last event of an answer that its length ended."""
+    """The last event of an answer that reached its maximum length."""
 
 
 class Failed(_WithResponse, tag="response.failed", kw_only=True):
-    """The last event of an answer that went wrong on the way."""
+    """The last event of a failed answer."""
 
 
 class _OfItem(_Event, kw_only=True):
@@ -199,7 +199,7 @@ class _OfItem(_Event, kw_only=True):
 
 
 class ItemAdded(_OfItem, tag="response.output_item.added", kw_only=True):
-    """An item begins; it is empty yet."""
+    """An item begins; it is still empty."""
 
     item: Item
 

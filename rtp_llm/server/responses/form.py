@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a response is shown: what the request said that the answer repeats."""
+"""The form of a response, including the request fields that it repeats."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rtp_llm.server.prepare.jobs import AnswerOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseForm:
-    """`echo`: fields of ResponseObject by name; `namespaces`: (namespace, name) of the tools that
-    were declared in one, by the name that the model is told; `seal_reasoning`: give
-    encrypted_content; `options`: what is shown of log-probabilities."""
+    """`echo`: fields of ResponseObject by name; `namespaces`: (namespace, name) of tools that
+    were declared in one, by the name the model sees; `seal_reasoning`: give encrypted_content;
+    `options`: options for log-probabilities."""
 
     model: str
     echo: Mapping[str, Any] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Items of a request in full, as they are stored and listed: with an id, parts and a status."""
+"""Normalises a request's items for storing and listing: with an id, parts and a status."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PREFIXES = {
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
 }
-# Types of parts that are written in another way than they are listed.
+# Types of parts that are listed under another name than they are sent.
 _PLAIN_TEXTS = ("text", "input_text", "output_text")
 
 
 def full_item(item: dict[str, Any], stored: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The item as OpenAI lists it. `stored`: items that an item_reference may name, by id.
+    """The item as OpenAI lists it. `stored`: items that an item_reference may refer to, by id.
 
-    Items of types that are not known keep what they have and get an id.
+    Items of unknown types are kept unchanged, except that they get an id.
     """
     kind = item.get("type") or "message"
     if kind == "item_reference":
@@ -54,6 +54,6 @@ def _parts(content: str | list[dict[str, Any]], role: str) -> list[dict[str, Any
 
 
 def _typed(part: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A part that is a text, under the type that it has in this place."""
+    """A text part, with the type that it has in this kind of item."""
     known = part.get("type", "text")
     return part | {"type": kind} if known in (*_PLAIN_TEXTS, kind) else part

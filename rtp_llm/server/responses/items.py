@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Items of a request to the conversation that they mean."""
+"""Converts the items of a request to a conversation."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal"
 
 
 class Items:
-    """Reads the items of a request. `stored`: what an item_reference may name, by id.
+    """Reads the items of a request. `stored`: items that an item_reference may refer to, by id.
 
-    `skipped`: types that are not known, such as calls of tools that run on OpenAI's side.
+    `skipped`: unknown types, such as calls of tools that run at OpenAI.
     """
 
     def __init__(self, stored: Mapping[str, dict[str, Any]], *, lenient_media: bool = True) -> None:
@@ -42,11 +42,11 @@ class Items:
         self.skipped: list[str] = []
 
     def instruct(self, text: str) -> None:
-        """The `instructions` of the request."""
+        """Add the `instructions` of the request."""
         self._transcript.system(text)
 
     def read(self, items: Iterable[dict[str, Any]], name: str) -> None:
-        """Take items of the field `name`; raises ApiError 400 that names the one at fault."""
+        """Read the items in the field `name`; raises ApiError 400 naming the invalid item."""
         for at, item in enumerate(items):
             self._read(item, f"{name}[{at}]")
 
@@ -56,7 +56,7 @@ class Items:
 
     @property
     def left_out(self) -> list[str]:
-        """What results of tools had that is not text."""
+        """Kinds of non-text parts that were left out of tool results."""
         return [f"input.{kind}" for kind in self._left_out.kinds]
 
     def _read(self, given: dict[str, Any], place: str) -> None:
@@ -81,7 +81,7 @@ class Items:
             self._transcript.result(item.call_id, self._output(item.output, f"{place}.output"))
 
     def _known(self, given: dict[str, Any], place: str) -> InputItem | None:
-        """None for an item of an unknown type."""
+        """Decode an item; None if its type is unknown."""
         kind = given.get("type") or ("message" if "role" in given else None)
         if not isinstance(kind, str):
             raise bad_request(
@@ -94,7 +94,7 @@ class Items:
         return item
 
     def _output(self, content: str | Sequence[dict[str, Any]], place: str) -> str:
-        """The result of a tool; what is not text is replaced."""
+        """The text of a tool result; non-text parts are replaced."""
         if isinstance(content, str):
             return content
         texts = []
@@ -117,14 +117,14 @@ class Items:
 
 
 def content_text(content: str | Sequence[dict[str, Any]], place: str) -> str:
-    """Texts, joined by line breaks; raises ApiError 400 for anything else."""
+    """Text parts joined by line breaks; raises ApiError 400 for any other part."""
     if isinstance(content, str):
         return content
     return "\n".join(_part_text(part, f"{place}[{at}]") for at, part in enumerate(content))
 
 
 def _text_field(part: dict[str, Any]) -> str | None:
-    """Which field of a part has its text."""
+    """The field of a part that contains its text."""
     kind = part.get("type")
     return _TEXTS.get(kind) if isinstance(kind, str) else None
 
@@ -146,7 +146,7 @@ def _reasoning(item: InputReasoning) -> str:
 
 
 def unknown_item(item_id: str, param: str) -> ApiError:
-    """404 for a reference to what is not stored."""
+    """A 404 error for a reference to an item that is not stored."""
     return ApiError(
         404,
         f"Item with id {item_id!r} not found: it is not stored here, or not any more (see "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a response into the store, with all that a later request needs of it."""
+"""Stores a response with everything that later requests need."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _json = msgspec.json.encode
 
 
 class Keeper:
-    """Of one response, whose `store` says whether it is kept.
+    """Stores one response, if its `store` field says so.
 
-    `inputs`: items of its request; `history`: those before them.
+    `inputs`: items of its request; `history`: the items before them.
     """
 
     def __init__(
@@ -34,19 +34,19 @@ class Keeper:
         self._inputs, self._history = inputs, history
 
     def forget(self, response: ResponseObject) -> None:
-        """It was not begun after all."""
+        """Remove the response, as it was not started after all."""
         self._store.remove(response.id)
 
     def event_log(self, response: ResponseObject) -> EventLog:
-        """Where its events are kept while it is generated in the background."""
+        """A log for the events of a background response."""
         return EventLog(partial(self._store.grow, response.id))
 
     def keep(
         self, response: ResponseObject, live: Live | None = None, events: EventLog | None = None
     ) -> bool:
-        """Whether there was room for it; `live` and `events`: as of StoredResponse.
+        """Store the response; returns whether there was room. `live`, `events`: see StoredResponse.
 
-        Without room for its events it is kept without them.
+        If there is no room for its events, it is stored without them.
         """
         if not response.store:
             return False
@@ -56,7 +56,7 @@ class Keeper:
         return self._store.put(replace(stored, events=None))
 
     def fits(self, response: ResponseObject) -> bool:
-        """Whether there would be room for it alone."""
+        """Whether it would fit into an empty store."""
         return self._store.fits(self._stored(response, None, None))
 
     def _stored(

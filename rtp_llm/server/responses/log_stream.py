@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream of a response in the background: its events so far, then those that come."""
+"""The stream of a background response: its past events, then new ones as they arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rtp_llm.server.responses.event_log import EventLog, EventsLostError
 
 
 class LogStream(Response):
-    """Ends with the response, or with its client, which nothing else notices."""
+    """Ends with the response, or when the client disconnects, which does not stop the response."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class LogStream(Response):
         generation: Generation | None = None,
         more_headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        """`after`: number of the last event that the client has; `generation`: that the request
-        began."""
+        """`after`: sequence number of the client's last event; `generation`: the one that this
+        request started."""
         super().__init__()
         self.generation = generation
         self.disconnected = False
@@ -44,7 +44,7 @@ class LogStream(Response):
             return
         scope["rtp_llm.answer"] = self
         account = scope[ACCOUNT]
-        account.end_request()  # what generates in the background has its place
+        account.end_request()  # the background generation is counted separately
         try:
             await self._run(scope, receive, send)
         finally:
@@ -81,7 +81,7 @@ class LogStream(Response):
 
 
 def events_lost() -> ApiError:
-    """400 for events that there was no room for."""
+    """A 400 error for events that were dropped for lack of room."""
     return ApiError(
         400,
         "The events of this response are not kept any more (see --max-stored-response-bytes); "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-probabilities of the messages of a response."""
+"""Log-probabilities for the messages of a response."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 
 class TextLogprobs:
-    """Those of one answer's tokens, as its texts come. Only tokens of the texts are shown."""
+    """Log-probabilities of one answer, for the tokens of its texts only."""
 
     def __init__(self, tokenizer: Tokenizer, options: AnswerOptions) -> None:
         self._shown = ChatLogprobs(tokenizer, options)
         self._entries: list[LogprobEntry] = []
-        self._length = 0  # of the text of an answer that no parser reads
+        self._length = 0  # visible text of an answer without a parser
         self._waiting: list[Logprob] = []
         self.message: list[Logprob] = []
-        """Those of the message that is open."""
+        """Log-probabilities of the open message."""
 
     def add(self, entries: Sequence[LogprobEntry]) -> None:
-        """Those that come with the next deltas."""
+        """Add the log-probabilities of the next deltas."""
         self._entries += entries
 
     def take(self, delta: TextDelta) -> None:
-        """The answer has more text; it may wait for more before it goes to a message."""
+        """Take the entries of new text, which may be held back before it goes to a message."""
         if delta.tokens is not None:
             entries = [self._entries[i] for i in delta.tokens if i < len(self._entries)]
-        else:  # no parser reads it: all tokens are the text's, but for one that ends it
+        else:  # without a parser, all tokens belong to the text, except one that ends it
             self._length += len(delta.text)
             entries = [each for each in self._entries if each.offset < self._length]
             self._entries = self._entries[len(entries) :]
@@ -43,7 +43,7 @@ class TextLogprobs:
         self._waiting += msgspec.convert(content, list[Logprob])
 
     def begin(self, *, is_first: bool) -> None:
-        """A message begins; unless it is the first block, without its first line breaks."""
+        """Begin a message; leading line breaks are dropped unless it is the first block."""
         self.message = []
         if is_first:
             return
@@ -53,9 +53,9 @@ class TextLogprobs:
         self._waiting = self._waiting[len(blank) :]
 
     def grow(self, text: str) -> list[Logprob]:
-        """Those of a text that the message gained."""
+        """Move the entries of new text to the message and return them."""
         end = len(self._waiting)
-        if not text[-1:].isspace():  # white space at its end waits
+        if not text[-1:].isspace():  # trailing white space is held back
             while end and self._waiting[end - 1].token.isspace():
                 end -= 1
         gained, self._waiting = self._waiting[:end], self._waiting[end:]
@@ -63,12 +63,12 @@ class TextLogprobs:
         return gained
 
     def drop(self) -> None:
-        """What waited was white space between blocks."""
+        """Drop held-back entries: they were white space between blocks."""
         self._waiting = []
 
 
 def without_bytes(entries: Sequence[Logprob]) -> list[Logprob]:
-    """As events of texts show them."""
+    """Log-probabilities in the format of text events."""
     return [
         Logprob(
             token=each.token,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /v1/responses: from its body to the turn that it asks for."""
+"""POST /v1/responses: turns its body into a chat turn."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _ECHOED = (
 
 
 def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
-    """From context and body to a job and the form of its answer; raises ApiError."""
+    """Turn context and body into a job and the form of its answer; raises ApiError."""
     context, body = split(joined)
     request, ignored = parse_request(body, ResponsesRequest, model)
     stored = context.stores and request.store is not False
@@ -88,7 +88,7 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
 
 
 def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
-    """From context and body to that of the answer; raises ApiError."""
+    """Turn context and body into the body of the answer; raises ApiError."""
     context, body = split(joined)
     request, ignored = parse_request(body, CountInputRequest, model)
     _refuse(request, "conversation")
@@ -99,7 +99,7 @@ def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """What a request asks the model."""
+    """The prompt of a request, and what was ignored in it."""
 
     chat: ChatPrompt
     tools: Tools
@@ -107,12 +107,12 @@ class _Prompt:
     skipped: tuple[str, ...]
 
     def unused(self) -> tuple[str, ...]:
-        """Names of what is not used, as a header can carry them."""
+        """Names of ignored parts, sanitised for use in a header."""
         return plain_names(sorted({*self.tools.skipped, *self.skipped}))
 
 
 def _read(request: CountInputRequest, context: ReadContext, model: ServedModel) -> _Prompt:
-    """Raises ApiError 400, and 404 for an item that is not stored."""
+    """Read the prompt; raises ApiError 400, or 404 for an item that is not stored."""
     check_count("tools", len(request.tools or ()), MAX_TOOLS, "tools")
     tools, items = Tools(), Items(context.items, lenient_media=model.lenient_media)
     tools.read(request.tools or ())
@@ -134,7 +134,7 @@ def _read(request: CountInputRequest, context: ReadContext, model: ServedModel) 
 
 
 def _check(request: ResponsesRequest, stored: bool) -> None:
-    """Raise ApiError 400 for what is not served."""
+    """Raise ApiError 400 for unsupported fields."""
     _refuse(request, "prompt", "conversation", "moderation", "context_management")
     if request.background and not stored:
         raise bad_request(
@@ -146,14 +146,14 @@ def _check(request: ResponsesRequest, stored: bool) -> None:
 
 
 def _refuse(request: CountInputRequest, *names: str) -> None:
-    """Raise ApiError 400 for fields that ask for something."""
+    """Raise ApiError 400 for any of these fields with a value other than a no-op."""
     for name in names:
         if not is_harmless(name, getattr(request, name)):
             raise refused(name, name, area="responses")
 
 
 def _unused(request: CountInputRequest) -> list[str]:
-    """Options that local models do not have, and that agents send nevertheless."""
+    """Ignored options: agents send them, but local models do not support them."""
     verbosity = request.text.verbosity if request.text is not None else None
     return [] if verbosity in (None, "medium") else ["text.verbosity"]
 
@@ -167,7 +167,7 @@ def _given(request: CountInputRequest) -> list[dict[str, Any]]:
 
 
 def _options(request: ResponsesRequest, model: ServedModel) -> AnswerOptions:
-    """What is shown of log-probabilities: any that are asked for, by either field."""
+    """The options for log-probabilities, which either of two fields can request."""
     top = check_logprobs("top_logprobs", request.top_logprobs or 0, model.max_logprobs, model)
     shown = top > 0 or _LOGPROBS in (request.include or ())
     return AnswerOptions(
@@ -201,7 +201,7 @@ def _grammar(given: TextFormat) -> GrammarSource | None:
 
 
 def _echo(request: ResponsesRequest, job: Job, stored: bool) -> dict[str, Any]:
-    """Fields of the response that repeat the request, or say what held without them."""
+    """Fields of the response that repeat the request's fields or their defaults."""
     echo = {name: getattr(request, name) for name in _ECHOED}
     echo = {name: value for name, value in echo.items() if value is not None}
     if request.text is not None:
@@ -215,7 +215,7 @@ def _echo(request: ResponsesRequest, job: Job, stored: bool) -> dict[str, Any]:
 
 
 def _shown(options: msgspec.Struct) -> dict[str, Any]:
-    """What is set of some options."""
+    """The options that are set."""
     plain: dict[str, Any] = msgspec.to_builtins(options)
     return _without_nulls(plain)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients may send to /v1/responses. Absent and null mean the same: the default."""
+"""Requests to /v1/responses. Absent and null mean the same: the default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class _Named(msgspec.Struct, kw_only=True, tag_field="type"):
-    """A part of the input. Fields that are not listed are taken and not used."""
+    """A part of the input. Fields that are not listed are accepted and ignored."""
 
 
 class InputMessage(_Named, tag="message", kw_only=True):
@@ -57,7 +57,7 @@ class TextPart(msgspec.Struct):
 
 
 class InputReasoning(_Named, tag="reasoning", kw_only=True):
-    """What the assistant thought: of these the first that has a text."""
+    """The assistant's reasoning: the first of these fields that has text."""
 
     content: list[TextPart] | None = None
     encrypted_content: str | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Responses that are kept for a while: so many, so many bytes, so long, and by whose key."""
+"""A store of responses, limited by number, bytes and age, and separated by API key."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rtp_llm.server.responses.event_log import EventLog
 
 
 class Live(Protocol):
-    """What generates a response in the background."""
+    """A response that is being generated in the background."""
 
     def body(self) -> bytes:
-        """The response as it is now, as JSON."""
+        """The current state of the response, as JSON."""
 
     async def cancel(self) -> None:
-        """End it, and return when that is done."""
+        """Cancel the generation, and return when it has ended."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class StoredItem:
 
 @dataclass(kw_only=True)
 class StoredResponse:
-    """`body`: the response as JSON; `inputs`: items of its request; `history`: all before these.
+    """`body`: the response as JSON; `inputs`: items of its request; `history`: earlier items.
 
-    `owner`: whose it is; `live`: what generates it, None: it has ended; `streamed`: in the
-    background and as a stream, whose `events` are kept where there is room; `counted`: bytes that
-    the store counts for it.
+    `owner`: its owner's identifier; `live`: its generation, None once it has ended; `streamed`: it
+    is a background stream, whose `events` are kept if there is room; `counted`: bytes that the
+    store counts for it.
     """
 
     id: str
@@ -55,25 +55,25 @@ class StoredResponse:
 
     @property
     def current(self) -> bytes:
-        """The body, of one that is generated as it is now."""
+        """The body; while the response is being generated, its current state."""
         return self.body if self.live is None else self.live.body()
 
     @property
     def size(self) -> int:
-        """Bytes of its texts, those that it shares with earlier responses included."""
+        """Size of its texts in bytes, including those shared with earlier responses."""
         kept = self.events.size if self.events is not None else 0
         return kept + len(self.body) + sum(len(item.json) for item in self.conversation)
 
     @property
     def conversation(self) -> list[StoredItem]:
-        """What comes before the items of the next request."""
+        """The items that precede those of a follow-up request."""
         return [*self.history, *self.inputs, *self.outputs]
 
 
 class ResponseStore:
-    """`most` responses of `most_bytes` together, each for `seconds` after it was last changed.
+    """Up to `most` responses with `most_bytes` in total, each for `seconds` after its last change.
 
-    The oldest makes way for a new one, but not while it is generated.
+    The oldest is evicted for a new one, but not while it is being generated.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class ResponseStore:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is kept."""
+        """Whether responses are stored at all."""
         return self._most > 0
 
     def __len__(self) -> int:
         return len(self._stored)
 
     def put(self, response: StoredResponse) -> bool:
-        """Keep a response, or its new state; False where there is no room for it."""
+        """Store a response or its new state; returns False if there is no room."""
         self.remove(response.id)
         size = response.size
         if not self.fits(response) or not self._make_room(size):
@@ -109,7 +109,7 @@ class ResponseStore:
         return True
 
     def grow(self, response_id: str, size: int) -> bool:
-        """So many bytes more of one that is generated; False where there is no room for them."""
+        """Reserve additional bytes for a running response; returns False if there is no room."""
         grown = self._stored.get(response_id)
         if grown is None or not self._make_room(size, places=0):
             return False
@@ -118,11 +118,11 @@ class ResponseStore:
         return True
 
     def fits(self, response: StoredResponse) -> bool:
-        """Whether there would be room for it alone."""
+        """Whether it would fit into an empty store."""
         return self.enabled and response.size <= self._most_bytes
 
     def find(self, response_id: str, owner: str, param: str | None = None) -> StoredResponse:
-        """What `owner` may see of this id. `param`: the field that names it.
+        """The response with this id, if `owner` may see it. `param`: the field to name in errors.
 
         Raises ApiError 404.
         """
@@ -136,7 +136,7 @@ class ResponseStore:
         raise ApiError(404, message, param=param, code=code)
 
     def find_items(self, ids: Collection[str], owner: str) -> dict[str, bytes]:
-        """Items of what `owner` may see, by their ids."""
+        """Items by id, of responses that `owner` may see."""
         self._expire()
         return {
             item.id: item.json
@@ -147,7 +147,7 @@ class ResponseStore:
         }
 
     def remove(self, response_id: str) -> None:
-        """Forget it; what still generates it goes on."""
+        """Remove the response; its generation, if still running, continues."""
         removed = self._stored.pop(response_id, None)
         if removed is not None:
             self.bytes -= removed.counted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools of a request, and which of them may be called."""
+"""Reads the tools of a request and its tool choice."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class _Choice(msgspec.Struct, kw_only=True):
 
 @dataclass
 class Tools:
-    """`functions`: what the model may call; one of a namespace is named NAMESPACE.NAME.
+    """`functions`: what the model may call; a function in a namespace is named NAMESPACE.NAME.
 
-    `namespaces`: (namespace, name) of these by that name; `skipped`: types of tools that are not
-    known, or run on OpenAI's side.
+    `namespaces`: (namespace, name) by that full name; `skipped`: types of tools that are unknown or
+    run at OpenAI.
     """
 
     functions: list[Tool] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Tools:
     skipped: list[str] = field(default_factory=list)
 
     def read(self, given: Sequence[dict[str, Any]], place: str = "tools", space: str = "") -> None:
-        """Take tools of the field `place`; raises ApiError 400 that names the one at fault."""
+        """Read the tools in the field `place`; raises ApiError 400 naming the invalid tool."""
         for at, tool in enumerate(given):
             where, kind = f"{place}[{at}]", tool.get("type")
             if kind == "function":
@@ -79,7 +79,7 @@ class Tools:
         )
 
     def choice(self, given: str | dict[str, Any] | None, parallel: bool) -> ToolChoice:
-        """What `tool_choice` says; raises ApiError 400."""
+        """Read `tool_choice`; raises ApiError 400."""
         if given is None or given == "auto":
             return ToolChoice("auto", parallel=parallel)
         if given == "none":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the deltas of an answer to the events of a response, and to the response itself."""
+"""Turns the deltas of an answer into the events of a response and the response itself."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
 def new_id(prefix: str) -> str:
-    """An id that nobody else has."""
+    """A new, unique id."""
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
 class ResponseWriter:
     """One response: `begin`, any number of `take`, then `finish` or `fail`.
 
-    What the events say in sum is `response`, whether anybody looks at the events or not.
+    `response` accumulates what the events say, whether or not the events are used.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ResponseWriter:
     def take(
         self, deltas: Iterable[OutputDelta], entries: Sequence[LogprobEntry] = ()
     ) -> list[Event]:
-        """The events of deltas; with the first of them it is no longer queued.
+        """The events of deltas; the first delta ends the queued state.
 
         `entries`: log-probabilities of their tokens.
         """
@@ -93,7 +93,7 @@ class ResponseWriter:
         return made
 
     def finish(self, cut: bool, usage: Usage) -> list[Event]:
-        """The last events. `cut`: the answer was ended by its length."""
+        """The last events. `cut`: the answer reached its maximum length."""
         last = self._close(cut)
         response = self.response
         response.usage = usage_content(usage)
@@ -108,16 +108,16 @@ class ResponseWriter:
         return last
 
     def fail(self, error: ApiError, usage: Usage) -> list[Event]:
-        """The last events of an answer that went wrong."""
+        """The last events of a failed answer."""
         last = self._close(True)
         self.response.status = "failed"
         self.response.usage = usage_content(usage)
-        # The codes that clients know are few; ours goes with the message.
+        # Clients know only few codes; ours becomes part of the message.
         self.response.error = events.ResponseError(code="server_error", message=error.message)
         return [*last, events.Failed(sequence_number=next(self._numbers), response=self.response)]
 
     def cancel(self, usage: Usage) -> None:
-        """End an answer that nobody wants any more, and that nobody hears of."""
+        """Mark the answer as cancelled, without events."""
         self._close(True)
         self.response.status, self.response.usage = "cancelled", usage_content(usage)
 
@@ -199,7 +199,7 @@ class ResponseWriter:
         self.response.output.append(item)
 
     def _item(self, block: Block, status: ItemStatus) -> Item:
-        """The block so far; empty while it is in progress."""
+        """The item of a block; its content is empty while it is in progress."""
         done = status != "in_progress"
         text = block.text if done else ""
         if block.kind == "text":
@@ -233,7 +233,7 @@ class ResponseWriter:
 
 
 def usage_content(usage: Usage) -> events.ResponseUsage:
-    """The usage as the Responses API counts it."""
+    """The usage in the format of the Responses API."""
     prompt, answer = usage.prompt_tokens, usage.completion_tokens
     return events.ResponseUsage(
         input_tokens=prompt,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What telemetry is told of, and who takes it."""
+"""The telemetry interface, and the record of a finished request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtp_llm.server.openai.generation import Generation
 
 @dataclass(frozen=True)
 class FinishedRequest:
-    """One generating request, answered or refused. ``generation``: None where it was refused."""
+    """A generating request, answered or refused. ``generation``: None if it was refused."""
 
     path: str
     model: str
@@ -25,10 +25,10 @@ class FinishedRequest:
 
 
 class Telemetry(Protocol):
-    """Takes what has ended, and exports it when it likes."""
+    """Receives finished requests and exports them in the background."""
 
     def record(self, request: FinishedRequest) -> None:
-        """Costs some tens of microseconds; never waits."""
+        """Record a finished request; takes some tens of microseconds and never blocks."""
 
     def close(self) -> None:
-        """Export what is left, for a few seconds at most."""
+        """Export the remaining records, for at most a few seconds."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spans and metrics of generating requests, by the GenAI conventions of OpenTelemetry.
 
-Both are made when a request has ended, from what is known then, and exported by threads of the SDK:
-nothing happens for a token, and a collector that is slow or away holds nobody up. No content of a
+Both are created when a request has ended and exported by threads of the SDK: there is no work per
+token, and a slow or unreachable collector does not block anything. No content of a
 request or an answer is exported.
 """
 
@@ -32,10 +32,10 @@ from rtp_llm.server.openai.generation import Generation
 from rtp_llm.server.telemetry.finished import FinishedRequest
 
 PROVIDER = "rtp_llm"
-MOST_SPANS = 2048  # that wait to be exported; more are dropped
-EXPORT_SECONDS = 5.0  # of one export
-CLOSE_SECONDS = 2.0  # of the last ones together, when the server ends
-# Bounds that the conventions ask for, in seconds.
+MOST_SPANS = 2048  # queued for export; additional ones are dropped
+EXPORT_SECONDS = 5.0  # timeout of one export
+CLOSE_SECONDS = 2.0  # timeout of the final export at shutdown
+# Bucket bounds in seconds, as required by the conventions.
 _DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
@@ -49,7 +49,7 @@ _log = logging.getLogger("rtp_llm.server")
 
 
 class OtlpTelemetry:
-    """See Telemetry. Each endpoint is a URL of OTLP over HTTP; None: that half is left out."""
+    """See Telemetry. Each endpoint is an OTLP/HTTP URL; None disables traces or metrics."""
 
     def __init__(self, traces: str | None, metrics: str | None) -> None:
         name = os.environ.get("OTEL_SERVICE_NAME", "rtp-llm")
@@ -79,7 +79,7 @@ class OtlpTelemetry:
         )
 
     def record(self, request: FinishedRequest) -> None:
-        """Costs some tens of microseconds; never waits."""
+        """Record a finished request; takes some tens of microseconds and never blocks."""
         operation = _NAMES.get(request.path, "chat")
         common: Attributes = {
             "gen_ai.operation.name": operation,
@@ -123,7 +123,7 @@ class OtlpTelemetry:
             self._per_token.record(decode / (times.tokens - 1), common)
 
     def close(self) -> None:
-        """Export what is left, for CLOSE_SECONDS at most; the rest is given up."""
+        """Export the remaining records for at most CLOSE_SECONDS, then drop the rest."""
         deadline = time.monotonic() + CLOSE_SECONDS
         ends = [
             threading.Thread(target=_shut_down, args=(each,), daemon=True)
@@ -143,7 +143,7 @@ def _shut_down(provider: TracerProvider | MeterProvider) -> None:
 
 
 def _error_type(request: FinishedRequest) -> str | None:
-    """Of an answer that ended badly; one whose client went away has nginx's 499."""
+    """The error.type of a failed answer; a client disconnect is nginx's 499."""
     if request.generation is not None and request.generation.failure is not None:
         return request.generation.failure.code
     return str(request.status) if request.status >= 400 else None

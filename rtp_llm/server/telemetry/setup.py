@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether telemetry is asked for and can be had; nothing of OpenTelemetry is imported before."""
+"""Checks and starts telemetry; OpenTelemetry is imported only if it is enabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDPOINTS = {"otlp_traces_endpoint": "/v1/traces", "otlp_metrics_endpoint": "/v
 
 
 def check_telemetry(settings: Settings) -> None:
-    """Raise SettingsError where telemetry is asked for and cannot be had."""
+    """Raise SettingsError if telemetry is enabled but not possible."""
     for name in _ENDPOINTS:
         url = getattr(settings, name)
         if url is None:
@@ -41,7 +41,7 @@ def check_telemetry(settings: Settings) -> None:
 
 
 def start_telemetry(settings: Settings) -> Telemetry | None:
-    """None where it is not asked for."""
+    """Start telemetry; None if it is not enabled."""
     endpoints = {
         name: _with_path(getattr(settings, name), path) for name, path in _ENDPOINTS.items()
     }
@@ -53,12 +53,12 @@ def start_telemetry(settings: Settings) -> Telemetry | None:
 
 
 def _with_path(url: str | None, path: str) -> str | None:
-    """A collector's address alone means the path that the protocol names."""
+    """Add the protocol's default path to a collector's bare address."""
     return url.rstrip("/") + path if url and urlsplit(url).path in ("", "/") else url
 
 
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even its parent
+    except ModuleNotFoundError:  # nor its parent package
         return False
