@@ -58,7 +58,7 @@ class CacheLayout:
 
     @property
     def num_layers(self) -> int:
-        """Layers with a cache."""
+        """The number of layers with a cache."""
         return len(self.planes)
 
     def bytes_of(self, tokens: int) -> int:

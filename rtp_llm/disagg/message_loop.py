@@ -11,18 +11,18 @@ from collections.abc import Callable
 
 
 class LoopConnection(asyncio.Protocol):
-    """What the loop serves."""
+    """A connection that the loop serves."""
 
     @abstractmethod
     def abort(self) -> None:
-        """End it now, or once it is made; the loop's thread."""
+        """End it now, or once it is made; called on the loop's thread."""
 
 
 class MessageLoop:
     """An asyncio loop on a thread of its own."""
 
     def __init__(self, name: str) -> None:
-        """Raises RuntimeError when no thread can be had."""
+        """Raises RuntimeError if no thread can be started."""
         self._loop = asyncio.new_event_loop()
         # A loop holds its tasks weakly; both are the loop's thread's.
         self._connecting: dict[asyncio.Task[object], LoopConnection] = {}
@@ -41,18 +41,18 @@ class MessageLoop:
         self.post(self._begin, connection, connected)
 
     def post(self, work: Callable[..., object], *arguments: object) -> None:
-        """Call it on the loop's thread. Raises RuntimeError once closed."""
+        """Call a function on the loop's thread. Raises RuntimeError once closed."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the connections of this worker are closed")
             self._loop.call_soon_threadsafe(work, *arguments)
 
     def end(self, connection: LoopConnection) -> None:
-        """It is lost; the loop's thread."""
+        """Forget a lost connection; called on the loop's thread."""
         self._connections.discard(connection)
 
     def close(self) -> None:
-        """End all connections, which hear of it, and join the thread."""
+        """End all connections, which are notified, and join the thread."""
         with self._lock:
             if not self._closed:
                 self._closed = True

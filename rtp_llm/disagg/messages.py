@@ -11,7 +11,7 @@ from rtp_llm.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
 PROTOCOL = 8
-# The longest message that is taken: a prompt of 2^24 tokens takes 80 MiB.
+# The longest accepted message: a prompt of 2^24 tokens takes 80 MiB.
 LONGEST_MESSAGE = 96 * 2**20
 # The same of the first one that a prefill worker hears: anybody may come, and gets no more memory.
 LONGEST_HELLO = 64 * 2**10
@@ -24,7 +24,7 @@ NONCE_BYTES = 32
 
 
 class Challenge(msgspec.Struct, tag="challenge", frozen=True, kw_only=True):
-    """First message of a prefill worker that has a key: prove that you have it, too."""
+    """First message of a prefill worker with a key: a request to prove knowledge of it."""
 
     nonce: bytes
 
@@ -37,7 +37,7 @@ class Response(msgspec.Struct, tag="response", frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, tag="proof", frozen=True, kw_only=True):
-    """That of the prefill worker, sent after it."""
+    """The proof of the prefill worker, sent after the Response."""
 
     mac: bytes
 
@@ -96,13 +96,13 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True, kw_only=True):
-    """The blocks were loaded, or are not needed any more: release them."""
+    """The blocks were loaded or are not needed any more, so they can be released."""
 
     name: int
 
 
 class Ping(msgspec.Struct, tag="ping", frozen=True, kw_only=True):
-    """Are you there? Asked by a decode worker that waits; answered whatever is computed."""
+    """Liveness check by a waiting decode worker; answered regardless of what is computed."""
 
 
 class Pong(msgspec.Struct, tag="pong", frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class Prefilled(msgspec.Struct, tag="prefilled", frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
-    """The prompt was not taken, or given up."""
+    """The prompt was refused or given up."""
 
     name: int
     kind: FailureKind
@@ -145,7 +145,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, tag="load", frozen=True, kw_only=True):
-    """What a prefill worker has to do: tokens of prompts that are not computed yet."""
+    """The load of a prefill worker: tokens of prompts that are not computed yet."""
 
     waiting_tokens: int
 

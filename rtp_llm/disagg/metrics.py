@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker counts about blocks that go from worker to worker."""
+"""Counters of a worker for blocks transferred between workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtp_llm.engine.messages import TRANSFER_COUNTERS
 
 
 class TransferMetrics:
-    """Counters of one worker; any thread may add."""
+    """Counters of one worker; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

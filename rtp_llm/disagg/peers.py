@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prefill workers that a decode worker knows: connections that come back, and whom to ask."""
+"""The prefill workers known to a decode worker: reconnecting, and choosing which one to ask."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _REMEMBERED_BLOCKS = 65_536
 
 
 class MismatchError(RuntimeError):
-    """Blocks of the other worker mean something else, or cannot be had; the message says why."""
+    """Blocks of the other worker are incompatible or unavailable; the message says why."""
 
 
 @dataclass(eq=False)
@@ -81,11 +81,11 @@ class Peer:
 
     @property
     def ready(self) -> bool:
-        """It can be asked."""
+        """Whether the worker can be asked for prompts."""
         return self.connection is not None and bool(self.transfer_addresses)
 
     def remember(self, keys: NDArray[np.int64]) -> None:
-        """It computes these blocks, so it has them for a while."""
+        """Note that it computes these blocks, so it will have them for a while."""
         for key in keys.tolist():
             self.known[key] = None
             self.known.move_to_end(key)
@@ -93,7 +93,7 @@ class Peer:
             self.known.popitem(last=False)
 
     def known_blocks(self, keys: Sequence[int]) -> int:
-        """How many of the first blocks it is believed to have."""
+        """How many of the first blocks it presumably has."""
         count = 0
         for key in keys:
             if key not in self.known:
@@ -203,10 +203,10 @@ class Peers:
     def choose(
         self, keys: NDArray[np.int64], block_size: int, without: Sequence[Peer] = ()
     ) -> Peer | None:
-        """The worker that has the least to compute before it is done with this prompt.
+        """The worker that has the least to compute until it is done with this prompt.
 
-        That is what waits there and what is new to it of the prompt (its blocks' keys); of equals
-        the one that was asked least. None when nobody else than ``without`` is connected.
+        That is its waiting work plus the blocks of the prompt (by their keys) that it does not
+        have; among equals the one that was asked least. None if only ``without`` is connected.
         """
         names = keys.tolist()
 
@@ -222,7 +222,7 @@ class Peers:
         return chosen
 
     def _fall_back_to_tcp(self, peer: Peer) -> None:
-        """No library is asked again that has failed, where TCP will do."""
+        """Stop using a library that has failed, if TCP is available."""
         instead = self._transports.instead(peer.address, peer.transfer_addresses[0])
         if instead is None:
             return
@@ -289,7 +289,7 @@ class Peers:
 
     @staticmethod
     def _refuse(peer: Peer, connection: MessageConnection[ToDecode], reason: str) -> None:
-        """The handshake is tried again and again; the log has its failure once."""
+        """Refuse a worker; the handshake is retried, but its failure is logged only once."""
         refused = f"prefill worker {peer.address} cannot be used, {reason}"
         if refused != peer.refused:
             _logger.error("%s", refused)
@@ -306,7 +306,7 @@ class Peers:
             peer.gone.wait(_REFUSED_SECONDS if peer.refused else _RETRY_SECONDS)
 
     def _visit(self, peer: Peer) -> str:
-        """One connection from its beginning to its end; why it was of no use, if it was not."""
+        """Serve one connection from start to end; returns why it was unusable, if it was."""
         ended, welcomed = threading.Event(), threading.Event()
         try:
             address = split_address("prefill_workers", peer.address)
@@ -371,7 +371,7 @@ class Peers:
 def wait_for_all(peers: Peers, seconds: float) -> None:
     """Give all workers a moment, so that the first request need not be computed alone.
 
-    Raises MismatchError when a worker answers whose blocks mean something else.
+    Raises MismatchError if a worker with incompatible blocks answers.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

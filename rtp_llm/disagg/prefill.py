@@ -86,7 +86,7 @@ class PrefillEngine(EngineWithTransfers):
         metrics: TransferMetrics,
         pool: PinnedPool | None = None,
     ) -> None:
-        """``pool`` None: blocks are fetched from where they are."""
+        """If ``pool`` is None, blocks are fetched from where they are."""
         super().__init__(engine)
         self._sender, self._listener = sender, listener
         self._waker, self._metrics, self._pool = waker, metrics, pool
@@ -109,7 +109,7 @@ class PrefillEngine(EngineWithTransfers):
         return _TICK_MILLISECONDS if waits else self._engine.patience
 
     def stats(self) -> EngineStats:
-        """The engine's, with those of transfers."""
+        """The engine's metrics, with those of transfers."""
         counts, failures = self._metrics.read()
         counts["writer_queue"] = self._sender.queued
         return msgspec.structs.replace(
@@ -117,7 +117,7 @@ class PrefillEngine(EngineWithTransfers):
         )
 
     def step(self) -> Sequence[FromEngine]:
-        """Take what decode workers said, step, tell them what became of their prompts."""
+        """Handle messages of decode workers, step, and report the results of their prompts."""
         self._waker.clear()
         for decode_worker, message in self._listener.take():
             self._hear(decode_worker, message)
@@ -250,7 +250,7 @@ class PrefillEngine(EngineWithTransfers):
         self._end(asked)
 
     def _end(self, asked: _Asked) -> None:
-        """Nobody needs it any more; its blocks follow when nothing reads them."""
+        """End a prompt that nobody needs any more; its blocks are freed once nothing reads them."""
         if asked.ended:
             return
         asked.ended = True

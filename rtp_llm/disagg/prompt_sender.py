@@ -20,34 +20,34 @@ class PromptSender:
         self.writer, self.store = writer, store
 
     def announce(self, name: int, transport: str, tell: Callable[[Stored], None]) -> None:
-        """Its blocks go by this transport. Raises ValueError with the reason if they cannot."""
+        """Choose the transport of a prompt's blocks. Raises ValueError if it cannot be used."""
         self.store.begin(str(name), transport, tell)
 
     def forget(self, name: int) -> None:
-        """It was announced, and is not begun after all."""
+        """Forget a prompt that was announced but will not begin."""
         self.store.forget(str(name))
 
     def begin(self, order: SendOrder) -> None:
-        """From the next step on the blocks of this sequence are offered."""
+        """Offer the blocks of this sequence from the next step on."""
         self.writer.add(order.sequence, order.name, order.tokens, order.extra_key)
 
     def computed(self, sequence: int) -> bytes:
-        """No further step has blocks of it. Returns what drafts go on from; see Prefilled."""
+        """No later step has blocks of it. Returns the draft state; see Prefilled."""
         state = self.writer.take_draft_state(sequence)
         self.writer.remove(sequence)
         return state
 
     def end(self, name: int, sequence: int) -> None:
-        """Nobody needs it any more."""
+        """End a prompt that nobody needs any more."""
         self.writer.remove(sequence)
         self.store.end(str(name))
 
     def reads(self, name: int, sequence: int) -> bool:
-        """A copy or the store still reads blocks of what has ended."""
+        """Whether a copy or the store still reads blocks of this ended prompt."""
         return self.writer.reads(sequence) or self.store.busy(str(name))
 
     def take_failures(self) -> Mapping[int, str]:
-        """Sequences whose blocks did not all reach the store, and why; each once."""
+        """Return sequences with blocks that did not reach the store, and why; each once."""
         return {sequence: str(error) for sequence, error in self.writer.take_failures().items()}
 
     def take_released(self) -> None:
@@ -65,7 +65,7 @@ class PromptSender:
         return self.writer.queued
 
     def deliver(self) -> None:
-        """Let all ranks hear what was said so far."""
+        """Let all ranks receive what was sent so far."""
 
     def fileno(self) -> int:
         """Readable when something that ended is not read any more."""

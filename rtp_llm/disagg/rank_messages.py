@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tensor-parallel ranks of a worker say to each other of prompts under way."""
+"""Messages between the tensor-parallel ranks of a worker about prompts in progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LoadOrder:
 
 @dataclass(frozen=True)
 class CancelLoad:
-    """Give it up; LoadEnded follows as of any other."""
+    """Cancel a load; LoadEnded follows as for any other."""
 
     name: int
 
@@ -64,7 +64,7 @@ class SendOrder:
 
 @dataclass(frozen=True)
 class EndSend:
-    """Nobody needs it any more."""
+    """End the sending of a prompt that nobody needs any more."""
 
     name: int
 

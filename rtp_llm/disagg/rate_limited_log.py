@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines that unknown peers can cause: so many, and then a count of the rest."""
+"""Log lines that unknown peers can cause: a limited number, and then a count of the rest."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class RateLimitedLog:
         self._lines = 0
 
     def warn(self, text: str, *arguments: object) -> None:
-        """A line, unless there were too many lately."""
+        """Log a warning, unless there were too many recently."""
         self.tick()
         self._lines += 1
         if self._lines <= MOST_LINES:
             _logger.warning(text, *arguments)
 
     def tick(self) -> None:
-        """To be called now and then: what was left out is told once its window is over."""
+        """Call this regularly: it reports omitted lines once their window is over."""
         if self._clock() < self._began + WINDOW_SECONDS:
             return
         if self._lines > MOST_LINES:

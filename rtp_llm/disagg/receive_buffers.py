@@ -61,7 +61,7 @@ class InPlaceReceiveBuffer:
         ]
 
     def arrived(self, layers: Sequence[int]) -> None:
-        """They are where they belong."""
+        """Nothing to do: the blocks are already in place."""
 
     def finish(self) -> None:
         """Nothing is left to do."""

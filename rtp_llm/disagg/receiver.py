@@ -27,13 +27,13 @@ class PromptLoad(Protocol):
 
     @property
     def message(self) -> str:
-        """That in words."""
+        """The failure in words."""
 
     def advance(self) -> bool:
-        """Take in what has arrived; whether it has ended: no transfer writes any more."""
+        """Handle what has arrived; returns whether the load has ended, with no transfer writing."""
 
     def cancel(self) -> None:
-        """Give it up; returns at once, its end follows."""
+        """Cancel the load; returns at once, it ends later."""
 
     def finish(self) -> None:
         """All has arrived: work that is asked of devices from now on sees it in the cache."""
@@ -46,16 +46,16 @@ class Receiving(Protocol):
     """Loads prompts' blocks."""
 
     def check(self, ranks: int) -> None:
-        """Raise ValueError where those of so many ranks do not fit this worker's."""
+        """Raise ValueError if blocks of that many ranks do not fit this worker's."""
 
     def begin(self, order: LoadOrder) -> PromptLoad:
         """Begin a load. Raises RuntimeError, ValueError: there is no memory for it, or refused."""
 
     def deliver(self) -> None:
-        """Let all ranks hear what was asked for so far."""
+        """Let all ranks receive what was requested so far."""
 
     def fileno(self) -> int:
-        """Readable when some load got on."""
+        """A descriptor that becomes readable when a load has progressed."""
 
     def clear(self) -> None:
         """Make it unreadable again."""
@@ -161,7 +161,7 @@ class RankReceiver:
         return RankLoad(buffer, loads, parts)
 
     def deliver(self) -> None:
-        """There is nobody else."""
+        """Nothing to do: there are no other ranks."""
 
     def fileno(self) -> int:
         return self.client.fileno()
