@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process on the cluster is told is what the driver was told, but for its own place."""
+"""A process on the cluster gets the driver's settings, except those for its own place."""
 
 from __future__ import annotations
 

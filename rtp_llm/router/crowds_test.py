@@ -22,7 +22,7 @@ MOST, CLIENTS = 4, 30
 
 
 class Client:
-    """Asks; says its body in two parts, the second when it is told to. Its answer is ``sent``."""
+    """A client that sends its body in two parts, the second on demand. ``sent``: its answer."""
 
     def __init__(self, proxy: Proxy, size: int) -> None:
         self.sent: list[Any] = []

@@ -19,7 +19,7 @@ from rtp_llm.testing.server_processes import PATIENCE, environment, process
 
 
 class Clients:
-    """Threads that ask for one stream after another until they are told to stop."""
+    """Threads that request one stream after another until they are stopped."""
 
     def __init__(self, url: str, count: int) -> None:
         self.answers: list[tuple[int, str]] = []

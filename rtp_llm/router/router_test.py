@@ -23,7 +23,7 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class FakeServer:
-    """Counts requests; answers each with its name, in two pieces, or as it is told."""
+    """Counts requests; answers each with its name, in two pieces, or as configured."""
 
     url = ""
 

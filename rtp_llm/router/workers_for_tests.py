@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that do as they are told, and a proxy before them."""
+"""Scripted workers, and a proxy in front of them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class EngineInterface(Protocol):
 
     @property
     def restarts(self) -> RestartCounts:
-        """What was restarted so far."""
+        """The restarts so far."""
 
     @property
     def ranks_up(self) -> tuple[int, int]:

@@ -87,7 +87,7 @@ async def test_headers_up_to_the_limit_are_taken() -> None:
 @pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n", GET % 1 + b"G"])
 @run
 async def test_slow_headers_are_refused(sent: bytes) -> None:
-    """The clock begins with the first byte, and further ones do not wind it up."""
+    """The clock starts with the first byte, and later bytes do not reset it."""
     listener = Listener(header_timeout=10)
     listener.answer.set()
     protocol, wire = listener.connect()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the system: what there is no room for is told so, and what is too little refused."""
+"""System limits: excess connections get an error, and limits that are too low are refused."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _TOKEN_IDS = ("stop_token_ids", "allowed_token_ids", "logprob_token_ids", "token
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What the document says of the served model; zeros while it is not known.
+    """Facts about the served model for the document; zeros while they are unknown.
 
     `max_sequences`: of one request; `max_logprobs`, `max_prompt_logprobs`: as the settings;
     `trusts_templates`: requests may bring a chat template; `calls_tools`, `thinks`: the model's

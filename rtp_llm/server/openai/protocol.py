@@ -53,7 +53,7 @@ class StructuredOutputs(msgspec.Struct, kw_only=True):
 
 
 class ConstraintFields(msgspec.Struct, kw_only=True):
-    """What an answer has to obey: OpenAI's name, vLLM's, its old ones, SGLang's and llama.cpp's."""
+    """Constraints on an answer, as named by OpenAI, vLLM (new and old), SGLang and llama.cpp."""
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -189,7 +189,7 @@ class ToolChoiceObject(msgspec.Struct, kw_only=True):
 
 
 class ChatFields(SamplingFields, kw_only=True):
-    """What chats have besides their messages."""
+    """The fields of chats besides their messages."""
 
     tools: list[ToolDefinition] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None

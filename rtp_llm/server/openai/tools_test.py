@@ -163,7 +163,7 @@ async def test_what_must_be_called_is_a_grammar(choice: Any, names: list[str]) -
         assert grammar is not None
         for name in ("add", "sub"):
             assert (f'\\"{name}\\"' in grammar.text) == (name in names)
-        assert "Adds." in prompt(server)  # the model is told of all of them
+        assert "Adds." in prompt(server)  # the model sees all of them
         await server.chat(tools=BOTH)
         assert server.engine.requests[-1].grammar is None
 
