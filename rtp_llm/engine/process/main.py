@@ -52,7 +52,7 @@ _ORDERLY_SECONDS = 0.5
 _logger = logging.getLogger("rtp_llm.engine")
 
 
-def main(build: Build, imports: str | None = None) -> int:
+def main(build: Build | None = None, imports: str | None = None) -> int:
     """Run the process; returns its exit code.
 
     The first argument is the folder of the sockets; the settings come as the first line of standard
@@ -75,7 +75,7 @@ def main(build: Build, imports: str | None = None) -> int:
     try:
         on_loss = partial(_end_with_ranks, sender)
         report = heartbeat.report_loading
-        built = build(settings, address.folder, on_loss, report)
+        built = (build or _build)(settings, address.folder, on_loss, report)
         heartbeat.source = built.engine.stats
         service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
@@ -200,4 +200,4 @@ class EngineService:
 
 
 if __name__ == "__main__":
-    sys.exit(main(_build, "rtp_llm.engine.build"))
+    sys.exit(main(imports="rtp_llm.engine.build"))

@@ -140,7 +140,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_json": {"type": "array", "uniqueItems": True}}, "guided_json", "uniqueItems"),
     ({"structured_outputs": {"grammar": ""}}, "structured_outputs.grammar", "the grammar is empty"),
     ({"structured_outputs": {"regex": " "}}, "structured_outputs.regex", "the regex is empty"),
-    ({"structured_outputs": {"json": ""}}, "structured_outputs.json", "the text is empty"),
+    ({"structured_outputs": {"json": ""}}, "structured_outputs.json", "json: the text is empty"),
     ({"guided_grammar": ""}, "guided_grammar", "the grammar is empty"),
     ({"guided_regex": ""}, "guided_regex", "the regex is empty"),
     (
@@ -162,6 +162,7 @@ async def test_what_cannot_be_obeyed(case: int) -> None:
                 assert answer.status_code == 400, answer.text
                 error = answer.json()["error"]
                 assert error["param"] == param and text in error["message"], error
+                assert error["message"].count("json: ") <= 1, error
         assert not server.engine.requests
 
 

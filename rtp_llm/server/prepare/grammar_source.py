@@ -115,6 +115,7 @@ def _stack_limited() -> Iterator[None]:
 def grammar_error(name: str, error: GrammarError) -> ApiError:
     """A 400 error that names the field and the keyword at fault."""
     said = str(error)
-    if error.keyword and error.keyword not in said:
-        said = f"{error.keyword}: {said}"
+    word = error.keyword
+    if word and word not in said and not name.endswith(word):
+        said = f"{word}: {said}"
     return bad_request(f"{name}: {said.rstrip('.')}.", name, "invalid_grammar")

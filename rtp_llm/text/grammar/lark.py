@@ -28,7 +28,7 @@ def lark_grammar(text: str) -> Grammar:
 def choice_grammar(choices: Sequence[str]) -> Grammar:
     """One of the texts, exactly."""
     if not choices:
-        raise GrammarError("choice: the list is empty", "choice")
+        raise GrammarError("the list is empty", "choice")
     for choice in choices:
         if not isinstance(choice, str):
             raise GrammarError(f"choice: {choice!r} is no string", "choice")
