@@ -30,7 +30,8 @@ from rtp_llm.server.ollama.endpoints import OllamaEndpoints
 from rtp_llm.server.openai.docs_page import HEADERS, render
 from rtp_llm.server.openai.endpoints import Endpoints
 from rtp_llm.server.openai.missing_endpoints import explain_missing, is_known_missing
-from rtp_llm.server.openai.openapi import BODIES, Served, describe
+from rtp_llm.server.openai.openapi import BODIES, describe
+from rtp_llm.server.openai.openapi_bounds import Served
 from rtp_llm.server.page.page import FILES, send_file
 from rtp_llm.server.responses.endpoints import ResponsesEndpoints
 

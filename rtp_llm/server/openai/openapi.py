@@ -140,7 +140,8 @@ def _describe_bodies(components: Schema, served: Served) -> None:
     """What their types cannot say."""
     documents = components["TokenizeRequest"]["properties"]["documents"]
     own = (ChatRequest, BatchChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
-    for kind in (*own, *openapi_agents.BODIES.values()):
+    kinds: list[type[Any]] = [*own, *openapi_agents.BODIES.values()]
+    for kind in kinds:
         bound(components[kind.__name__]["properties"], served)
     openapi_agents.describe_lengths(components)
     _name_served(components, served.names)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bodies of every endpoint: what /openapi.json excludes is refused, what it has is taken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges and lengths that /openapi.json gives for fields of requests, as the checks have them."""
 
 from __future__ import annotations
