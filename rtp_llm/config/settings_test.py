@@ -34,6 +34,7 @@ EXAMPLES = {
     "suffix_decoding_min_token_prob": ("0.2", "0.5"),
     "speculative": ("mtp", "none"),
     "tensor_parallel_size": ("2", "4"),
+    "prepare_processes": ("8", "2"),
     "ssl_cert_reqs": ("1", "2"),
     "speculative_config": ("{}", '{"num_speculative_tokens": 5}'),
 }
