@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -79,10 +80,17 @@ signal.pause()
 DEVICES = ("/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/davinci")
 
 
+@pytest.fixture(name="socket_folder")
+def _socket_folder():
+    """A folder for temporary files, its name short enough for the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="rtp-llm-", dir="/tmp") as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize("module", ["rtp_llm.engine.process.main", "rtp_llm.disagg.process"])
-def test_it_opens_no_device_and_ends_with_its_parent(module, tmp_path):
+def test_it_opens_no_device_and_ends_with_its_parent(module, socket_folder):
     """It has imported torch, and waits."""
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ = {**os.environ, "TMPDIR": str(socket_folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PARENT, module]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as parent:
         try:
@@ -91,11 +99,11 @@ def test_it_opens_no_device_and_ends_with_its_parent(module, tmp_path):
             wait(lambda: (spare / "syscall").read_text().split()[1:2] == ["0x0"])  # reads input
             opened = [os.readlink(each) for each in (spare / "fd").iterdir()]
             assert not [name for name in opened if name.startswith(DEVICES)]
-            assert len(os.listdir(tmp_path)) == 1
+            assert len(os.listdir(socket_folder)) == 1
         finally:
             parent.kill()
     wait(lambda: not spare.exists() or "Z (" in (spare / "status").read_text())
-    wait(lambda: not os.listdir(tmp_path))
+    wait(lambda: not os.listdir(socket_folder))
 
 
 def wait(condition):
