@@ -63,7 +63,7 @@ def made_to_rotate(way: Rotate) -> Callable[[AttentionConfig], AttentionBackend]
     """make_backend() whose backends rotate that way, also those that would rotate by themselves."""
 
     def make(config: AttentionConfig) -> AttentionBackend:
-        with patch("rtp_llm.attention.backend.rotate_on", lambda _: way):
+        with patch("rtp_llm.attention.backend.rotation_for", lambda _: way):
             backend = make_backend(config)
         attend = MethodType(AttentionBackend.attend, backend)
         setattr(backend, "attend", attend)  # noqa: B010 - a method, as far as mypy knows
