@@ -6,7 +6,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +42,13 @@ def on_the_cpu() -> Iterator[None]:
 
     with torch.device("cpu"):
         yield
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder for temporary files, its name short enough for the sockets in it.
+
+    The path of a Unix socket has at most 107 bytes, and sandboxes have longer folders.
+    """
+    with tempfile.TemporaryDirectory(prefix="rtp-llm-", dir="/tmp") as name:
+        yield Path(name)

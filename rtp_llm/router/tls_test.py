@@ -9,7 +9,6 @@ import json
 import socket
 import ssl
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,13 +38,6 @@ from rtp_llm.testing.server_processes import process
 @pytest.fixture(name="files")
 def _files(tmp_path: Path) -> dict[str, str]:
     return write_certificates(tmp_path)
-
-
-@pytest.fixture(name="socket_path")
-def _socket_path() -> Iterator[Path]:
-    """A path short enough for a Unix socket: at most 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="rtp-llm-", dir="/tmp") as folder:
-        yield Path(folder) / "http.sock"
 
 
 @pytest.fixture(name="trusting")
@@ -198,8 +190,8 @@ def test_a_router_says_why_it_does_not_trust_a_worker(files: dict[str, str]) -> 
         route(ca)
 
 
-def test_the_program_says_where_it_is(socket_path: Path, files: dict[str, str]) -> None:
-    path = socket_path
+def test_the_program_says_where_it_is(socket_folder: Path, files: dict[str, str]) -> None:
+    path = socket_folder / "http.sock"
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in files.items()]
     with process(*flags) as secured, process("--uds", str(path)) as local:
         assert secured.url.startswith("https://127.0.0.1:")
@@ -211,8 +203,8 @@ def test_the_program_says_where_it_is(socket_path: Path, files: dict[str, str]) 
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_unix_socket(socket_path: Path, loop: Any) -> None:
-    path = socket_path
+def test_a_unix_socket(socket_folder: Path, loop: Any) -> None:
+    path = socket_folder / "http.sock"
     engine = fake_engine()
     with listening(engine, loop, uds=str(path), max_connections_per_client=1) as url:
         assert url == f"unix:{path}" and stat.S_ISSOCK(path.stat().st_mode)
@@ -243,8 +235,8 @@ def test_a_unix_socket(socket_path: Path, loop: Any) -> None:
         wait_for(lambda: engine.aborted, 20)
 
 
-def test_what_a_killed_server_left_is_taken_over(socket_path: Path) -> None:
-    path = socket_path
+def test_what_a_killed_server_left_is_taken_over(socket_folder: Path) -> None:
+    path = socket_folder / "http.sock"
     bind(Settings(uds=str(path))).close()
     assert path.exists()
     close(bind(Settings(uds=str(path))))

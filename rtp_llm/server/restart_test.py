@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +63,13 @@ def kill_and_wait(server: Process, url: str) -> list[str]:
     return phases
 
 
-@pytest.fixture(name="folder")
-def _folder() -> Iterator[Path]:
-    """A folder for temporary files, its name short enough for the sockets in it."""
-    with tempfile.TemporaryDirectory(prefix="rtp-llm-", dir="/tmp") as name:
-        yield Path(name)
-
-
-def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, folder: Path) -> None:
+def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, socket_folder: Path) -> None:
     """Half of them had output: they fail. The others are answered by the next process."""
     shared = set(os.listdir("/dev/shm"))
-    with process(**scripted(steps, folder, FAKE_SPARE="1")) as server:
+    with process(**scripted(steps, socket_folder, FAKE_SPARE="1")) as server:
         url = server.url
         wait_for_spare(server)
-        before = len(os.listdir(folder))
+        before = len(os.listdir(socket_folder))
         begun = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
         wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
         steps.allow(2)
@@ -98,11 +89,11 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, folder: Path) 
         descriptors = open_descriptors(server)
         poison(url)
         assert not spares(server.process.pid)  # no restart is left
-        assert len(os.listdir(folder)) == before - 1
+        assert len(os.listdir(socket_folder)) == before - 1
         wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 0
-    assert not os.listdir(folder)
+    assert not os.listdir(socket_folder)
     assert set(os.listdir("/dev/shm")) <= shared
 
 

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "client": "keepalive",
         "cluster": "router server distributed config bound_child",
         "router": "server config interrupts keepalive",
-        "server": "text engine config constraints interrupts sampling_params",
+        "server": "text engine config bound_child constraints interrupts sampling_params",
         "llm": "vllm_arguments prompt_job outputs text engine worker config constraints interrupts "
         "sampling_params",
         "outputs": "engine",
@@ -35,8 +35,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "disagg": "engine worker loader models attention distributed device native config "
         "constraints sampling_params keepalive _runtime",
         "engine": "text worker loader models layers distributed ops device native config "
-        "model_folder constraints interrupts sampling_params _runtime",
-        "worker": "loader models distributed attention ops device config constraints "
+        "model_folder bound_child constraints interrupts sampling_params _runtime",
+        "worker": "loader models distributed attention ops device config bound_child constraints "
         "interrupts sampling_params _runtime native",
         "loader": "models layers attention quantization distributed device config model_folder",
         "models": "layers attention distributed ops device config model_folder",

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from rtp_llm.bound_child import python_path
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.engine.address import EngineAddress
 from rtp_llm.interrupts import children_leave_interrupts
@@ -141,7 +141,4 @@ def _environment() -> dict[str, str]:
     says otherwise: they would spin on cores that kernels and other processes want. The library
     reads this when it is loaded, so it must be there before the process starts.
     """
-    root = str(Path(__file__).parents[3])
-    inherited = os.environ.get("PYTHONPATH")
-    path = root if not inherited else os.pathsep.join([root, inherited])
-    return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}
+    return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": python_path()}

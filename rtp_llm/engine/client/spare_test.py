@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -78,13 +77,6 @@ print(link.process.pid, flush=True)
 signal.pause()
 """
 DEVICES = ("/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/davinci")
-
-
-@pytest.fixture(name="socket_folder")
-def _socket_folder():
-    """A folder for temporary files, its name short enough for the sockets in it."""
-    with tempfile.TemporaryDirectory(prefix="rtp-llm-", dir="/tmp") as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize("module", ["rtp_llm.engine.process.main", "rtp_llm.disagg.process"])

@@ -11,11 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 
-import rtp_llm
+from rtp_llm.bound_child import python_path
 from rtp_llm.config.settings import Settings
 from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.server.prepare.fork_server import (
@@ -166,7 +165,5 @@ def _encode(message: ToServer) -> bytes:
 
 def _environment() -> dict[str, str]:
     """The parent's environment without its API key, and with this package importable."""
-    root = str(Path(rtp_llm.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     inherited = {name: value for name, value in os.environ.items() if name != "RTP_LLM_API_KEY"}
-    return {**inherited, "PYTHONPATH": path}
+    return {**inherited, "PYTHONPATH": python_path()}

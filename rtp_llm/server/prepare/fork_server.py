@@ -9,7 +9,6 @@ argument, and receives its exit code there.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -23,6 +22,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from rtp_llm.bound_child import end_with_parent
 from rtp_llm.server.prepare.process import work
 from rtp_llm.text.grammar import GrammarError
 from rtp_llm.text.grammar.vocabulary import vocabulary_of
@@ -34,7 +34,6 @@ NICENESS = 5
 # The number of messages in the longest body that the event loop prepares itself.
 PROBE_MESSAGES = 128
 MESSAGE_BYTES = 2**16
-PR_SET_PDEATHSIG = 1
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -98,7 +97,7 @@ def _serve(control: socket.socket) -> int:
     if not said:
         return 0
     hello = msgspec.msgpack.decode(said, type=Hello)
-    if not _dies_with(hello.parent):
+    if not end_with_parent(hello.parent):
         return 0
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -164,7 +163,7 @@ class _Forker:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (self._control, self._woken, self._wake):
                 end.close()
-            if _dies_with(parent):
+            if end_with_parent(parent):
                 code = work(socket.socket(fileno=descriptor), self._tokenizer)
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -187,12 +186,6 @@ class _Forker:
 
     def _send(self, message: Forked | Ended) -> None:
         self._control.send(msgspec.msgpack.encode(message))
-
-
-def _dies_with(parent: int) -> bool:
-    """Have this process killed when its parent dies; returns whether the parent is alive."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    return os.getppid() == parent
 
 
 def _probe(tokenizer: Tokenizer) -> float:

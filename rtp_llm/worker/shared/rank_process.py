@@ -7,7 +7,6 @@ there is a Start. A thread receives messages, so that rank 0 never waits to send
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from rtp_llm.bound_child import end_with_parent
 from rtp_llm.worker.shared.memory import IDLE, MESSAGES, PART, PLAN, StepMemory
 from rtp_llm.worker.shared.messages import (
     Beside,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _IDLE_SECONDS = 0.05
 _LONG_SECONDS = 3600.0
 _PARENT_IS_GONE = 3
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -224,8 +223,7 @@ def _end_with(parent: int) -> None:
 
     A stopped parent sends nothing any more; the ranks elsewhere notice that this one ends.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone already
+    if not end_with_parent(parent):  # it was gone already
         os._exit(_PARENT_IS_GONE)
 
     def watch() -> None:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
+from rtp_llm.bound_child import python_path
 from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.shared.loss import Loss, WorkerLostError
@@ -72,14 +72,12 @@ class RankProcesses:
     def _spawn(self, start: Start, environ: Mapping[str, str]) -> None:
         ours, theirs = Pipe()
         command = [sys.executable, "-m", "rtp_llm.worker.shared.rank_process"]
-        root = str(Path(__file__).parents[3])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         with children_leave_interrupts():
             process = subprocess.Popen(
                 [*command, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path, **environ},
+                env={**os.environ, "PYTHONPATH": python_path(), **environ},
             )
         theirs.close()
         self._processes.append(process)
