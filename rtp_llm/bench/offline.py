@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rtp_llm.bench.samples import Lengths, Sample, custom_samples, sharegpt_samples
+from rtp_llm.bench.samples import file_samples, random_lengths
 from rtp_llm.bench.texts import TokenizerTexts
 from rtp_llm.config.settings import Settings
 from rtp_llm.llm import LLM
@@ -119,29 +119,15 @@ def _requests(arguments: argparse.Namespace, llm: LLM) -> tuple[list[Prompt], li
     count, seed = arguments.num_prompts, arguments.seed
     if arguments.dataset_name == "random":
         source = random.Random(seed)
-        lengths = Lengths(
-            arguments.input_len or arguments.random_input_len,
-            arguments.output_len or arguments.random_output_len,
-            arguments.random_range_ratio,
-            arguments.random_prefix_len,
-        )
+        lengths = random_lengths(arguments)
         drawn = [lengths.draw(source) for _ in range(count)]
         _check(llm, max(sum(each) for each in drawn) + lengths.prefix)
         prefix = _random_ids(llm, source, lengths.prefix)
         prompts: list[Prompt] = [[*prefix, *_random_ids(llm, source, n)] for n, _ in drawn]
         return prompts, [output for _, output in drawn]
-    samples = _file_samples(arguments, TokenizerTexts(llm.tokenizer))
+    samples = file_samples(arguments, TokenizerTexts(llm.tokenizer))
     _check(llm, max(each.prompt_tokens + each.output_tokens for each in samples))
     return [each.prompt for each in samples], [each.output_tokens for each in samples]
-
-
-def _file_samples(arguments: argparse.Namespace, texts: TokenizerTexts) -> list[Sample]:
-    count, seed, path = arguments.num_prompts, arguments.seed, arguments.dataset_path
-    if arguments.dataset_name == "sharegpt":
-        return sharegpt_samples(path, count, arguments.output_len, texts, seed)
-    return custom_samples(
-        path, count, arguments.output_len or arguments.custom_output_len, texts, seed
-    )
 
 
 def _check(llm: LLM, tokens: int) -> None:

@@ -43,3 +43,15 @@ def test_throughput(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Total num output tokens:  12\n" in capsys.readouterr().out
     assert cli.main([*common, "--input-len", "5000"]) == 1
     assert "longer than the context of 1024; make --input-len" in capsys.readouterr().err
+
+
+def test_throughput_takes_the_flags_of_data_sets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sharegpt.json"
+    turns = [{"value": "What is 12 + 30, I ask?"}, {"value": "12 + 30 = 42, I think."}]
+    file.write_text(json.dumps([{"conversations": turns}]))
+    words = ["bench", "throughput", "--model", str(DEMO), *SMALL, "--num-prompts", "2"]
+    words += ["--dataset-name", "sharegpt", "--dataset-path", str(file)]
+    assert cli.main([*words, "--sharegpt-output-len", "7"]) == 0
+    assert "Total num output tokens:  14\n" in capsys.readouterr().out

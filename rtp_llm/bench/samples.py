@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,27 @@ def custom_samples(
     return _enough(path, iter(samples), count)
 
 
+def random_lengths(arguments: argparse.Namespace) -> Lengths:
+    """The lengths of random prompts and answers, by the flags of a benchmark."""
+    return Lengths(
+        arguments.input_len or arguments.random_input_len,
+        arguments.output_len or arguments.random_output_len,
+        arguments.random_range_ratio,
+        arguments.random_prefix_len,
+    )
+
+
+def file_samples(arguments: argparse.Namespace, texts: Texts) -> list[Sample]:
+    """The samples of a dataset's file, by the flags of a benchmark; raises DatasetError."""
+    count, seed, path = arguments.num_prompts, arguments.seed, arguments.dataset_path
+    if arguments.dataset_name == "sharegpt":
+        output = arguments.output_len or arguments.sharegpt_output_len
+        return sharegpt_samples(path, count, output, texts, seed)
+    output = arguments.output_len or arguments.custom_output_len
+    shuffle = not arguments.disable_shuffle
+    return custom_samples(path, count, output, texts, seed, shuffle=shuffle)
+
+
 def _questions(content: Any) -> Iterator[tuple[str, str]]:
     for each in content if isinstance(content, list) else ():
         turns = each.get("conversations") if isinstance(each, dict) else None
@@ -122,7 +144,7 @@ def _enough(path: str, samples: Iterator[Sample], count: int) -> list[Sample]:
     first = list(itertools.islice(samples, count))
     if not first:
         raise DatasetError(f"{path}: it has nothing that could be sent")
-    return [replace(each) for each in itertools.islice(itertools.cycle(first), count)]
+    return list(itertools.islice(itertools.cycle(first), count))
 
 
 def _load_json(path: str) -> Any:

@@ -22,11 +22,10 @@ from rtp_llm.bench.metrics import details, summarise
 from rtp_llm.bench.report import date_now, file_name, save, serving_report
 from rtp_llm.bench.samples import (
     DatasetError,
-    Lengths,
     Sample,
-    custom_samples,
+    file_samples,
+    random_lengths,
     random_samples,
-    sharegpt_samples,
 )
 from rtp_llm.bench.texts import Texts, TokenizerTexts, WordTexts
 from rtp_llm.client.openai import OpenAIClient, ServerError
@@ -123,21 +122,14 @@ async def _model(api: OpenAIClient, arguments: argparse.Namespace) -> str:
 
 
 async def _samples(arguments: argparse.Namespace, load: Load) -> list[Sample]:
-    count, seed, path = arguments.num_prompts, arguments.seed, arguments.dataset_path
     if arguments.dataset_name == "random":
-        prompt = arguments.input_len or arguments.random_input_len
-        output = arguments.output_len or arguments.random_output_len
-        lengths = Lengths(prompt, output, arguments.random_range_ratio, arguments.random_prefix_len)
-        return random_samples(count, lengths, await _texts(arguments, load, prompt), seed)
+        lengths = random_lengths(arguments)
+        known = await _texts(arguments, load, lengths.prompt)
+        return random_samples(arguments.num_prompts, lengths, known, arguments.seed)
     texts: Texts = _tokenizer_texts(arguments.tokenizer) or WordTexts()
     if arguments.tokenizer is None:
         print("without --tokenizer a token is taken for four characters", file=sys.stderr)
-    if arguments.dataset_name == "sharegpt":
-        output = arguments.output_len or arguments.sharegpt_output_len
-        return sharegpt_samples(path, count, output, texts, seed)
-    output = arguments.output_len or arguments.custom_output_len
-    shuffle = not arguments.disable_shuffle
-    return custom_samples(path, count, output, texts, seed, shuffle=shuffle)
+    return file_samples(arguments, texts)
 
 
 async def _texts(arguments: argparse.Namespace, load: Load, tokens: int) -> Texts:

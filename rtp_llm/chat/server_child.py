@@ -25,11 +25,10 @@ INHERITED = ("log_level", "tool_call_parser", "reasoning_parser", "start_timeout
 
 
 class StartFailed(Exception):
-    """The server exited before it was ready and printed the reason. ``code``: its exit code."""
+    """The server exited before it was ready and printed the reason."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the model was not loaded (exit code {code})")
-        self.code = code
 
 
 @contextlib.contextmanager

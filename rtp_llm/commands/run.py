@@ -37,6 +37,7 @@ def main(words: Sequence[str]) -> int:
     prompt = _prompt(arguments.prompt)
     if not prompt.strip():
         raise SettingsError("PROMPT: give one, or pipe it in")
+    from rtp_llm.chat.conversation import Conversation
     from rtp_llm.chat.one_answer import complete
     from rtp_llm.client.openai import CHAT, COMPLETIONS
 
@@ -44,8 +45,9 @@ def main(words: Sequence[str]) -> int:
     if arguments.raw:
         path, body["prompt"] = COMPLETIONS, prompt
     else:
-        first = [{"role": "system", "content": arguments.system}] if arguments.system else []
-        path, body["messages"] = CHAT, [*first, {"role": "user", "content": prompt}]
+        conversation = Conversation(arguments.system)
+        conversation.ask(prompt)
+        path, body["messages"] = CHAT, conversation.messages()
     return with_target(arguments, lambda target: complete(target, path, body))
 
 

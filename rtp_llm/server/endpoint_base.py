@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -74,9 +74,11 @@ class EndpointBase:
             client=client_of(http.scope),
         )
 
-    def _generation(self, jobs: Sequence[Job]) -> Generation:
+    def _generation(
+        self, jobs: Sequence[Job], make: Callable[..., Generation] = Generation
+    ) -> Generation:
         self._state.check_admission()
-        return Generation(self._state.engine, self._state.tokenizer, self._state.metrics, jobs)
+        return make(self._state.engine, self._state.tokenizer, self._state.metrics, jobs)
 
 
 def json_response(content: Any, status: int = 200) -> Response:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 from starlette.requests import Request
@@ -24,14 +25,8 @@ class LlamaCppEndpoints(EndpointBase):
         state.check_admission()
         body = await self._read(http)
         request = await state.preparation.run("infill", body, self._served_model(http))
-        state.check_admission()
-        generation = TimedGeneration(
-            state.engine,
-            state.tokenizer,
-            state.metrics,
-            request.jobs,
-            seconds=request.form.predict_seconds,
-        )
+        timed = functools.partial(TimedGeneration, seconds=request.form.predict_seconds)
+        generation = self._generation(request.jobs, timed)
         headers = self._ignored.headers(request.ignored)
         writer = InfillWriter(request.form, generation, began)
         if request.stream:

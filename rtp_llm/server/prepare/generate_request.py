@@ -50,7 +50,8 @@ def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
     """Turn the body of a chat into the body of the answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
     job, form = chat_job(request, constraint_of(request), model)
-    rendered = _generate_request("chatcmpl", request, job, form.options, model)
+    grammar = _grammar(job, model)
+    rendered = _generate_request("chatcmpl", request, job, form.options, grammar)
     return PreparedBody(msgspec.json.encode(rendered), ignored)
 
 
@@ -58,8 +59,18 @@ def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
     """Turn the body of a completion into the body of the answer, a list; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)
-    rendered = [_generate_request("cmpl", request, job, form.options, model) for job in jobs]
+    grammar = _grammar(jobs[0], model)
+    rendered = [_generate_request("cmpl", request, job, form.options, grammar) for job in jobs]
     return PreparedBody(msgspec.json.encode(rendered), ignored)
+
+
+def _grammar(job: Job, model: ServedModel) -> str | None:
+    """The grammar of a body, which is the same for all its jobs."""
+    if not job.grammar_source:
+        return None
+    if model.inline:
+        raise NotInline
+    return prepare_grammar(job.grammar_source, model).body.decode()
 
 
 def _generate_request(
@@ -67,7 +78,7 @@ def _generate_request(
     request: ChatRequest | CompletionRequest,
     job: Job,
     options: AnswerOptions,
-    model: ServedModel,
+    grammar: str | None,
 ) -> GenerateRequest:
     stream_options = {
         "include_usage": options.include_usage,
@@ -76,7 +87,7 @@ def _generate_request(
     return GenerateRequest(
         request_id=f"{kind}-{uuid.uuid4().hex}",
         token_ids=job.prompt_ids,
-        sampling_params=_sampling_params(request, job, model),
+        sampling_params=_sampling_params(request, job, grammar),
         model=request.model,
         stream=bool(request.stream),
         stream_options=stream_options if request.stream_options and request.stream else None,
@@ -88,13 +99,9 @@ def _generate_request(
 
 
 def _sampling_params(
-    request: ChatRequest | CompletionRequest, job: Job, model: ServedModel
+    request: ChatRequest | CompletionRequest, job: Job, grammar: str | None
 ) -> dict[str, Any]:
-    words, grammar = request.bad_words, None
-    if job.grammar_source:
-        if model.inline:
-            raise NotInline
-        grammar = {"grammar": prepare_grammar(job.grammar_source, model).body.decode()}
+    words = request.bad_words
     return {
         **{name: getattr(job.params, name) for name in _SAME},
         "logit_bias": job.params.logit_bias or None,
@@ -102,5 +109,5 @@ def _sampling_params(
         "bad_words": [words] if isinstance(words, str) and words else words or None,
         "skip_special_tokens": job.skip_special_tokens,
         "include_stop_str_in_output": job.include_stop,
-        "structured_outputs": grammar,
+        "structured_outputs": None if grammar is None else {"grammar": grammar},
     }

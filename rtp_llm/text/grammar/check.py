@@ -97,11 +97,10 @@ def rehearse(grammar: Grammar, tokenizer: Vocabulary) -> None:
     engine. Raises GrammarError with the library's reason.
     """
     check_text(grammar.text, "the grammar", _MAX_TEXT)
-    vocabulary = vocabulary_of(tokenizer)
-    if error := _complaint(grammar.text, tokenizer):
+    matcher, error = _compiled(grammar.text, tokenizer)
+    if error:
         raise GrammarError(error, _keyword_of(error))
     chance = Random(0)
-    matcher = llguidance.LLMatcher(vocabulary, grammar.text, log_level=0, limits=LIMITS)
     for _ in range(_REHEARSED_TOKENS):
         mask = matcher.compute_bitmask()
         first = chance.randrange(len(mask))
@@ -116,13 +115,19 @@ def rehearse(grammar: Grammar, tokenizer: Vocabulary) -> None:
 
 
 def _complaint(text: str, tokenizer: Vocabulary) -> str:
+    _, error = _compiled(text, tokenizer)
+    return error
+
+
+def _compiled(text: str, tokenizer: Vocabulary) -> tuple[llguidance.LLMatcher, str]:
+    """A matcher at its start, and what is wrong with the grammar, if anything."""
     matcher = llguidance.LLMatcher(vocabulary_of(tokenizer), text, log_level=0, limits=LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()
     if not matcher.is_error():
-        return ""
+        return matcher, ""
     said = _OF_SCHEMA.sub("", matcher.get_error()).splitlines()
-    return said[0][:300] if said and said[0] else "the grammar does not compile"
+    return matcher, said[0][:300] if said and said[0] else "the grammar does not compile"
 
 
 def _keyword_of(error: str) -> str | None:
