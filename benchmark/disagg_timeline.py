@@ -19,9 +19,9 @@ from benchmark.report import Report
 from rtp_llm.attention import CacheGroups, FullAttentionSpec
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.disagg.layout import CacheLayout
-from rtp_llm.disagg.settings import WriterSettings
-from rtp_llm.disagg.write_cycles import WriteCycles
-from rtp_llm.disagg.write_op import CacheStoreInputs, PromptBlocks, WriteCacheStoreOp
+from rtp_llm.disagg.prefill.write_cycles import WriteCycles
+from rtp_llm.disagg.prefill.write_op import CacheStoreInputs, PromptBlocks, WriteCacheStoreOp
+from rtp_llm.disagg.prefill.writer_settings import WriterSettings
 from rtp_llm.worker.cache.kv_cache import KVCache
 
 LAYER_SECONDS = 0.005

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rtp_llm.config.roles import is_loopback, prefill_addresses, split_address
-from rtp_llm.disagg.decode import DecodeEngine, Patience
+from rtp_llm.disagg.decode.decode_engine import DecodeEngine, Patience
+from rtp_llm.disagg.decode.peers import MismatchError, Peers, wait_for_all
+from rtp_llm.disagg.decode.ranks_receiver import RanksReceiver
+from rtp_llm.disagg.decode.receiver import Receiving
 from rtp_llm.disagg.layout import fingerprint
-from rtp_llm.disagg.listener import Listener
-from rtp_llm.disagg.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.metrics import TransferMetrics
-from rtp_llm.disagg.model_digest import model_digest
-from rtp_llm.disagg.peers import MismatchError, Peers, wait_for_all
-from rtp_llm.disagg.prefill import PrefillEngine
+from rtp_llm.disagg.prefill.listener import Listener
+from rtp_llm.disagg.prefill.prefill_engine import PrefillEngine
+from rtp_llm.disagg.prefill.ranks_sender import RanksSender
 from rtp_llm.disagg.rank_parts import RankParts
-from rtp_llm.disagg.ranks_receiver import RanksReceiver
-from rtp_llm.disagg.ranks_sender import RanksSender
-from rtp_llm.disagg.receiver import Receiving
+from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
+from rtp_llm.disagg.wire.model_digest import model_digest
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.waker import Waker
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rtp_llm.constraints import Thinking
-from rtp_llm.disagg.decode import DecodeEngine
-from rtp_llm.disagg.messages import Prefilled
+from rtp_llm.disagg.decode.decode_engine import DecodeEngine
+from rtp_llm.disagg.wire.messages import Prefilled
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair
 from rtp_llm.engine.grammars_for_tests import (
     VOCABULARY,

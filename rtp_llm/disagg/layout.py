@@ -145,7 +145,7 @@ def fingerprint(
     ``groups`` are those of one rank alone, ``weights`` is the number type of weights, ``content``
     their digest, ``speculative`` what drafts with keys and values of its own. The number of
     tensor-parallel ``ranks`` matters to recurrent states alone, which no load takes apart. Each
-    name has its remedy in rtp_llm.disagg.differences.
+    name has its remedy in rtp_llm.disagg.wire.differences.
     """
     specs = [group.spec for group in groups.groups if group.spec.kind != "recurrent"]
     dtypes = dict.fromkeys(str(spec.memory_dtype).removeprefix("torch.") for spec in specs)

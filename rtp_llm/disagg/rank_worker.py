@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtp_llm.disagg.messages import Offer
+from rtp_llm.disagg.decode.ranks_receiver import OtherRankReceiver
 from rtp_llm.disagg.metrics import TransferMetrics
+from rtp_llm.disagg.prefill.ranks_sender import OtherRankSender
 from rtp_llm.disagg.rank_parts import RankParts
-from rtp_llm.disagg.ranks_receiver import OtherRankReceiver
-from rtp_llm.disagg.ranks_sender import OtherRankSender
+from rtp_llm.disagg.wire.messages import Offer
 from rtp_llm.engine.tensor.rank_worker import build_rank
 
 if TYPE_CHECKING:

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtp_llm.disagg.prompt_sender import PromptSender
+from rtp_llm.disagg.decode.ranks_receiver import OtherRankReceiver, RanksReceiver
+from rtp_llm.disagg.decode.receiver import RankLoad
+from rtp_llm.disagg.prefill.prompt_sender import PromptSender
+from rtp_llm.disagg.prefill.ranks_sender import OtherRankSender, RanksSender
 from rtp_llm.disagg.rank_messages import (
     CancelLoad,
     CloseLoad,
@@ -21,9 +24,6 @@ from rtp_llm.disagg.rank_messages import (
     SendOrder,
     SendReleased,
 )
-from rtp_llm.disagg.ranks_receiver import OtherRankReceiver, RanksReceiver
-from rtp_llm.disagg.ranks_sender import OtherRankSender, RanksSender
-from rtp_llm.disagg.receiver import RankLoad
 
 ORDER = LoadOrder(5, ("tcp://there",), (), 1.0)
 SEND = SendOrder(5, 80, np.arange(3, dtype=np.int32), "")

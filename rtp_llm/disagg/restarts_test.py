@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from rtp_llm.config.roles import split_address
-from rtp_llm.disagg import peers as peer_module
-from rtp_llm.disagg.messages import PROTOCOL, Offer, Welcome
+from rtp_llm.disagg.decode import peers as peer_module
+from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
 from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.tiny_engine import TinyEngine

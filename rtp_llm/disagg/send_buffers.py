@@ -23,10 +23,10 @@ from rtp_llm.disagg.pinned_pool import rounded
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.device.streams import Stream
-    from rtp_llm.disagg.connector import Store
     from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.metrics import TransferMetrics
-    from rtp_llm.disagg.write_op import PromptBlocks
+    from rtp_llm.disagg.prefill.write_op import PromptBlocks
+    from rtp_llm.disagg.transports.endpoints import Store
     from rtp_llm.worker.cache.kv_cache import KVCache
 
 

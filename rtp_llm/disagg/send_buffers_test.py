@@ -16,7 +16,7 @@ from rtp_llm.disagg.send_buffers import PinnedBuffers, StagedSendBuffer
 from rtp_llm.worker.cache.kv_cache import KVCache
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.connector import Store
+    from rtp_llm.disagg.transports.endpoints import Store
 
 
 class CountingDevice(CpuDevice):

@@ -13,9 +13,9 @@ import pytest
 from rtp_llm.config.settings import Settings
 from rtp_llm.disagg import rank_parts
 from rtp_llm.disagg.layout import CacheLayout
-from rtp_llm.disagg.messages import Prefill
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.pinned_pool import PinnedPool, PoolFullError, rounded
+from rtp_llm.disagg.wire.messages import Prefill
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, AddRequest
 from rtp_llm.testing.each_token_alone import each_token_alone

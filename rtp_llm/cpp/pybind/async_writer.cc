@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "rtp_llm/cpp/cache_store/async_writer.h"
+#include "rtp_llm/cpp/cache_store/writer/async_writer.h"
 
 namespace py = pybind11;
 

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "rtp_llm/cpp/cache_store/block_store.h"
-#include "rtp_llm/cpp/cache_store/transfer_client.h"
-#include "rtp_llm/cpp/cache_store/transfer_server.h"
+#include "rtp_llm/cpp/cache_store/store/block_store.h"
+#include "rtp_llm/cpp/cache_store/transfer/transfer_client.h"
+#include "rtp_llm/cpp/cache_store/transfer/transfer_server.h"
 
 namespace py = pybind11;
 

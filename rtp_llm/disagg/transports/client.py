@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.config.roles import join_address, split_address
-from rtp_llm.disagg.bounded_queue import Sender
-from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.transports.pull_client import PullClient
+from rtp_llm.disagg.wire.bounded_queue import Sender
+from rtp_llm.disagg.wire.messages import Offer, Stored
 
 if TYPE_CHECKING:
     from rtp_llm.device import Event
-    from rtp_llm.disagg.connector import Client, LoadHandle
+    from rtp_llm.disagg.transports.endpoints import Client, LoadHandle
 
 
 # Of each tensor-parallel rank of a prefill worker.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.messages import Stored
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
+from rtp_llm.disagg.wire.messages import Stored
 
 Tell = Callable[[Stored], None]
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.messages import Offer
 from rtp_llm.disagg.transports.interface import Library, Reader, ReadError, Reading, Region
 from rtp_llm.disagg.transports.match import RegionTable
+from rtp_llm.disagg.wire.messages import Offer
 
 
 class PeerMemory:

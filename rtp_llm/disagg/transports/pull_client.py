@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.device import Event
-from rtp_llm.disagg.bounded_queue import BoundedQueue, Sender
-from rtp_llm.disagg.messages import Offer, Stored
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
 from rtp_llm.disagg.transports.interface import Library, Region
 from rtp_llm.disagg.transports.match import rows_from
 from rtp_llm.disagg.transports.peer_memory import PeerMemory
 from rtp_llm.disagg.transports.pull_load import PullLoad
+from rtp_llm.disagg.wire.bounded_queue import BoundedQueue, Sender
+from rtp_llm.disagg.wire.messages import Offer, Stored
 from rtp_llm.engine.waker import Waker
 
 _logger = logging.getLogger("rtp_llm.engine")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rtp_llm.config.roles import join_address, split_address
-from rtp_llm.disagg.messages import Offer
 from rtp_llm.disagg.transports.client import TransportClient
 from rtp_llm.disagg.transports.export_table import ExportTable
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
@@ -17,11 +16,12 @@ from rtp_llm.disagg.transports.interface import Library, Region, Shared
 from rtp_llm.disagg.transports.libraries import chosen, load_library
 from rtp_llm.disagg.transports.pull_client import PullClient
 from rtp_llm.disagg.transports.store import TransportStore
+from rtp_llm.disagg.wire.messages import Offer
 from rtp_llm.native import load_runtime
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-    from rtp_llm.disagg.connector import Client
+    from rtp_llm.disagg.transports.endpoints import Client
 
 Made = TypeVar("Made")
 _logger = logging.getLogger("rtp_llm.engine")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.messages import Stored
 from rtp_llm.disagg.transports.export_table import ExportTable
+from rtp_llm.disagg.wire.messages import Stored
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.connector import Store
+    from rtp_llm.disagg.transports.endpoints import Store
 
 
 class TransportStore:
