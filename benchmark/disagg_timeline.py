@@ -18,11 +18,11 @@ import torch
 from benchmark.report import Report
 from rtp_llm.attention import CacheGroups, FullAttentionSpec
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.disagg.layout import CacheLayout
-from rtp_llm.disagg.prefill.write_cycles import WriteCycles
-from rtp_llm.disagg.prefill.write_op import CacheStoreInputs, PromptBlocks, WriteCacheStoreOp
-from rtp_llm.disagg.prefill.writer_settings import WriterSettings
 from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.cache.transfer.layout import CacheLayout, PromptBlocks
+from rtp_llm.worker.cache.transfer.write_cycles import WriteCycles
+from rtp_llm.worker.cache.transfer.write_op import CacheStoreInputs, WriteCacheStoreOp
+from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
 
 LAYER_SECONDS = 0.005
 _BLOCK_SIZE, _BLOCKS = 16, 4

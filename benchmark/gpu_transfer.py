@@ -26,9 +26,9 @@ from benchmark.gpu_time import the_gpu
 from benchmark.report import Report, parser
 from benchmark.transfer_reads import ReadsFrom, memory_of
 from rtp_llm.device import Device
-from rtp_llm.disagg.layout import BlockPart, make_rows
 from rtp_llm.disagg.transports.interface import Region
 from rtp_llm.disagg.transports.nixl import NixlLibrary
+from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
 MEBIBYTES = (4, 16, 64, 256, 1024)
 BLOCK_KIB = (32, 256)

@@ -16,12 +16,12 @@ from rtp_llm.disagg.decode.decode_engine import DecodeEngine, Patience
 from rtp_llm.disagg.decode.peers import MismatchError, Peers, wait_for_all
 from rtp_llm.disagg.decode.ranks_receiver import RanksReceiver
 from rtp_llm.disagg.decode.receiver import Receiving
-from rtp_llm.disagg.layout import fingerprint
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prefill.listener import Listener
 from rtp_llm.disagg.prefill.prefill_engine import PrefillEngine
 from rtp_llm.disagg.prefill.ranks_sender import RanksSender
 from rtp_llm.disagg.rank_parts import RankParts
+from rtp_llm.disagg.wire.fingerprint import fingerprint
 from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.wire.model_digest import model_digest
 from rtp_llm.engine.messages import EngineReady, EngineStartError

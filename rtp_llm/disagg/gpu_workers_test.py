@@ -113,7 +113,7 @@ def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("blocks", [[1, 2, 3], [5, 1, 3]], ids=["a run", "scattered"])
 def test_a_receive_buffer_waits_for_nothing(blocks: list[int], tmp_path: Path) -> None:
     """It is made after the next step was launched, and must not wait for that step."""
-    from rtp_llm.disagg.layout import BlockPart
+    from rtp_llm.worker.cache.transfer.layout import BlockPart
 
     torch_of_it: Any = DEVICE and DEVICE._backend
     if not hasattr(torch_of_it, "set_sync_debug_mode"):

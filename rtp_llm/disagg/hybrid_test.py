@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.disagg.layout import fingerprint
 from rtp_llm.disagg.wire.differences import explain
+from rtp_llm.disagg.wire.fingerprint import fingerprint
 from rtp_llm.disagg.workers_for_tests import Pair, prompt
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.each_token_alone import each_token_alone

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.layout import BlockPart
+from rtp_llm.worker.cache.transfer.layout import BlockPart
 
 # -- of a decode worker --------------------------------------------------------------------------
 

@@ -13,18 +13,23 @@ from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.config.worker_key import read_worker_key
 from rtp_llm.disagg.decode.head_sources import LayerSources
 from rtp_llm.disagg.decode.receiver import RankReceiver
-from rtp_llm.disagg.layout import BlockPart, CacheLayout, memory_of
-from rtp_llm.disagg.pinned_pool import PinnedPool
 from rtp_llm.disagg.prefill.prompt_sender import PromptSender
 from rtp_llm.disagg.prefill.prompt_writer import PinningSendBuffer, PromptWriter
-from rtp_llm.disagg.prefill.writer_settings import WriterSettings
-from rtp_llm.disagg.receive_buffers import InPlaceReceiveBuffer, ReceiveBuffer, StagedReceiveBuffer
-from rtp_llm.disagg.send_buffers import InPlaceSendBuffer, StagedSendBuffer
+from rtp_llm.disagg.transports.cache_memory import memory_of
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.disagg.wire.worker_key import WorkerKey
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.loader import resolve
 from rtp_llm.models.causal_lm import model_cache_dtypes
+from rtp_llm.worker.cache.transfer.layout import BlockPart, CacheLayout
+from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool
+from rtp_llm.worker.cache.transfer.receive_buffers import (
+    InPlaceReceiveBuffer,
+    ReceiveBuffer,
+    StagedReceiveBuffer,
+)
+from rtp_llm.worker.cache.transfer.send_buffers import InPlaceSendBuffer, StagedSendBuffer
+from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

@@ -12,15 +12,15 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.disagg import rank_parts
-from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.metrics import TransferMetrics
-from rtp_llm.disagg.pinned_pool import PinnedPool, PoolFullError, rounded
 from rtp_llm.disagg.wire.messages import Prefill
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, AddRequest
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.cache.transfer.layout import CacheLayout
+from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool, PoolFullError, rounded
 
 
 @pytest.fixture(scope="module", params=["qwen3", "mistral"])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from rtp_llm.disagg.cache_keys import chain_keys
 from rtp_llm.disagg.decode.awaited_prompt import AwaitedPrompt
 from rtp_llm.disagg.engine_with_transfers import EngineWithTransfers
 from rtp_llm.disagg.rank_messages import LoadOrder
@@ -27,14 +26,15 @@ from rtp_llm.engine.messages import (
     RequestFailed,
     StepOutput,
 )
+from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.decode.peers import Peer, Peers
     from rtp_llm.disagg.decode.receiver import Receiving
-    from rtp_llm.disagg.layout import BlockPart, CacheLayout
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.waker import Waker
+    from rtp_llm.worker.cache.transfer.layout import BlockPart, CacheLayout
 
 _logger = logging.getLogger("rtp_llm.engine")
 _TICK_MILLISECONDS = 50

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rtp_llm.disagg.layout import BlockPart
-from rtp_llm.disagg.receive_buffers import ReceiveBuffer
+from rtp_llm.worker.cache.transfer.layout import BlockPart
+from rtp_llm.worker.cache.transfer.receive_buffers import ReceiveBuffer
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.decode.head_sources import LayerSources

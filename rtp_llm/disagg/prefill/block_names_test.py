@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from rtp_llm.attention import CacheGroups, FullAttentionSpec, MlaSpec, SlidingWindowSpec
 from rtp_llm.device import cpu
-from rtp_llm.disagg.cache_keys import chain_keys
-from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.prefill.prompt_writer import PromptWriter
-from rtp_llm.disagg.prefill.write_op import PromptBlocks
-from rtp_llm.disagg.prefill.writer_settings import WriterSettings
 from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
+from rtp_llm.worker.cache.transfer.layout import CacheLayout, PromptBlocks
+from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
 
 CASES, BATCH = 10_000, 50
 POOL = 4096  # blocks of the caches, in numbers alone

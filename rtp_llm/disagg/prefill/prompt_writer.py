@@ -14,15 +14,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.cache_keys import chain_keys
-from rtp_llm.disagg.prefill.write_cycles import Cycle, WriteCycles
-from rtp_llm.disagg.prefill.write_op import CacheStoreInputs, SendBuffer, WriteCacheStoreOp
+from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
+from rtp_llm.worker.cache.transfer.interfaces import SendBuffer
+from rtp_llm.worker.cache.transfer.write_cycles import Cycle, WriteCycles
+from rtp_llm.worker.cache.transfer.write_op import CacheStoreInputs, WriteCacheStoreOp
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
-    from rtp_llm.disagg.layout import CacheLayout
-    from rtp_llm.disagg.prefill.writer_settings import WriterSettings
     from rtp_llm.engine.remote_prompts import RemotePrompts
+    from rtp_llm.worker.cache.transfer.layout import CacheLayout
+    from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 

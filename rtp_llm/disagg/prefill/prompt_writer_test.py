@@ -15,14 +15,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.cache_keys import chain_keys
-from rtp_llm.disagg.layout import CacheLayout
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prefill.prompt_writer import PromptWriter
-from rtp_llm.disagg.prefill.writer_settings import WriterSettings
-from rtp_llm.disagg.send_buffers import InPlaceSendBuffer
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
+from rtp_llm.worker.cache.transfer.layout import CacheLayout
+from rtp_llm.worker.cache.transfer.send_buffers import InPlaceSendBuffer
+from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
 
 BLOCK = 4
 

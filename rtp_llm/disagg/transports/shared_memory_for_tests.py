@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.device import Device
-from rtp_llm.disagg.layout import BlockPart, make_rows
 from rtp_llm.disagg.transports.endpoints import LoadHandle
 from rtp_llm.disagg.transports.interface import Region
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
+from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
 PATIENCE = 60.0
 

@@ -13,13 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from rtp_llm.config.roles import is_installed
-from rtp_llm.disagg.layout import BlockPart, make_rows
 from rtp_llm.disagg.transports.copying_for_tests import CopyingLibrary
 from rtp_llm.disagg.transports.endpoints import LoadHandle
 from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.disagg.transports.libraries import LIBRARIES
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.disagg.wire.messages import Stored
+from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
 BLOCK_BYTES = 4096
 BLOCKS = 256

@@ -44,7 +44,7 @@ def _shown(value: str | None) -> str:
 
 
 def _fields(protocol: int, fingerprint: str) -> dict[str, str]:
-    """The fields of a fingerprint as written by rtp_llm.disagg.layout."""
+    """The fields of a fingerprint as written by rtp_llm.worker.cache.transfer.layout."""
     model, *words = fingerprint.split(" ")
     fields = {"protocol": str(protocol), "model": model}
     for word in words:

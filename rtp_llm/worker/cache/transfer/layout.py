@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the blocks of a KV cache lie in memory, and what two caches must share to exchange them."""
+"""Where the blocks of a KV cache lie in memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.disagg.transports.interface import HOST, Region
-
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rtp_llm.attention import CacheGroups
-    from rtp_llm.models.config import ModelConfig
     from rtp_llm.worker.cache.kv_cache import KVCache
 
 # Numbers of planes in the store's rows: keys, values, or both in one (latents).
@@ -44,6 +40,19 @@ class BlockPart:
     positions: NDArray[np.int64]
     keys: NDArray[np.int64]
     blocks: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PromptBlocks:
+    """Blocks of one prompt that a step completes: a part for each cache group."""
+
+    request_id: int
+    parts: tuple[BlockPart, ...]
+
+    @property
+    def name(self) -> str:
+        """The request's name in the store."""
+        return str(self.request_id)
 
 
 class CacheLayout:
@@ -117,46 +126,6 @@ def make_rows(
     rows[:, 4] = 1
     rows[:, 5] = rows[:, 6] = size
     return rows
-
-
-def memory_of(cache: KVCache) -> list[Region]:
-    """All that the cache lies in."""
-    found = set()
-    for layer in cache.layers:
-        storage, place = layer.untyped_storage(), layer.device
-        device = HOST if place.type == "cpu" else place.index
-        found.add((storage.data_ptr(), storage.nbytes(), device))
-    return sorted(found)
-
-
-def fingerprint(
-    config: ModelConfig,
-    groups: CacheGroups,
-    block_size: int,
-    *,
-    weights: str,
-    quantization: str,
-    content: str,
-    speculative: str = "none",
-    ranks: int = 1,
-) -> str:
-    """What must be equal for blocks of one worker to mean the same in another one.
-
-    ``groups`` are those of one rank alone, ``weights`` is the number type of weights, ``content``
-    their digest, ``speculative`` what drafts with keys and values of its own. The number of
-    tensor-parallel ``ranks`` matters to recurrent states alone, which no load takes apart. Each
-    name has its remedy in rtp_llm.disagg.wire.differences.
-    """
-    specs = [group.spec for group in groups.groups if group.spec.kind != "recurrent"]
-    dtypes = dict.fromkeys(str(spec.memory_dtype).removeprefix("torch.") for spec in specs)
-    identities = " ".join(f"group{g}={group.identity}" for g, group in enumerate(groups.groups))
-    tensor = "any" if groups.rollback is None else ranks
-    return (
-        f"{config.architecture} speculative={speculative} "
-        f"layers={len(groups.specs)} vocabulary={config.vocab_size} "
-        f"dtype={','.join(dtypes)} block_size={block_size} {identities} tp={tensor} "
-        f"weights={weights} quantization={quantization} content={content}"
-    )
 
 
 def _planes(layer: Tensor) -> tuple[Plane, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.device.cpu import CpuDevice
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.layout import CacheLayout
+    from rtp_llm.worker.cache.transfer.layout import CacheLayout
 
 # Of what is free at the start.
 _SHARE = 0.5

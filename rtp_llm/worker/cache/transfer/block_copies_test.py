@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from rtp_llm.device import Device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.disagg.block_copies import BlockCopies, runs_of, words_of
 from rtp_llm.testing.usable_gpu import usable_gpu
+from rtp_llm.worker.cache.transfer.block_copies import BlockCopies, runs_of, words_of
 
 DEVICE: Device = usable_gpu() or CpuDevice()
 LONG = 1 << 22  # bytes of a block that make any run worth a copy

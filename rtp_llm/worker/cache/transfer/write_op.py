@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.worker.cache.transfer.layout import PromptBlocks
+
 if TYPE_CHECKING:
     from rtp_llm.device.streams import Event
-    from rtp_llm.disagg.layout import BlockPart, CacheLayout
+    from rtp_llm.worker.cache.transfer.interfaces import SendBuffer
+    from rtp_llm.worker.cache.transfer.layout import BlockPart, CacheLayout
 
 
 @dataclass(frozen=True)
@@ -84,26 +87,6 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, rank: int) -> None:
         raise ValueError(
             f"{name} is {tensor.dtype} of {tensor.dim()} dimensions, not {dtype} of {rank}"
         )
-
-
-@dataclass(frozen=True)
-class PromptBlocks:
-    """Blocks of one prompt that a step completes: a part for each cache group."""
-
-    request_id: int
-    parts: tuple[BlockPart, ...]
-
-    @property
-    def name(self) -> str:
-        """The request's name in the store."""
-        return str(self.request_id)
-
-
-class SendBuffer(Protocol):
-    """Takes the blocks of a layer to where they are fetched from; called by worker threads."""
-
-    def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
-        """Offer them; they are written. Raises what the store raises."""
 
 
 Submit = Callable[[Callable[[], object], Callable[[], object] | None], None]

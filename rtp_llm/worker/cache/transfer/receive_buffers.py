@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.disagg.block_copies import BlockCopies, words_of
-from rtp_llm.disagg.send_buffers import rows_of
+from rtp_llm.worker.cache.transfer.block_copies import BlockCopies, words_of
+from rtp_llm.worker.cache.transfer.send_buffers import rows_of
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Event
-    from rtp_llm.disagg.layout import BlockPart, CacheLayout
-    from rtp_llm.disagg.pinned_pool import PinnedPool
     from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.cache.transfer.layout import BlockPart, CacheLayout
+    from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool
 
 Rows = Sequence[tuple[int, NDArray[np.int64]]]
 

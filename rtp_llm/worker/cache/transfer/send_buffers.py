@@ -16,18 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.disagg.block_copies import BlockCopies, words_of
-from rtp_llm.disagg.layout import make_rows
-from rtp_llm.disagg.pinned_pool import rounded
+from rtp_llm.worker.cache.transfer.block_copies import BlockCopies, words_of
+from rtp_llm.worker.cache.transfer.layout import make_rows
+from rtp_llm.worker.cache.transfer.pinned_pool import rounded
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.device.streams import Stream
-    from rtp_llm.disagg.layout import BlockPart, CacheLayout
-    from rtp_llm.disagg.metrics import TransferMetrics
-    from rtp_llm.disagg.prefill.write_op import PromptBlocks
-    from rtp_llm.disagg.transports.endpoints import Store
     from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.cache.transfer.interfaces import BlockStore, Counters
+    from rtp_llm.worker.cache.transfer.layout import BlockPart, CacheLayout, PromptBlocks
 
 
 class InPlaceSendBuffer:
@@ -35,7 +33,7 @@ class InPlaceSendBuffer:
 
     keeps_blocks = True
 
-    def __init__(self, store: Store, layout: CacheLayout, metrics: TransferMetrics) -> None:
+    def __init__(self, store: BlockStore, layout: CacheLayout, metrics: Counters) -> None:
         self._store, self._layout, self._metrics = store, layout, metrics
 
     def send(self, layer: int, prompts: Sequence[PromptBlocks]) -> None:
@@ -60,9 +58,9 @@ class StagedSendBuffer:
 
     def __init__(
         self,
-        store: Store,
+        store: BlockStore,
         layout: CacheLayout,
-        metrics: TransferMetrics,
+        metrics: Counters,
         cache: KVCache,
         device: Device,
     ) -> None:

@@ -12,7 +12,7 @@ from rtp_llm.native import load_runtime
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import CacheStoreAsyncWriter
-    from rtp_llm.disagg.prefill.writer_settings import WriterSettings
+    from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
 
 # A writer has one cycle: with two of them the copies of a step go on while the next one computes.
 _WRITERS = 2

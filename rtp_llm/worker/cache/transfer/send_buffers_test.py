@@ -10,13 +10,19 @@ import torch
 
 from rtp_llm.attention import CacheGroups, FullAttentionSpec
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.disagg.layout import CacheLayout
-from rtp_llm.disagg.metrics import TransferMetrics
-from rtp_llm.disagg.send_buffers import PinnedBuffers, StagedSendBuffer
 from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.cache.transfer.layout import CacheLayout
+from rtp_llm.worker.cache.transfer.send_buffers import PinnedBuffers, StagedSendBuffer
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.transports.endpoints import Store
+    from rtp_llm.worker.cache.transfer.interfaces import BlockStore
+
+
+class NoCounters:
+    """Counts nothing."""
+
+    def add(self, **amounts: float) -> None:
+        """See Counters."""
 
 
 class CountingDevice(CpuDevice):
@@ -55,7 +61,7 @@ def test_pieces_of_two_steps_are_taken_at_the_start_as_far_as_the_limit_goes() -
     for limit, pieces in ((1 << 20, 6), (2048, 4), (511, 0)):
         device = CountingDevice()
         send_buffer = StagedSendBuffer(
-            cast("Store", None), layout, TransferMetrics(), cache, device
+            cast("BlockStore", None), layout, NoCounters(), cache, device
         )
         send_buffer.prepare(tokens=5, limit=limit)
         assert device.sizes == [512] * pieces

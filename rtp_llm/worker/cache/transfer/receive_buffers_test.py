@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from rtp_llm.attention import CacheGroups, FullAttentionSpec, SlidingWindowSpec
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.disagg.block_copies import words_of
-from rtp_llm.disagg.layout import BlockPart, CacheLayout
-from rtp_llm.disagg.pinned_pool import PinnedPool
-from rtp_llm.disagg.receive_buffers import StagedReceiveBuffer
 from rtp_llm.worker.cache.kv_cache import KVCache
+from rtp_llm.worker.cache.transfer.block_copies import words_of
+from rtp_llm.worker.cache.transfer.layout import BlockPart, CacheLayout
+from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool
+from rtp_llm.worker.cache.transfer.receive_buffers import StagedReceiveBuffer
 
 
 class NoCopiesByHand(CpuDevice):
