@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.linear_factory import make_float_product
+from rtp_llm.layers.linear.factory import make_float_product
 
 _ROWS = 2**15  # of random logits; a step has at most half as many tokens
 _STRIDE = 977  # rows between what the first tokens of two layers get

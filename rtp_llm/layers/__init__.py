@@ -7,8 +7,6 @@ A layer makes a fixed number of operator calls, whatever the batch, and never wa
 from __future__ import annotations
 
 from rtp_llm.layers.attention import AttentionLayer, AttentionShape
-from rtp_llm.layers.cut_targets import CutTarget, part_taken
-from rtp_llm.layers.cuts import Cut, DivisionError
 from rtp_llm.layers.embedding import (
     Embedding,
     LogitsHead,
@@ -16,11 +14,10 @@ from rtp_llm.layers.embedding import (
     gather_columns,
     make_embedding,
 )
-from rtp_llm.layers.interleaved import Interleaved, SharedBlocksError
 from rtp_llm.layers.layer import Layer, shorten_lookups
-from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.linear.base import Linear
+from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
-from rtp_llm.layers.linear_factory import make_linear
 from rtp_llm.layers.mixer import Mixer, MixerShape
 from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
 from rtp_llm.layers.mlp import GatedMLP
@@ -28,8 +25,11 @@ from rtp_llm.layers.moe import MoeBlock, MoeConfig
 from rtp_llm.layers.norm import RMSNorm, residual_norm
 from rtp_llm.layers.options import LayerOptions, torch_dtype
 from rtp_llm.layers.rotary import Rotary
-from rtp_llm.layers.weights import (
-    Elsewhere,
+from rtp_llm.layers.weights.interleaved import Interleaved, SharedBlocksError
+from rtp_llm.layers.weights.shard import DivisionError, Shard
+from rtp_llm.layers.weights.shard_targets import ShardTarget, local_target
+from rtp_llm.layers.weights.targets import (
+    NotLocal,
     TakesRowsTogether,
     WeightTarget,
     finish_loading,
@@ -40,10 +40,10 @@ from rtp_llm.layers.weights import (
 __all__ = [
     "AttentionLayer",
     "AttentionShape",
-    "Cut",
-    "CutTarget",
+    "Shard",
+    "ShardTarget",
     "DivisionError",
-    "Elsewhere",
+    "NotLocal",
     "Embedding",
     "GatedDeltaNetShape",
     "GatedMLP",
@@ -68,7 +68,7 @@ __all__ = [
     "gather_columns",
     "make_embedding",
     "make_linear",
-    "part_taken",
+    "local_target",
     "residual_norm",
     "rows_together",
     "shorten_lookups",

@@ -23,13 +23,13 @@ from rtp_llm.attention import (
     cache_dtypes,
 )
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
-from rtp_llm.layers.cuts import Cut
-from rtp_llm.layers.interleaved import Interleaved
-from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.interleaved import Interleaved
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class AttentionShape:
     norm_offset: float = 0.0
     output_gate: bool = False
     input_size: int = 0
-    heads: Cut | None = None
-    kv_heads: Cut | None = None
+    heads: Shard | None = None
+    kv_heads: Shard | None = None
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
     def on_rank(self, ranks: TensorParallel) -> AttentionShape:
-        heads = Cut.even(self.num_heads, ranks, "num_attention_heads")
-        kv_heads = Cut.of_kv_heads(self.num_kv_heads, ranks)
+        heads = Shard.even(self.num_heads, ranks, "num_attention_heads")
+        kv_heads = Shard.of_kv_heads(self.num_kv_heads, ranks)
         return replace(
             self,
             num_heads=heads.size,
@@ -71,18 +71,20 @@ class AttentionShape:
         )
 
     @property
-    def input_cuts(self) -> LinearCuts:
+    def input_shards(self) -> LinearShards:
         """The part of the query, key, value and gate projections that this rank holds."""
         if self.heads is None or self.kv_heads is None:
             return WHOLE
-        queries, keys = self.heads.wide(self.head_dim), self.kv_heads.wide(self.head_dim)
+        queries, keys = self.heads.scaled(self.head_dim), self.kv_heads.scaled(self.head_dim)
         names = ("query", "gate") if self.output_gate else ("q_proj",)
-        return LinearCuts({**dict.fromkeys(names, queries), "k_proj": keys, "v_proj": keys})
+        return LinearShards({**dict.fromkeys(names, queries), "k_proj": keys, "v_proj": keys})
 
     @property
-    def output_cuts(self) -> LinearCuts:
+    def output_shards(self) -> LinearShards:
         """The part of the output projection that this rank holds."""
-        return WHOLE if self.heads is None else LinearCuts(columns=self.heads.wide(self.head_dim))
+        return (
+            WHOLE if self.heads is None else LinearShards(columns=self.heads.scaled(self.head_dim))
+        )
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         dtype = dtypes.keys_and_values
@@ -126,10 +128,10 @@ class AttentionLayer(Mixer):
             gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
         self.qkv_size = q_size + 2 * kv_size
         columns = shape.input_size or shape.hidden_size
-        bias, cuts = shape.qkv_bias, shape.input_cuts
-        self.qkv_proj = make_linear(columns, parts, bias, options, gated, cuts)
-        out, bias, cuts = {"o_proj": shape.hidden_size}, shape.output_bias, shape.output_cuts
-        self.o_proj = make_linear(q_size, out, bias, options, cuts=cuts)
+        bias, shards = shape.qkv_bias, shape.input_shards
+        self.qkv_proj = make_linear(columns, parts, bias, options, gated, shards)
+        out, bias, shards = {"o_proj": shape.hidden_size}, shape.output_bias, shape.output_shards
+        self.o_proj = make_linear(q_size, out, bias, options, shards=shards)
         self.q_norm = self.k_norm = None
         if shape.norm_eps is not None:
             size, eps, offset = shape.head_dim, shape.norm_eps, shape.norm_offset

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers.cut_targets import LinearCuts, cut_target
-from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.layer import Layer
-from rtp_llm.layers.linear_factory import make_float_product, make_linear
+from rtp_llm.layers.linear.factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import RowsTarget, WeightTarget
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 _HEAD = "lm_head"
 
@@ -26,14 +26,14 @@ class Embedding(Layer):
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__()
-        self.cut = Cut.of_vocabulary(vocabulary, options.tensor_parallel)
-        self.weight = options.parameter(self.cut.size, hidden)
+        self.shard = Shard.of_vocabulary(vocabulary, options.tensor_parallel)
+        self.weight = options.parameter(self.shard.size, hidden)
 
     def forward(self, ids: Tensor) -> Tensor:
         return ops.embedding(ids, self.weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield f"{path}weight", cut_target(RowsTarget(self.weight), self.cut)
+        yield f"{path}weight", shard_target(RowsTarget(self.weight), self.shard)
 
 
 class DividedEmbedding(Embedding):
@@ -42,7 +42,7 @@ class DividedEmbedding(Embedding):
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__(vocabulary, hidden, options)
         self._ranks = options.tensor_parallel
-        self._first, self._count = self.cut.runs[0][0], self.cut.size
+        self._first, self._count = self.shard.ranges[0][0], self.shard.size
 
     def forward(self, ids: Tensor) -> Tensor:
         places = ids - self._first
@@ -60,16 +60,16 @@ def make_embedding(vocabulary: int, hidden: int, options: LayerOptions) -> Embed
 class LogitsHead(Layer):
     """Float32 logits over the vocabulary; `weight_name` is the weight's name in the checkpoint.
 
-    With several ranks, each computes the columns in `cut`.
+    With several ranks, each computes the columns in `shard`.
     """
 
     def __init__(
         self, vocabulary: int, hidden: int, options: LayerOptions, weight_name: str
     ) -> None:
         super().__init__()
-        self.cut = Cut.of_vocabulary(vocabulary, options.tensor_parallel)
-        parts, self._cuts = {_HEAD: self.cut.size}, LinearCuts({_HEAD: self.cut})
-        self.product = make_linear(hidden, parts, False, options, cuts=self._cuts)
+        self.shard = Shard.of_vocabulary(vocabulary, options.tensor_parallel)
+        parts, self._shards = {_HEAD: self.shard.size}, LinearShards({_HEAD: self.shard})
+        self.product = make_linear(hidden, parts, False, options, shards=self._shards)
         self._weight_name = weight_name
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -78,16 +78,16 @@ class LogitsHead(Layer):
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         stem = self._weight_name.removesuffix("weight")
         for end, target in self.product.part_targets(_HEAD, 0):
-            yield f"{stem}{end}", self._cuts.apply(end, (_HEAD,), target)
+            yield f"{stem}{end}", self._shards.apply(end, (_HEAD,), target)
 
 
-def gather_columns(logits: Tensor, cut: Cut, ranks: TensorParallel) -> Tensor:
-    """[R, cut.size] on each rank -> [R, cut.whole] on all; the last rank may have fewer."""
+def gather_columns(logits: Tensor, shard: Shard, ranks: TensorParallel) -> Tensor:
+    """[R, shard.size] on each rank -> [R, shard.whole] on all; the last rank may have fewer."""
     if ranks.size == 1:
         return logits
-    share = Cut.of_vocabulary(cut.whole, replace(ranks, rank=0)).size
-    wide = torch.nn.functional.pad(logits, (0, share - cut.size))
-    return ranks.all_gather(wide)[:, : cut.whole].contiguous()
+    share = Shard.of_vocabulary(shard.whole, replace(ranks, rank=0)).size
+    wide = torch.nn.functional.pad(logits, (0, share - shard.size))
+    return ranks.all_gather(wide)[:, : shard.whole].contiguous()
 
 
 class TiedLogitsHead(Layer):
@@ -95,7 +95,7 @@ class TiedLogitsHead(Layer):
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
-        self.weight, self.cut = embedding.weight, embedding.cut
+        self.weight, self.shard = embedding.weight, embedding.shard
         self._product = make_float_product(self.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:

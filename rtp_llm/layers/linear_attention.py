@@ -24,15 +24,15 @@ from rtp_llm.attention import (
     cache_dtypes,
 )
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers.cut_targets import LinearCuts, cut_target
-from rtp_llm.layers.cuts import Cut, behind_each_other
-from rtp_llm.layers.interleaved import Interleaved
-from rtp_llm.layers.linear import Linear
-from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.linear.base import Linear
+from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
+from rtp_llm.layers.weights.interleaved import Interleaved
+from rtp_llm.layers.weights.shard import Shard, concatenated
+from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget, weight_targets
 
 # Number of tokens whose keys and corrections a state's ring holds. A step of up to half as many
 # tokens writes no state, and can be rolled back (see ops.gated_delta_rule).
@@ -59,12 +59,12 @@ class GatedDeltaNetShape:
     kernel_size: int
     norm_eps: float
     interleaved: bool = False
-    key_heads: Cut | None = None
+    key_heads: Shard | None = None
 
     checkpoint_name: ClassVar[str] = "linear_attn"
 
     def on_rank(self, ranks: TensorParallel) -> GatedDeltaNetShape:
-        heads = Cut.even(self.num_key_heads, ranks, "linear_num_key_heads")
+        heads = Shard.even(self.num_key_heads, ranks, "linear_num_key_heads")
         values = heads.size * (self.num_heads // self.num_key_heads)
         return replace(self, key_heads=heads, num_key_heads=heads.size, num_heads=values)
 
@@ -84,18 +84,18 @@ class GatedDeltaNetShape:
         return 2 * self.keys + self.values
 
     @property
-    def cuts(self) -> tuple[Cut, Cut, Cut]:
+    def shards(self) -> tuple[Shard, Shard, Shard]:
         """This rank's shards of the key elements, the value elements and the value heads."""
         count = self.num_key_heads
-        keys = self.key_heads or Cut(count, ((0, count),))
-        heads = keys.wide(self.num_heads // count)
-        return keys.wide(self.key_size), heads.wide(self.value_size), heads
+        keys = self.key_heads or Shard(count, ((0, count),))
+        heads = keys.scaled(self.num_heads // count)
+        return keys.scaled(self.key_size), heads.scaled(self.value_size), heads
 
     @property
-    def channel_cut(self) -> Cut:
+    def channel_shard(self) -> Shard:
         """This rank's shard of the convolution channels."""
-        keys, values, _ = self.cuts
-        return behind_each_other([keys, keys, values])
+        keys, values, _ = self.shards
+        return concatenated([keys, keys, values])
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         """The cache spec, with states in the order in which the operators take them."""
@@ -133,7 +133,7 @@ def _make_projections(
     as floats.
     """
     groups, hidden = shape.num_key_heads, shape.hidden_size
-    keys, values, heads = shape.cuts
+    keys, values, heads = shape.shards
     tensors: list[Interleaved] = []
     if shape.interleaved:
         wide = {"q": keys, "k": keys, "v": values, "z": values}
@@ -141,7 +141,7 @@ def _make_projections(
         tensors.append(Interleaved("in_proj_qkvz", tuple(wide), groups))
         tensors.append(Interleaved("in_proj_ba", tuple(narrow), groups))
     else:
-        wide = {"in_proj_qkv": shape.channel_cut, "in_proj_z": values}
+        wide = {"in_proj_qkv": shape.channel_shard, "in_proj_z": values}
         narrow = {"in_proj_b": heads, "in_proj_a": heads}
     names = [each.tensor for each in tensors] or [*wide, *narrow]
     if options.quantization == "none" and not any(map(options.stored_as_fp8, names)):
@@ -153,10 +153,10 @@ def _make_projections(
 
 
 def _make_projection(
-    hidden: int, parts: Mapping[str, Cut], options: LayerOptions, tensors: Sequence[Interleaved]
+    hidden: int, parts: Mapping[str, Shard], options: LayerOptions, tensors: Sequence[Interleaved]
 ) -> Linear:
-    rows = {name: cut.size for name, cut in parts.items()}
-    return make_linear(hidden, rows, False, options, tensors, LinearCuts(parts))
+    rows = {name: shard.size for name, shard in parts.items()}
+    return make_linear(hidden, rows, False, options, tensors, LinearShards(parts))
 
 
 class GatedDeltaNet(Mixer):
@@ -179,8 +179,8 @@ class GatedDeltaNet(Mixer):
         self.dt_bias = options.parameter(heads, dtype=torch.float32)
         self.norm = RMSNorm(shape.value_size, shape.norm_eps, options)
         parts = {"out_proj": shape.hidden_size}
-        cuts = LinearCuts(columns=shape.cuts[1])
-        self.out_proj = make_linear(shape.values, parts, False, options, cuts=cuts)
+        shards = LinearShards(columns=shape.shards[1])
+        self.out_proj = make_linear(shape.values, parts, False, options, shards=shards)
 
     def cache_spec(self) -> CacheSpec:
         return self.shape.cache_spec(cache_dtypes(self.backend.config))
@@ -211,10 +211,10 @@ class GatedDeltaNet(Mixer):
         return self.out_proj.add_to(residual, mixed.flatten(1))
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        heads = self.shape.cuts[2]
+        heads = self.shape.shards[2]
         convolution = RowsTarget(self.conv[:, None])
-        yield f"{path}conv1d.weight", cut_target(convolution, self.shape.channel_cut)
-        yield f"{path}A_log", cut_target(RowsTarget(self.a_log), heads)
-        yield f"{path}dt_bias", cut_target(RowsTarget(self.dt_bias), heads)
+        yield f"{path}conv1d.weight", shard_target(convolution, self.shape.channel_shard)
+        yield f"{path}A_log", shard_target(RowsTarget(self.a_log), heads)
+        yield f"{path}dt_bias", shard_target(RowsTarget(self.dt_bias), heads)
         for name, child in self.named_children():
             yield from weight_targets(child, f"{path}{name}.")

@@ -21,13 +21,13 @@ from rtp_llm.attention import (
     cache_dtypes,
 )
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
-from rtp_llm.layers.cuts import Cut
-from rtp_llm.layers.linear import PlainLinear
-from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.linear.base import PlainLinear
+from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 
 # DeepSeek's code gives these norms their own epsilon, whatever rms_norm_eps says.
 _INNER_EPS = 1e-6
@@ -53,22 +53,26 @@ class MlaShape:
     scale: float
     bias: bool = False
     is_neox: bool = False
-    heads: Cut | None = None
+    heads: Shard | None = None
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
     def on_rank(self, ranks: TensorParallel) -> MlaShape:
-        heads = Cut.even(self.num_heads, ranks, "num_attention_heads")
+        heads = Shard.even(self.num_heads, ranks, "num_attention_heads")
         return replace(self, heads=heads, num_heads=heads.size)
 
-    def rows_here(self, part: str, size: int) -> LinearCuts:
+    def local_rows(self, part: str, size: int) -> LinearShards:
         """This rank's shard of a projection to the heads; ``part`` has `size` rows per head."""
-        return WHOLE if self.heads is None else LinearCuts({part: self.heads.wide(size)})
+        return WHOLE if self.heads is None else LinearShards({part: self.heads.scaled(size)})
 
     @property
-    def output_cuts(self) -> LinearCuts:
+    def output_shards(self) -> LinearShards:
         """This rank's shard of the output projection."""
-        return WHOLE if self.heads is None else LinearCuts(columns=self.heads.wide(self.value_size))
+        return (
+            WHOLE
+            if self.heads is None
+            else LinearShards(columns=self.heads.scaled(self.value_size))
+        )
 
     @property
     def query_size(self) -> int:
@@ -115,21 +119,21 @@ class MlaAttentionLayer(Mixer):
         # One product for all projections of the hidden state.
         first = {"q_a_proj": shape.query_rank} if shape.query_rank else {"q_proj": queries}
         parts = {**first, "kv_a_proj_with_mqa": shape.cache_size}
-        cuts = WHOLE if shape.query_rank else shape.rows_here("q_proj", shape.query_size)
-        self.qkv_a_proj = make_linear(hidden, parts, bias, options, cuts=cuts)
+        shards = WHOLE if shape.query_rank else shape.local_rows("q_proj", shape.query_size)
+        self.qkv_a_proj = make_linear(hidden, parts, bias, options, shards=shards)
         self.q_size = self.qkv_a_proj.rows - shape.cache_size
         self.q_a_layernorm = self.q_b_proj = None
         if shape.query_rank:
             self.q_a_layernorm = RMSNorm(shape.query_rank, _INNER_EPS, options)
-            parts, cuts = {"q_b_proj": queries}, shape.rows_here("q_b_proj", shape.query_size)
-            self.q_b_proj = make_linear(shape.query_rank, parts, False, options, cuts=cuts)
+            parts, shards = {"q_b_proj": queries}, shape.local_rows("q_b_proj", shape.query_size)
+            self.q_b_proj = make_linear(shape.query_rank, parts, False, options, shards=shards)
         self.kv_a_layernorm = RMSNorm(shape.rank, _INNER_EPS, options)
         # Both forms of attention take parts of this weight as floats.
         size = shape.nope_size + shape.value_size
-        parts, cuts = {"kv_b_proj": num_heads * size}, shape.rows_here("kv_b_proj", size)
-        self.kv_b_proj = PlainLinear(shape.rank, parts, False, options.dequantized(), cuts=cuts)
+        parts, shards = {"kv_b_proj": num_heads * size}, shape.local_rows("kv_b_proj", size)
+        self.kv_b_proj = PlainLinear(shape.rank, parts, False, options.dequantized(), shards=shards)
         values, parts = num_heads * shape.value_size, {"o_proj": hidden}
-        self.o_proj = make_linear(values, parts, bias, options, cuts=shape.output_cuts)
+        self.o_proj = make_linear(values, parts, bias, options, shards=shape.output_shards)
 
         self.keys: Tensor | None = None
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.cut_targets import LinearCuts
-from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.layer import Layer
-from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import LinearShards
 
 
 class GatedMLP(Layer):
@@ -24,12 +24,12 @@ class GatedMLP(Layer):
         self, hidden: int, intermediate: int, act: str, bias: bool, options: LayerOptions
     ) -> None:
         super().__init__()
-        cut = Cut.even(intermediate, options.tensor_parallel, "intermediate_size")
-        parts = {"gate_proj": cut.size, "up_proj": cut.size}
-        rows, columns = LinearCuts(dict.fromkeys(parts, cut)), LinearCuts(columns=cut)
-        self.gate_up_proj = make_linear(hidden, parts, bias, options, cuts=rows)
+        shard = Shard.even(intermediate, options.tensor_parallel, "intermediate_size")
+        parts = {"gate_proj": shard.size, "up_proj": shard.size}
+        rows, columns = LinearShards(dict.fromkeys(parts, shard)), LinearShards(columns=shard)
+        self.gate_up_proj = make_linear(hidden, parts, bias, options, shards=rows)
         down = {"down_proj": hidden}
-        self.down_proj = make_linear(cut.size, down, bias, options, cuts=columns)
+        self.down_proj = make_linear(shard.size, down, bias, options, shards=columns)
         self.activation = GatedActivation(act)
         self._gate_goes_down = self.down_proj.takes_gate(self.activation)
 

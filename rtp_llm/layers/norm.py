@@ -10,7 +10,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import RowsTarget, WeightTarget
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 
 class RMSNorm(Layer):

@@ -186,8 +186,9 @@ def test_fp8_blocks_that_are_multiplied_keep_their_scales(
         ("mixtral", {}, False, 4, r"the number of experts 6 = 4 x 1 \+ 2"),
         ("qwen3_next", {}, False, 4, r"linear_num_key_heads 2 = 4 x 0 \+ 2"),
         ("llama", SIZES | {"intermediate_size": 768}, True, 4,
-         r"mlp\.gate_proj \(rows\) would be cut at 192 of 768 = 1 x 128 \+ 64"),
-        ("llama", SIZES | {"head_dim": 64}, True, 2, r"k_proj \(rows\) would be cut at 64 of 128"),
+         r"mlp\.gate_proj \(rows\) would be split at 192 of 768 = 1 x 128 \+ 64"),
+        ("llama", SIZES | {"head_dim": 64}, True, 2,
+         r"k_proj \(rows\) would be split at 64 of 128"),
     ],
     ids=str,
 )  # fmt: skip

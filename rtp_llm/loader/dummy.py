@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.layers import (
-    CutTarget,
-    Elsewhere,
+    NotLocal,
+    ShardTarget,
     TakesRowsTogether,
     WeightTarget,
-    part_taken,
+    local_target,
     rows_together,
     weight_targets,
 )
 from rtp_llm.loader.progress import Progress
 
 _DEVIATION = 0.02  # standard deviation of matrices, as in initialisation: hidden states stay finite
-_PIECE_NUMBERS = 2**24  # weights that must be converted pass through host memory in pieces
+_CHUNK_NUMBERS = 2**24  # weights that must be converted pass through host memory in chunks
 
 
 def draw_weights(model: nn.Module, progress: Progress) -> None:
@@ -30,9 +30,9 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
     The numbers are generated on the weights' device, and are reproducible on one kind of device.
     Tensor-parallel ranks get the same numbers for replicated weights, whatever else a rank holds.
     """
-    found = [pair for pair in weight_targets(model) if not isinstance(pair[1], Elsewhere)]
-    divided = any(isinstance(target, CutTarget) for _, target in found)
-    targets = [(name, _seed(name, target), part_taken(target)) for name, target in found]
+    found = [pair for pair in weight_targets(model) if not isinstance(pair[1], NotLocal)]
+    divided = any(isinstance(target, ShardTarget) for _, target in found)
+    targets = [(name, _seed(name, target), local_target(target)) for name, target in found]
     progress.start(sum(math.prod(target.shape) for *_, target in targets))
     generators: dict[torch.device, torch.Generator] = {}
     for name, seed, target in targets:
@@ -52,7 +52,7 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
 
 def _seed(name: str, target: WeightTarget) -> int:
     """The seed for this rank's part of the tensor `name`."""
-    part = (target.rows, target.columns) if isinstance(target, CutTarget) else ()
+    part = (target.rows, target.columns) if isinstance(target, ShardTarget) else ()
     return zlib.crc32(f"{name} {part}".encode())
 
 
@@ -71,10 +71,10 @@ def _fill(memory: Tensor, name: str, generator: torch.Generator) -> None:
 
 
 def _convert(target: WeightTarget, generator: torch.Generator) -> None:
-    """Fill a target that converts rows, such as a quantised matrix, piece by piece."""
+    """Fill a target that converts rows, such as a quantised matrix, chunk by chunk."""
     rows, *rest = target.shape
     together = rows_together([target])
-    step = max(1, _PIECE_NUMBERS // math.prod(rest) // together) * together
+    step = max(1, _CHUNK_NUMBERS // math.prod(rest) // together) * together
     for start in range(0, rows, step):
-        piece = torch.empty(min(step, rows - start), *rest, device=generator.device)
-        target.write(start, piece.normal_(std=_DEVIATION, generator=generator))
+        chunk = torch.empty(min(step, rows - start), *rest, device=generator.device)
+        target.write(start, chunk.normal_(std=_DEVIATION, generator=generator))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from rtp_llm.layers import part_taken, weight_targets
-from rtp_llm.layers.fp8_targets import DequantizingTarget
+from rtp_llm.layers import local_target, weight_targets
+from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.models.refusals import refuse
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def describe(checkpoint: Checkpoint, dtype: torch.dtype, device: Device) -> str:
     return f", {stored / _MIB:.1f} MiB of FP8 blocks {_grown(stored, dtype)}: {reason}"
 
 
-def tell_of_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
+def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once how much memory FP8 weights take that are kept as floats."""
-    targets = (part_taken(target) for _, target in weight_targets(model))
+    targets = (local_target(target) for _, target in weight_targets(model))
     stored = sum(math.prod(t.shape) for t in targets if isinstance(t, DequantizingTarget))
     if not stored:
         return

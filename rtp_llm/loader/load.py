@@ -26,7 +26,7 @@ from rtp_llm.loader.dummy import draw_weights
 from rtp_llm.loader.fp8_weights import (
     describe,
     fp8_weights,
-    tell_of_dequantized,
+    log_dequantized,
     why_not_multiplied,
 )
 from rtp_llm.loader.plan import check_weights
@@ -133,7 +133,7 @@ def _filled(
     if checkpoint is None:
         draw_weights(model, progress)
     else:
-        tell_of_dequantized(model, options.dtype, device)
+        log_dequantized(model, options.dtype, device)
         load_weights(model, checkpoint, progress, device)
         load_vocabulary(model)
     finish_loading(model)
@@ -180,16 +180,16 @@ def explain(
     config = read_model_config(path, mtp=mtp, eagle3=eagle3, draft_model=draft_model)
     ranks = planned_rank(tensor_parallel_size)
     options = replace(_options(settings, config, device), tensor_parallel=ranks)
-    further: list[str] = []
+    draft_lines: list[str] = []
     if config.draft_model is not None:
         check_tokens(path, draft_model)
         own = draft_options(options, config.draft_model)
-        further = _explain_model("draft model", draft_model, config.draft_model, own, device)
+        draft_lines = _explain_model("draft model", draft_model, config.draft_model, own, device)
     return "\n".join(
         [
             f"device: {device.description()}",
             *_explain_model("model", path, config, options, device),
-            *further,
+            *draft_lines,
             "not on this device:",
             *(f"  {feature}: {reason}" for feature, reason in device.refused.items()),
         ]
@@ -250,8 +250,8 @@ def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
     ranks = options.tensor_parallel
     cache = cache_groups_of(config, options.cache_dtypes, ranks)
     own = cache_groups_of(replace(config, draft_model=None), options.cache_dtypes, ranks)
-    further = cache.token_bytes - own.token_bytes
-    of_draft = f", {further} of them for the draft model" if further else ""
+    additional = cache.token_bytes - own.token_bytes
+    of_draft = f", {additional} of them for the draft model" if additional else ""
     groups = cache.groups if len(cache.groups) > 1 else ()
     where = f" on each of {ranks.size} ranks" if ranks.size > 1 else ""
     return [

@@ -19,7 +19,7 @@ from rtp_llm.models.registry import model_class
 
 _LISTED = 100
 # A model with far more weights than the checkpoint has tensors is not worth planning.
-_MOST_MISSING = 100_000
+_MAX_MISSING = 100_000
 
 _logger = logging.getLogger("rtp_llm.loader")
 
@@ -52,7 +52,7 @@ def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:
     """Raise WeightError early if there are far more layers and experts than tensors."""
     experts = 3 * config.moe.num_experts * sum(config.moe_layers) if config.moe else 0
     least, held = 2 * config.num_layers + experts, len(checkpoint.tensors)
-    if least > held + _MOST_MISSING:
+    if least > held + _MAX_MISSING:
         count = 0 if config.moe is None else config.moe.num_experts
         raise WeightError(
             f"the weights in {checkpoint.folder} do not fit: config.json has "

@@ -154,8 +154,8 @@ def _tensor(name: str, fields: object) -> StoredTensor:
     if not _are_sizes(shape):
         raise _BadHeader(f"{name_of(name)} must have a list of sizes as shape; not {shown(shape)}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        wanted = "must have begin and end as data_offsets"
-        raise _BadHeader(f"{name_of(name)} {wanted}; not {shown(offsets)}")
+        expected = "must have begin and end as data_offsets"
+        raise _BadHeader(f"{name_of(name)} {expected}; not {shown(offsets)}")
     size = offsets[1] - offsets[0]
     if _bits(shape, dtype) != 8 * size:
         raise _BadHeader(f"{name_of(name)} has {size} bytes for the shape {shown(shape)}")

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rtp_llm.layers import Cut, CutTarget, WeightTarget, part_taken, rows_together
+from rtp_llm.layers import Shard, ShardTarget, WeightTarget, local_target, rows_together
 from rtp_llm.loader.tensor_entry import TensorEntry
 
 
@@ -54,8 +54,8 @@ class Span:
             before = self.columns[0] * (self.entry.row_bytes // self.entry.shape[1])
         return self.entry.offset + self.start * self.entry.row_bytes + before
 
-    def pieces(self, size: int) -> Iterator[Span]:
-        """Split the span into pieces of about `size` bytes, at least one row each.
+    def chunks(self, size: int) -> Iterator[Span]:
+        """Split the span into chunks of about `size` bytes, at least one row each.
 
         Pieces begin at multiples of the number of rows that a target takes together.
         """
@@ -68,14 +68,14 @@ class Span:
 
 def spans_of(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[Span]:
     """The spans to read of a tensor; targets that take the same part share one span."""
-    takers: dict[tuple[Cut | None, Cut | None], list[WeightTarget]] = defaultdict(list)
+    takers: dict[tuple[Shard | None, Shard | None], list[WeightTarget]] = defaultdict(list)
     for target in targets:
-        cuts = (target.rows, target.columns) if isinstance(target, CutTarget) else (None, None)
-        takers[cuts].append(part_taken(target))
+        shards = (target.rows, target.columns) if isinstance(target, ShardTarget) else (None, None)
+        takers[shards].append(local_target(target))
     for (rows, columns), inside in takers.items():
-        taken = None if columns is None else columns.runs[0]
+        taken = None if columns is None else columns.ranges[0]
         place = 0
-        for start, stop in ((0, entry.shape[0]),) if rows is None else rows.runs:
+        for start, stop in ((0, entry.shape[0]),) if rows is None else rows.ranges:
             span = Span(entry, start, stop, inside, place, taken)
             yield span
             place += span.rows

@@ -17,15 +17,15 @@ from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.span import Span
 from rtp_llm.model_folder import open_file
 
-# Fills a tensor (contiguous, of the entry's type) with a piece of the span.
+# Fills a tensor (contiguous, of the entry's type) with a chunk of the span.
 Read = Callable[[Span, Tensor], None]
 
 
 @contextmanager
 def reader(span: Span) -> Iterator[Read]:
-    """Context in which pieces of `span` can be read. Raises CheckpointError if the file shrank.
+    """Context in which chunks of `span` can be read. Raises CheckpointError if the file shrank.
 
-    If columns are left out, the file is mapped: pages without wanted columns are never touched, and
+    If columns are left out, the file is mapped: pages without such columns are never touched, and
     one call copies many rows, whereas reading row by row would take the interpreter's lock for each
     of them.
     """
@@ -37,15 +37,15 @@ def reader(span: Span) -> Iterator[Read]:
             yield partial(_copy, rows, span.start)
 
 
-def _read(file: int, piece: Span, memory: Tensor) -> None:
+def _read(file: int, chunk: Span, memory: Tensor) -> None:
     if memory.numel() == 0:
         return
     left: memoryview = memory.view(-1).view(torch.uint8).numpy().data
-    offset = piece.offset
+    offset = chunk.offset
     while left:
         count = os.preadv(file, [left], offset)
         if count == 0:
-            raise _became_shorter(piece)
+            raise _became_shorter(chunk)
         left, offset = left[count:], offset + count
 
 
@@ -72,9 +72,9 @@ def _mapped_rows(file: int, span: Span) -> Iterator[list[np.ndarray]]:
             rows.clear()
 
 
-def _copy(rows: list[np.ndarray], first: int, piece: Span, memory: Tensor) -> None:
-    content = memory.view(-1).view(torch.uint8).numpy().reshape(piece.rows, piece.row_bytes)
-    np.copyto(content, rows[0][piece.start - first : piece.stop - first])
+def _copy(rows: list[np.ndarray], first: int, chunk: Span, memory: Tensor) -> None:
+    content = memory.view(-1).view(torch.uint8).numpy().reshape(chunk.rows, chunk.row_bytes)
+    np.copyto(content, rows[0][chunk.start - first : chunk.stop - first])
 
 
 def _became_shorter(span: Span) -> CheckpointError:

@@ -35,7 +35,7 @@ def test_pieces_are_those_of_the_tensor(
         got = torch.zeros(span.rows, *span.row_shape, dtype=torch.bfloat16)
         assert span.size == got.nbytes
         with reader(span) as read:
-            for piece in span.pieces(1000):
+            for piece in span.chunks(1000):
                 read(piece, got[piece.place : piece.place + piece.rows])
         expected = tensor[1:] if columns is None else tensor[1:, slice(*columns)]
         assert torch.equal(got, expected)

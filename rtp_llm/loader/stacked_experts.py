@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
-from rtp_llm.models.config_fields import MOST_EXPERTS
+from rtp_llm.models.config_fields import MAX_EXPERTS
 from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, padded
 
 # Name suffixes -> the parts concatenated in the rows of an expert.
@@ -41,7 +41,7 @@ def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
 
 def _can_split(entry: TensorEntry, parts: int) -> bool:
     """Whether an expert's rows split into `parts` parts and the number of experts is plausible."""
-    return entry.shape[0] <= MOST_EXPERTS and entry.shape[1] % parts == 0
+    return entry.shape[0] <= MAX_EXPERTS and entry.shape[1] % parts == 0
 
 
 def _has_whole_blocks(weight: TensorEntry | None, parts: int) -> bool:

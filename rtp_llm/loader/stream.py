@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.device import Device
-from rtp_llm.layers import Elsewhere, WeightTarget, weight_targets
+from rtp_llm.layers import NotLocal, WeightTarget, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import Progress
@@ -30,7 +30,7 @@ from rtp_llm.loader.staging import Staging
 from rtp_llm.quantization.fp8 import SCALE_NAME
 
 _SPAN_BYTES = 32 * 2**20
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 Targets = dict[str, list[WeightTarget]]
 
@@ -48,9 +48,9 @@ def load_weights(
     spans = [
         span
         for name, entry in checkpoint.tensors.items()
-        if (places := _here(targets.get(name, [])))
+        if (places := _local(targets.get(name, [])))
         for whole in spans_of(entry, places)
-        for span in whole.pieces(_SPAN_BYTES)
+        for span in whole.chunks(_SPAN_BYTES)
     ]
     progress.start(sum(span.size for span in spans))
     staging = Staging(device)
@@ -69,8 +69,8 @@ def load_weights(
     progress.finish()
 
 
-def _here(targets: list[WeightTarget]) -> list[WeightTarget]:
-    return [target for target in targets if not isinstance(target, Elsewhere)]
+def _local(targets: list[WeightTarget]) -> list[WeightTarget]:
+    return [target for target in targets if not isinstance(target, NotLocal)]
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def _workers(device: Device) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(1)
         device.make_current()
 
-    pool = ThreadPoolExecutor(min(threads, _MOST_THREADS), "loader", initializer=begin)
+    pool = ThreadPoolExecutor(min(threads, _MAX_THREADS), "loader", initializer=begin)
     try:
         yield pool
     finally:
@@ -92,24 +92,24 @@ def _workers(device: Device) -> Iterator[ThreadPoolExecutor]:
 
 def _load_span(span: Span, staging: Staging) -> None:
     with reader(span) as read:
-        for piece in span.pieces(staging.size):
-            _load_piece(read, piece, staging)
+        for chunk in span.chunks(staging.size):
+            _load_chunk(read, chunk, staging)
 
 
-def _load_piece(read: Read, piece: Span, staging: Staging) -> None:
+def _load_chunk(read: Read, chunk: Span, staging: Staging) -> None:
     rows: Tensor | None = None
-    for target in piece.targets:
-        memory = target.destination(piece.place, piece.place + piece.rows)
-        if memory is not None and _can_read_into(memory, piece.entry.dtype):
-            read(piece, memory)
+    for target in chunk.targets:
+        memory = target.destination(chunk.place, chunk.place + chunk.rows)
+        if memory is not None and _can_read_into(memory, chunk.entry.dtype):
+            read(chunk, memory)
             continue
         if rows is None:
-            rows = _shaped(staging.next(piece.size), piece)
-            read(piece, rows)
+            rows = _shaped(staging.next(chunk.size), chunk)
+            read(chunk, rows)
         try:
-            target.write(piece.place, rows)
+            target.write(chunk.place, rows)
         except (OverflowError, ValueError) as error:
-            raise WeightError(f"{piece.entry.name} ({piece.entry.file.name}): {error}") from error
+            raise WeightError(f"{chunk.entry.name} ({chunk.entry.file.name}): {error}") from error
     if rows is not None:
         staging.sent()
 
@@ -118,6 +118,6 @@ def _can_read_into(memory: Tensor, dtype: torch.dtype) -> bool:
     return memory.device.type == "cpu" and memory.dtype == dtype and memory.is_contiguous()
 
 
-def _shaped(buffer: Tensor, piece: Span) -> Tensor:
-    """View the buffer (uint8) as the rows of `piece`."""
-    return buffer.view(piece.entry.dtype).view(piece.rows, *piece.row_shape)
+def _shaped(buffer: Tensor, chunk: Span) -> Tensor:
+    """View the buffer (uint8) as the rows of `chunk`."""
+    return buffer.view(chunk.entry.dtype).view(chunk.rows, *chunk.row_shape)

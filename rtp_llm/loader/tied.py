@@ -18,7 +18,7 @@ from rtp_llm.model_folder import open_file
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder import EMBEDDING, HEAD
 
-_PIECE_NUMBERS = 2**22
+_CHUNK_NUMBERS = 2**22
 
 _logger = logging.getLogger("rtp_llm.loader")
 
@@ -54,14 +54,14 @@ def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _are_equal(one: TensorEntry, other: TensorEntry, dtype: torch.dtype) -> bool:
-    """Whether two tensors are equal in `dtype`; they are read piece by piece."""
+    """Whether two tensors are equal in `dtype`; they are read chunk by chunk."""
     if one.shape != other.shape:
         return False
     count = one.size // one.dtype.itemsize
-    for start in range(0, count, _PIECE_NUMBERS):
-        length = min(_PIECE_NUMBERS, count - start)
-        pieces = (_numbers(entry, start, length).to(dtype) for entry in (one, other))
-        if not torch.equal(*pieces):
+    for start in range(0, count, _CHUNK_NUMBERS):
+        length = min(_CHUNK_NUMBERS, count - start)
+        chunks = (_numbers(entry, start, length).to(dtype) for entry in (one, other))
+        if not torch.equal(*chunks):
             return False
     return True
 

@@ -204,7 +204,7 @@ class Architecture(CausalLM):
         """The sequence mixer of each layer."""
 
     @classmethod
-    def mixers_here(cls, config: ModelConfig, ranks: TensorParallel) -> tuple[MixerShape, ...]:
+    def local_mixers(cls, config: ModelConfig, ranks: TensorParallel) -> tuple[MixerShape, ...]:
         """This rank's part of each mixer; DivisionError if it cannot be divided evenly."""
         mixers = cls.mixers(config)
         return mixers if ranks.size == 1 else tuple(each.on_rank(ranks) for each in mixers)
@@ -214,7 +214,7 @@ class Architecture(CausalLM):
         cls, config: ModelConfig, dtypes: CacheDtypes, ranks: TensorParallel = SINGLE
     ) -> CacheGroups:
         """The cache groups of its layers on one of ``ranks``, without creating the layers."""
-        mixers = cls.mixers_here(config, ranks)
+        mixers = cls.local_mixers(config, ranks)
         return CacheGroups.of([mixer.cache_spec(dtypes) for mixer in mixers])
 
     @classmethod
@@ -222,10 +222,10 @@ class Architecture(CausalLM):
         cls, config: ModelConfig, options: ModelOptions
     ) -> list[BackendConfig | None]:
         """The backend config of each cache group."""
-        ranks, asked = options.tensor_parallel, options.backend_options()
-        mixers = cls.mixers_here(config, ranks)
+        ranks, requested = options.tensor_parallel, options.backend_options()
+        mixers = cls.local_mixers(config, ranks)
         groups = cls.groups_of(config, options.cache_dtypes, ranks).groups
-        return [mixers[group.layers[0]].backend_config(asked) for group in groups]
+        return [mixers[group.layers[0]].backend_config(requested) for group in groups]
 
     @classmethod
     def explain_backends(cls, config: ModelConfig, options: ModelOptions) -> str:
@@ -234,10 +234,10 @@ class Architecture(CausalLM):
         Raises NoChoiceError if none supports them, as creating the model would.
         """
         configs = dict.fromkeys(together(cls.backend_configs(config, options)))
-        asked = [each for each in configs if each is not None]
-        for each in asked:
+        requested = [each for each in configs if each is not None]
+        for each in requested:
             check_backend(each)
-        return "\n".join(map(explain, asked))
+        return "\n".join(map(explain, requested))
 
     def ignores(self, name: str) -> bool:
         """Whether the checkpoint tensor `name` is not needed."""

@@ -252,8 +252,8 @@ def _eos_token_ids(raw: RawConfig) -> tuple[int, ...]:
 def _check(raw: RawConfig, config: ModelConfig) -> None:
     """Raise ModelConfigError for contradictory keys that would cause odd shapes later."""
     if config.num_heads % config.num_kv_heads:
-        wanted = f"a divisor of num_attention_heads ({config.num_heads})"
-        raise raw.error("num_key_value_heads", config.num_kv_heads, wanted)
+        expected = f"a divisor of num_attention_heads ({config.num_heads})"
+        raise raw.error("num_key_value_heads", config.num_kv_heads, expected)
     if len(config.layer_windows) != config.num_layers:
-        wanted = f"a list of {config.num_layers} entries (num_hidden_layers)"
-        raise raw.error("layer_types", len(config.layer_windows), wanted)
+        expected = f"a list of {config.num_layers} entries (num_hidden_layers)"
+        raise raw.error("layer_types", len(config.layer_windows), expected)

@@ -15,8 +15,8 @@ from rtp_llm.model_folder import finite
 
 Kind = Literal["integer", "number", "flag", "text", "texts", "integers", "object"]
 
-MOST_LAYERS = 2**12
-MOST_EXPERTS = 2**14
+MAX_LAYERS = 2**12
+MAX_EXPERTS = 2**14
 LONGEST_CONTEXT = 2**24
 
 
@@ -99,16 +99,16 @@ _FLAG, _TEXT, _OBJECT = Field("flag"), Field("text"), Field("object")
 FIELDS: dict[str, Field] = {
     "architectures": Field("texts", maximum=16),
     "attention_bias": _FLAG,
-    "decoder_sparse_step": _size(MOST_LAYERS),
+    "decoder_sparse_step": _size(MAX_LAYERS),
     "dtype": _TEXT,
-    "first_k_dense_replace": _count(MOST_LAYERS),
-    "full_attention_interval": _size(MOST_LAYERS),
+    "first_k_dense_replace": _count(MAX_LAYERS),
+    "full_attention_interval": _size(MAX_LAYERS),
     "head_dim": _size(2**14),
     "hidden_act": _TEXT,
     "hidden_size": _size(2**20),
     "intermediate_size": _size(2**24),
     "kv_lora_rank": _size(2**16),
-    "layer_types": Field("texts", maximum=MOST_LAYERS),
+    "layer_types": Field("texts", maximum=MAX_LAYERS),
     "linear_conv_kernel_dim": _size(2**8),
     "linear_key_head_dim": _size(2**14),
     "linear_num_key_heads": _size(2**14),
@@ -116,21 +116,21 @@ FIELDS: dict[str, Field] = {
     "linear_value_head_dim": _size(2**14),
     # A prompt of one token, and an answer of one.
     "max_position_embeddings": Field("integer", 2, LONGEST_CONTEXT),
-    "max_window_layers": _count(MOST_LAYERS),
+    "max_window_layers": _count(MAX_LAYERS),
     "mlp_bias": _FLAG,
-    "mlp_only_layers": Field("integers", maximum=MOST_LAYERS),
+    "mlp_only_layers": Field("integers", maximum=MAX_LAYERS),
     "moe_intermediate_size": _size(2**24),
-    "moe_layer_freq": _size(MOST_LAYERS),
-    "n_group": _count(MOST_EXPERTS),
-    "n_routed_experts": _count(MOST_EXPERTS),
+    "moe_layer_freq": _size(MAX_LAYERS),
+    "n_group": _count(MAX_EXPERTS),
+    "n_routed_experts": _count(MAX_EXPERTS),
     "n_shared_experts": _count(2**10),
     "norm_topk_prob": _FLAG,
     "num_attention_heads": _size(2**14),
-    "num_experts": _count(MOST_EXPERTS),
-    "num_experts_per_tok": _count(MOST_EXPERTS),
-    "num_hidden_layers": _size(MOST_LAYERS),
+    "num_experts": _count(MAX_EXPERTS),
+    "num_experts_per_tok": _count(MAX_EXPERTS),
+    "num_hidden_layers": _size(MAX_LAYERS),
     "num_key_value_heads": _size(2**14),
-    "num_local_experts": _count(MOST_EXPERTS),
+    "num_local_experts": _count(MAX_EXPERTS),
     "original_max_position_embeddings": _size(LONGEST_CONTEXT),
     "partial_rotary_factor": _positive(1),
     "q_lora_rank": _size(2**16),
@@ -149,7 +149,7 @@ FIELDS: dict[str, Field] = {
     "shared_expert_intermediate_size": _size(2**24),
     "sliding_window": _count(LONGEST_CONTEXT),
     "tie_word_embeddings": _FLAG,
-    "topk_group": _count(MOST_EXPERTS),
+    "topk_group": _count(MAX_EXPERTS),
     "topk_method": _TEXT,
     "torch_dtype": _TEXT,
     "use_sliding_window": _FLAG,

@@ -60,7 +60,7 @@ class Decoder(Layer):
             else Layer()  # on another stage; a placeholder that keeps names and indices
             for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
         )
-        self._here = [(index, self.layers[index]) for index in stage]
+        self._local = [(index, self.layers[index]) for index in stage]
         is_last = stage.stop == config.num_layers
         self.norm: RMSNorm | None = make_norm(config, layers) if is_last else None
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
@@ -72,7 +72,7 @@ class Decoder(Layer):
         residual = self._input(batch)
         cos_sin = self.rotary.cos_sin
         pending: Tensor | None = None
-        for index, layer in self._here:
+        for index, layer in self._local:
             if index in self._captures:
                 pending = self._capture(index, residual, pending)
             pending = layer(pending, residual, cos_sin, batch)
@@ -105,8 +105,8 @@ class Decoder(Layer):
         tokens, hidden = residual.shape
         if self.captured is None or len(self.captured) < tokens:
             self.captured = residual.new_empty(tokens, len(self._captures) * hidden)
-        for place, wanted in enumerate(self._captures):
-            if wanted == index:
+        for place, captured in enumerate(self._captures):
+            if captured == index:
                 to = self.captured[:tokens, place * hidden : (place + 1) * hidden]
                 to.copy_(residual)
                 if pending is not None:
@@ -123,7 +123,7 @@ class DecoderForCausalLM(Architecture):
         super().__init__()
         self.config = config
         self._ranks = ranks = options.tensor_parallel
-        layers, mixers = options.layer_options(), self.mixers_here(config, ranks)
+        layers, mixers = options.layer_options(), self.local_mixers(config, ranks)
         self._backends = GroupBackends(self.backend_configs(config, options))
         groups = self.groups_of(config, options.cache_dtypes, ranks).layer_group
         backends = [self._backends[group] for group in groups]
@@ -216,10 +216,10 @@ class DecoderForCausalLM(Architecture):
 
     @property
     def logit_columns(self) -> range:
-        return range(*self.lm_head.cut.runs[0])
+        return range(*self.lm_head.shard.ranges[0])
 
     def gather_logits(self, logits: Tensor) -> Tensor:
-        return gather_columns(logits, self.lm_head.cut, self._ranks)
+        return gather_columns(logits, self.lm_head.shard, self._ranks)
 
     def _all_logits(self, hidden: Tensor) -> Tensor:
         return self.gather_logits(self.compute_logits(hidden))

@@ -70,8 +70,10 @@ def expect(raw: RawConfig, key: str, *known: object) -> None:
     """Raise ModelConfigError if `key` is set to a value other than those `known`."""
     value = raw.values.get(key)
     if value is not None and value not in known:
-        wanted = " or ".join(map(repr, known))
-        raise raw.error(key, value, f"{wanted}: {architecture_of(raw.values)} selects no other way")
+        expected = " or ".join(map(repr, known))
+        raise raw.error(
+            key, value, f"{expected}: {architecture_of(raw.values)} selects no other way"
+        )
 
 
 def sparse_layers(raw: RawConfig) -> tuple[bool, ...]:

@@ -26,7 +26,7 @@ from rtp_llm.layers import (
     make_embedding,
     residual_norm,
 )
-from rtp_llm.layers.linear_factory import make_linear
+from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.model_folder import read_json
 from rtp_llm.models.config import Eagle3Config, Features, ModelConfig, make_config
 from rtp_llm.models.draft_head import DraftHead, TargetParts, of_rows
@@ -176,7 +176,7 @@ class Eagle3Head(DraftHead):
 
     def logits(self, states: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(self.norm(states))
-        return gather_columns(logits, self.lm_head.cut, self._ranks)
+        return gather_columns(logits, self.lm_head.shard, self._ranks)
 
     def tokens(self, choices: Tensor) -> Tensor:
         return choices + self.d2t.index_select(0, choices)

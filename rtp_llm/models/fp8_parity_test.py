@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rtp_llm import ops
-from rtp_llm.layers.fp8_linear import Fp8Linear
-from rtp_llm.layers.linear import PlainLinear
+from rtp_llm.layers.linear.base import PlainLinear
+from rtp_llm.layers.linear.fp8 import Fp8Linear
 from rtp_llm.loader import staging
 from rtp_llm.quantization.fp8 import dequantize_rows, quantize_blocks
 from rtp_llm.testing.contiguous_runner import ContiguousRunner

@@ -13,7 +13,7 @@ from rtp_llm.models.raw_config import RawConfig
 LINEAR = "linear_attention"
 FULL = "full_attention"
 _PIECE = 8  # elements of a head that kernels process at a time
-_MOST_TAPS = 4  # the maximum that the convolution kernels support
+_MAX_TAPS = 4  # the maximum that the convolution kernels support
 
 
 class HybridForCausalLM(DecoderForCausalLM):
@@ -68,12 +68,14 @@ def linear_layers(raw: RawConfig) -> tuple[bool, ...]:
     if kinds is None:
         interval = raw.integer("full_attention_interval")
         if interval > layers:
-            wanted = f"at most {layers} (num_hidden_layers): one layer has full attention at least"
-            raise raw.error("full_attention_interval", interval, wanted)
+            expected = (
+                f"at most {layers} (num_hidden_layers): one layer has full attention at least"
+            )
+            raise raw.error("full_attention_interval", interval, expected)
         return tuple((layer + 1) % interval != 0 for layer in range(layers))
     if len(kinds) != layers:
-        wanted = f"a list of {layers} entries (num_hidden_layers)"
-        raise raw.error("layer_types", len(kinds), wanted)
+        expected = f"a list of {layers} entries (num_hidden_layers)"
+        raise raw.error("layer_types", len(kinds), expected)
     if FULL not in kinds:
         raise raw.error("layer_types", LINEAR, f"{FULL} in one entry at least")
     for kind in kinds:
@@ -85,17 +87,17 @@ def linear_layers(raw: RawConfig) -> tuple[bool, ...]:
 def read_delta_net(raw: RawConfig) -> GatedDeltaNetShape:
     """The sizes of the linear attention; ModelConfigError names a key that does not fit."""
     if raw.text("hidden_act") not in ("silu", "swish"):
-        wanted = "silu, which the convolution in front of linear attention computes"
-        raise raw.error("hidden_act", raw.get("hidden_act"), wanted)
+        expected = "silu, which the convolution in front of linear attention computes"
+        raise raw.error("hidden_act", raw.get("hidden_act"), expected)
     heads = raw.integer("linear_num_value_heads")
     key_heads = raw.integer("linear_num_key_heads")
     if heads % key_heads:
-        wanted = f"a multiple of linear_num_key_heads ({key_heads})"
-        raise raw.error("linear_num_value_heads", heads, wanted)
+        expected = f"a multiple of linear_num_key_heads ({key_heads})"
+        raise raw.error("linear_num_value_heads", heads, expected)
     taps = raw.integer("linear_conv_kernel_dim")
-    if taps > _MOST_TAPS:
-        wanted = f"at most {_MOST_TAPS}, which the kernels of the convolution take"
-        raise raw.error("linear_conv_kernel_dim", taps, wanted)
+    if taps > _MAX_TAPS:
+        expected = f"at most {_MAX_TAPS}, which the kernels of the convolution take"
+        raise raw.error("linear_conv_kernel_dim", taps, expected)
     return GatedDeltaNetShape(
         hidden_size=raw.integer("hidden_size"),
         num_heads=heads,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rtp_llm.layers.fp8_linear import Fp8Linear
-from rtp_llm.layers.linear import PlainLinear
+from rtp_llm.layers.linear.base import PlainLinear
+from rtp_llm.layers.linear.fp8 import Fp8Linear
 from rtp_llm.loader import WeightError
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows

@@ -13,8 +13,8 @@ def read_mla(raw: RawConfig) -> MlaShape:
     """The sizes of a DeepSeek model's attention; ModelConfigError names a key that does not fit."""
     query_rank = 0 if raw.get("q_lora_rank") is None else raw.integer("q_lora_rank")
     if raw.flag("attention_bias") and not query_rank:
-        wanted = "false where q_lora_rank is null: the query projection has no bias there"
-        raise raw.error("attention_bias", True, wanted)
+        expected = "false where q_lora_rank is null: the query projection has no bias there"
+        raise raw.error("attention_bias", True, expected)
     rope_size = raw.integer("qk_rope_head_dim")
     if rope_size % 2:
         raise raw.error("qk_rope_head_dim", rope_size, "even, since its channels rotate in pairs")

@@ -55,11 +55,11 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
     Raises UnsupportedModelError if no executor supports it, or if a strategy is named for a model
     without experts.
     """
-    asked = options.settings.moe_strategy
+    requested = options.settings.moe_strategy
     if config.moe is None:
-        if asked != "auto":
+        if requested != "auto":
             raise UnsupportedModelError(
-                f"--moe-strategy {asked}: this {config.architecture} has no experts"
+                f"--moe-strategy {requested}: this {config.architecture} has no experts"
                 " that it could compute. Leave --moe-strategy out."
             )
         return None
@@ -67,7 +67,7 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
     block = options.inside("model").inside(f"layers.{first}").inside(config.moe.names.block)
     context = expert_context(config.moe, block, dispatcher_without_hooks(config.moe, block))
     try:
-        choose_executor(context, asked)
+        choose_executor(context, requested)
     except NoChoiceError as error:
         raise UnsupportedModelError(str(error)) from error
     return context

@@ -34,11 +34,11 @@ class RawConfig:
 
     def check(self) -> None:
         """Raise ModelConfigError for the first value whose type or range is wrong."""
-        for key, wanted in problems(self.values, FIELDS):
-            raise self.error(key, self.values[key], wanted)
+        for key, expected in problems(self.values, FIELDS):
+            raise self.error(key, self.values[key], expected)
         rope = rope_settings(self.values)
-        for key, wanted in problems(rope, ROPE_FIELDS):
-            raise self.error(f"the rope setting {key}", rope[key], wanted)
+        for key, expected in problems(rope, ROPE_FIELDS):
+            raise self.error(f"the rope setting {key}", rope[key], expected)
 
     def get(self, key: str) -> Any:
         """The value, the architecture's default when the key is missing, or None."""
@@ -88,6 +88,6 @@ class RawConfig:
         except ModelFilesError as error:
             raise ModelConfigError(str(error)) from error
 
-    def error(self, key: str, value: Any, wanted: str) -> ModelConfigError:
+    def error(self, key: str, value: Any, expected: str) -> ModelConfigError:
         found = "it is missing" if value is None else f"not {shown(value)}"
-        return ModelConfigError(f"{self.file}: {key} must be {wanted}; {found}")
+        return ModelConfigError(f"{self.file}: {key} must be {expected}; {found}")

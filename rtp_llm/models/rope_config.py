@@ -63,8 +63,8 @@ class _Settings:
             raise self.error(key, value, "a positive number")
         return number
 
-    def error(self, key: str, value: Any, wanted: str) -> ModelConfigError:
-        return self._raw.error(f"the rope setting {key}", value, wanted)
+    def error(self, key: str, value: Any, expected: str) -> ModelConfigError:
+        return self._raw.error(f"the rope setting {key}", value, expected)
 
 
 def _nothing(settings: _Settings, factor: float) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Held:
-    """KV heads of a layer on one of ``ranks``: ``count`` of ``whole``, by the rule of Cut."""
+    """KV heads of a layer on one of ``ranks``: ``count`` of ``whole``, by the rule of Shard."""
 
     whole: int
     count: int

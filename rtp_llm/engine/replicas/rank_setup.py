@@ -18,8 +18,8 @@ from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replicas.rank_steps import RankSteps
 from rtp_llm.layers import torch_dtype
-from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.moe.parallel import EvenSelections, ParallelExperts, ParallelOptions
+from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.loader import resolve
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def share_model(
         fake_balance=settings.fake_balance_expert,
         padded_tokens=padded_tokens(settings, device),
     )
-    part = Cut.even(config.moe.num_experts, tensor.parallel, "the number of experts").runs[0]
+    part = Shard.even(config.moe.num_experts, tensor.parallel, "the number of experts").ranges[0]
     direct = None
     if tensor.experts is None:
         direct = _direct_dispatch(world, device, settings, config)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
-from rtp_llm.layers.fused_linear import FusedLinear
+from rtp_llm.layers.linear.fused import FusedLinear
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.gpu import captured
@@ -38,7 +38,7 @@ def small_model(folder: Path, kind: str, width: int) -> CausalLM:
     with torch.device("cpu"):
         save_model(folder, kind, num_hidden_layers=LAYERS, intermediate_size=width)
     model = open_model(folder, torch.bfloat16, device=resolve_device(DEVICE))
-    taken = [layer.most_rows > 0 for layer in fused_layers(model)]
+    taken = [layer.max_rows > 0 for layer in fused_layers(model)]
     # The head, of an odd number of rows, comes last where it has a weight of its own.
     assert taken[: 4 * LAYERS] == [True, True, True, width == 128] * LAYERS
     return model
@@ -63,12 +63,12 @@ def test_logits_are_those_of_plain_layers(tmp_path: Path, kind: str, width: int)
     model = small_model(tmp_path, kind, width)
     gates = kernel_runs("norm_gated_linear", times=3 * LAYERS)  # steps of 9, 13 and 3 rows
     sums = kernel_runs("linear_add", times=(6 if width == 128 else 3) * LAYERS)
-    more = any(layer.most_multiplied >= 40 for layer in fused_layers(model))
+    more = any(layer.max_multiplied_rows >= 40 for layer in fused_layers(model))
     products = kernel_runs("gated_linear", times=LAYERS if more else 0)  # the step of 40 rows
     with gates, sums, products:
         actual = logits_of_a_session(model)
     for layer in fused_layers(model):
-        layer.most_rows = layer.most_multiplied = 0
+        layer.max_rows = layer.max_multiplied_rows = 0
     plain = [kernel_runs(name, times=0) for name in ("norm_gated_linear", "norm_linear")]
     with plain[0], plain[1], kernel_runs("skinny_linear", times=0):
         expected = logits_of_a_session(model)

@@ -18,15 +18,15 @@ from rtp_llm.layers.moe.dispatcher import (
     SelectionStep,
 )
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
-from rtp_llm.layers.moe.few_tokens import FewTokens
 from rtp_llm.layers.moe.gate import Gate
 from rtp_llm.layers.moe.shared import SharedExperts
+from rtp_llm.layers.moe.small_batch import SmallBatch
 from rtp_llm.layers.moe.strategy import choose_executor
 from rtp_llm.layers.moe.triton_experts import TritonExecutor
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.stacked_weights import StackedLinearWeights, weight_form
-from rtp_llm.layers.weights import WeightTarget, weight_targets
+from rtp_llm.layers.weights.stacked import StackedLinearWeights, weight_format
+from rtp_llm.layers.weights.targets import WeightTarget, weight_targets
 
 
 class MoeBlock(Layer):
@@ -36,7 +36,7 @@ class MoeBlock(Layer):
     """
 
     shared: SharedExperts | None
-    few_tokens: FewTokens | None
+    small_batch: SmallBatch | None
 
     def __init__(self, index: int, config: MoeConfig, options: LayerOptions) -> None:
         super().__init__()
@@ -51,11 +51,11 @@ class MoeBlock(Layer):
         self.shared = None
         if config.shared_intermediate_size:
             self.shared = SharedExperts(config, options)
-        self.few_tokens = None
+        self.small_batch = None
         divided = self._divided()
         local = isinstance(self.dispatcher, LocalDispatcher) or divided
-        if local and not self.steps and kind is TritonExecutor and FewTokens.supports(context):
-            self.few_tokens = FewTokens(self.gate, weights, self.shared, divided)
+        if local and not self.steps and kind is TritonExecutor and SmallBatch.supports(context):
+            self.small_batch = SmallBatch(self.gate, weights, self.shared, divided)
 
     def _divided(self) -> tuple[int, ...]:
         """This rank's experts if they are sharded over tensor-parallel ranks, else empty."""
@@ -65,8 +65,8 @@ class MoeBlock(Layer):
     def forward(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor | None:
         """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.normed and add_to."""
         x = norm.after(pending, residual)
-        if self.few_tokens is not None and x.shape[0] <= self.few_tokens.most_tokens:
-            return self.few_tokens.add_to(residual, x)
+        if self.small_batch is not None and x.shape[0] <= self.small_batch.max_tokens:
+            return self.small_batch.add_to(residual, x)
         ids, weights = self.gate(x)
         for step in self.steps:
             step(ids, weights)
@@ -76,8 +76,8 @@ class MoeBlock(Layer):
     def warm_up(self) -> None:
         """Compile what is compiled at the first call. The weights are there."""
         self.executor.warm_up()
-        if self.few_tokens is not None:
-            self.few_tokens.warm_up()
+        if self.small_batch is not None:
+            self.small_batch.warm_up()
 
     def route(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """Compute x [T, hidden] by its selected experts [T, k], on any rank; T may be 0."""
@@ -86,7 +86,7 @@ class MoeBlock(Layer):
 
     def _computed(self, dispatched: Dispatched) -> Tensor:
         """The weighted sums of this rank's experts, [T', hidden]."""
-        rows, most = dispatched.x.shape[0], self.dispatcher.most_rows
+        rows, most = dispatched.x.shape[0], self.dispatcher.max_rows
         if rows == 0:
             return dispatched.x
         if most is None or rows <= most:
@@ -149,7 +149,7 @@ def expert_context(
         config=config,
         capabilities=options.capabilities,
         dtype=options.dtype,
-        weights=weight_form(options.inside(names.experts), parts),
+        weights=weight_format(options.inside(names.experts), parts),
         dispatcher=dispatcher.name,
         slots=len(dispatcher.local_experts),
     )

@@ -11,7 +11,7 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
-from rtp_llm.layers import Elsewhere, LayerOptions, MoeBlock, MoeConfig, RMSNorm, weight_targets
+from rtp_llm.layers import LayerOptions, MoeBlock, MoeConfig, NotLocal, RMSNorm, weight_targets
 from rtp_llm.layers.moe import (
     Dispatched,
     ExpertContext,
@@ -119,7 +119,7 @@ def test_scores_by_sigmoid_with_a_bias_and_groups():
 class OtherRanks:
     """Experts 2 and 6 are here, 6 twice; others are another process's."""
 
-    name, value, most_rows = "halves", 1, 3
+    name, value, max_rows = "halves", 1, 3
     local_experts = (2, 6, 6)
 
     def __init__(self):
@@ -169,7 +169,7 @@ def test_many_rows_are_computed_in_parts_with_the_same_bits():
     x, ids, weights = torch.randn(8, HIDDEN), torch.randint(0, 8, (8, 2)).int(), torch.rand(8, 2)
     parts = block.route(x, ids, weights)
     assert asked == [3, 3, 2]
-    block.dispatcher.most_rows = None
+    block.dispatcher.max_rows = None
     assert torch.equal(parts, block.route(x, ids, weights))
     assert asked[3:] == [8]
 
@@ -199,9 +199,9 @@ def test_weights_of_other_processes_are_known_and_not_read():
     for name, target in weight_targets(block, "mlp."):
         targets.setdefault(name, []).append(target)
     here = targets["mlp.experts.6.down_proj.weight"]
-    assert len(here) == 2 and not any(isinstance(target, Elsewhere) for target in here)
+    assert len(here) == 2 and not any(isinstance(target, NotLocal) for target in here)
     (other,) = targets["mlp.experts.3.gate_proj.weight"]
-    assert isinstance(other, Elsewhere) and other.shape == (INNER, HIDDEN)
+    assert isinstance(other, NotLocal) and other.shape == (INNER, HIDDEN)
 
 
 def context(**changes):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.weights.shard import Shard
 
 # Modifies a selection in place: (ids int32 [T, k], weights float32 [T, k]).
 SelectionStep = Callable[[Tensor, Tensor], None]
@@ -41,13 +41,13 @@ class Dispatched:
 class Dispatcher(Protocol):
     """`local_experts`: the expert in each slot of this process's weights; it may occur twice.
 
-    `priority` ranks strategies ahead of the executor's priority. More than `most_rows` rows are
+    `priority` ranks strategies ahead of the executor's priority. More than `max_rows` rows are
     computed in chunks; None: no limit.
     """
 
     name: ClassVar[str]
     priority: ClassVar[int]
-    most_rows: ClassVar[int | None]
+    max_rows: ClassVar[int | None]
     local_experts: tuple[int, ...]
 
     @abstractmethod
@@ -64,7 +64,7 @@ class LocalDispatcher:
 
     name: ClassVar[str] = "local"
     priority: ClassVar[int] = 0
-    most_rows: ClassVar[int | None] = None
+    max_rows: ClassVar[int | None] = None
 
     def __init__(self, num_experts: int) -> None:
         self.local_experts = tuple(range(num_experts))
@@ -84,11 +84,11 @@ class DividedDispatcher:
 
     name: ClassVar[str] = "divided"
     priority: ClassVar[int] = 0
-    most_rows: ClassVar[int | None] = None
+    max_rows: ClassVar[int | None] = None
 
     def __init__(self, num_experts: int, ranks: TensorParallel, device: torch.device) -> None:
         """Create the dispatcher; DivisionError if experts cannot be divided evenly."""
-        ((first, last),) = Cut.even(num_experts, ranks, "the number of experts").runs
+        ((first, last),) = Shard.even(num_experts, ranks, "the number of experts").ranges
         self.local_experts = tuple(range(first, last))
         slots = [each - first if first <= each < last else -1 for each in range(num_experts)]
         self._slots = torch.tensor(slots, dtype=torch.int32, device=device)

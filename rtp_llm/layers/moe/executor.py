@@ -13,7 +13,7 @@ from torch import Tensor
 from rtp_llm.device import Capabilities, Support
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.stacked_weights import StackedLinearWeights
+from rtp_llm.layers.weights.stacked import StackedLinearWeights
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 # Above this number of tokens the contiguous form was faster, and it needs less memory.
-MOST_MASKED_TOKENS = 32
+MAX_MASKED_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Fp8Executor(_Fp8Executor):
         self._many = Fp8ContiguousExecutor(context, weights)
 
     def execute(self, dispatched: Dispatched) -> Tensor:
-        few = dispatched.x.shape[0] <= MOST_MASKED_TOKENS
+        few = dispatched.x.shape[0] <= MAX_MASKED_TOKENS
         return (self._few if few else self._many).execute(dispatched)
 
 

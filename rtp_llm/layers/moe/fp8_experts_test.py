@@ -14,13 +14,13 @@ from rtp_llm.layers.moe import MoeConfig, choose_executor
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.fp8_experts import (
-    MOST_MASKED_TOKENS,
+    MAX_MASKED_TOKENS,
     Fp8ContiguousExecutor,
     Fp8Executor,
     Fp8MaskedExecutor,
     usual_rows,
 )
-from rtp_llm.layers.stacked_weights import StackedLinearWeights
+from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.quantization.fp8 import dequantize_blocks, padded, quantize_blocks
 
 FORMS = [Fp8MaskedExecutor, Fp8ContiguousExecutor, Fp8Executor]
@@ -74,7 +74,7 @@ def expected(dispatched, gate_up, down):
 
 @every_form
 @pytest.mark.parametrize(("hidden", "inner"), [(256, 128), (200, 144)])
-@pytest.mark.parametrize("tokens", [1, 7, MOST_MASKED_TOKENS + 44])
+@pytest.mark.parametrize("tokens", [1, 7, MAX_MASKED_TOKENS + 44])
 def test_sums_are_those_of_a_loop_over_experts(form, hidden, inner, tokens):
     gate_up, gate_up_floats = stack(GATE_UP, inner, hidden)
     down, down_floats = stack(DOWN, hidden, inner)

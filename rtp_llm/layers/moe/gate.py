@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.layer import Layer
-from rtp_llm.layers.linear_factory import make_float_product
+from rtp_llm.layers.linear.factory import make_float_product
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import RowsTarget, WeightTarget
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 
 class Gate(Layer):

@@ -50,7 +50,7 @@ class ParallelDispatcher:
     priority: ClassVar[int] = 2
     # If the tokens of all ranks select the experts of one rank, its products must not take more
     # memory than the largest step of a single rank.
-    most_rows: ClassVar[int | None] = 8192
+    max_rows: ClassVar[int | None] = 8192
 
     def __init__(self, modes: DispatchModes, local_experts: tuple[int, ...]) -> None:
         self.local_experts = local_experts

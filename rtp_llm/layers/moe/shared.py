@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.cut_targets import LinearCuts
-from rtp_llm.layers.cuts import Cut
 from rtp_llm.layers.layer import Layer
-from rtp_llm.layers.linear_factory import make_float_product, make_linear
+from rtp_llm.layers.linear.factory import make_float_product, make_linear
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import RowsTarget, WeightTarget, weight_targets
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import LinearShards
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget, weight_targets
 
 
 class SharedExperts(Layer):
@@ -31,13 +31,13 @@ class SharedExperts(Layer):
         hidden, names = config.hidden_size, config.names
         width = config.shared_intermediate_size
         inside = options.inside(names.shared)
-        cut = Cut.even(width, options.tensor_parallel, "the size of the shared experts")
-        parts = {names.gate_proj: cut.size, names.up_proj: cut.size}
-        rows, columns = LinearCuts(dict.fromkeys(parts, cut)), LinearCuts(columns=cut)
+        shard = Shard.even(width, options.tensor_parallel, "the size of the shared experts")
+        parts = {names.gate_proj: shard.size, names.up_proj: shard.size}
+        rows, columns = LinearShards(dict.fromkeys(parts, shard)), LinearShards(columns=shard)
         self.names = names
-        self.gate_up_proj = make_linear(hidden, parts, False, inside, cuts=rows)
+        self.gate_up_proj = make_linear(hidden, parts, False, inside, shards=rows)
         down = {names.down_proj: hidden}
-        self.down_proj = make_linear(cut.size, down, False, inside, cuts=columns)
+        self.down_proj = make_linear(shard.size, down, False, inside, shards=columns)
         self.activation = GatedActivation(config.activation)
         self.gate = options.parameter(1, hidden) if config.shared_gate else None
         self._product = make_float_product(self.gate) if self.gate is not None else None

@@ -16,7 +16,7 @@ from rtp_llm import ops
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.distributed.world import World
-from rtp_llm.layers.cuts import Cut
+from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.sampling_params import SamplingParams
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.worker.heads.logit_shards import LogitShards
@@ -52,7 +52,7 @@ def shards_of(world: World) -> tuple[LogitShards, Tensor]:
     """What a rank has, and its columns of `rows`."""
     ops.load()
     ranks = TensorParallel(world.rank, world.size, world.tensors)
-    (first, last) = Cut.of_vocabulary(VOCABULARY, ranks).runs[0]
+    (first, last) = Shard.of_vocabulary(VOCABULARY, ranks).ranges[0]
     model: Any = SimpleNamespace(
         logit_columns=range(first, last), config=SimpleNamespace(vocab_size=VOCABULARY)
     )

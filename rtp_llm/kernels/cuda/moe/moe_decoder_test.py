@@ -78,18 +78,18 @@ def test_the_grouped_products_are_the_plain_ones(tmp_path: Path, kind: str) -> N
 def test_few_tokens_give_what_the_executor_gives(tmp_path: Path, kind: str) -> None:
     model, _ = small_model(tmp_path, kind, torch.bfloat16)
     for block in blocks(model):
-        few, norm = block.few_tokens, norm_of(model, block.config.hidden_size)
+        few, norm = block.small_batch, norm_of(model, block.config.hidden_size)
         takes = block.config.plain_softmax and block.executor.name == "triton"
         assert (few is not None) == takes
         if few is None:
             continue
         for tokens in (1, 2, 7, 16, 17, 64):
             residual = torch.randn(tokens, block.config.hidden_size).bfloat16()
-            block.few_tokens = None
+            block.small_batch = None
             added = block(norm, residual.clone(), None)
             assert added is not None
             expected = residual + added
-            block.few_tokens = few
+            block.small_batch = few
             assert block(norm, residual, None) is None
             limit = 0.02 * float(expected.abs().max())
             torch.testing.assert_close(residual, expected, rtol=0.02, atol=limit)

@@ -14,11 +14,11 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers import Cut, LayerOptions, RMSNorm, make_linear, residual_norm
+from rtp_llm.layers import LayerOptions, RMSNorm, Shard, make_linear, residual_norm
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.cut_targets import LinearCuts
-from rtp_llm.layers.fp8_linear import Fp8Linear
-from rtp_llm.layers.fused_linear import FusedLinear
+from rtp_llm.layers.linear.fp8 import Fp8Linear
+from rtp_llm.layers.linear.fused import FusedLinear
+from rtp_llm.layers.weights.shard_targets import LinearShards
 
 CPU = torch.device("cpu")
 SIZE, ROWS = 256, 128
@@ -90,8 +90,8 @@ def test_sums_are_made_before_norms_are_quantised(twins: Twins) -> None:
 
 
 def test_a_part_of_a_sum_is_not_added_to_the_residual(twins: Twins) -> None:
-    cuts = LinearCuts(columns=Cut(2 * SIZE, ((0, SIZE),)))
-    layer = make_linear(SIZE, {"o": ROWS}, True, options(twins), cuts=cuts)
+    shards = LinearShards(columns=Shard(2 * SIZE, ((0, SIZE),)))
+    layer = make_linear(SIZE, {"o": ROWS}, True, options(twins), shards=shards)
     assert isinstance(layer, FusedLinear)
     for parameter in layer.parameters():
         parameter.data.normal_()

@@ -74,7 +74,7 @@ class RowsTarget:
             raise OverflowError("values beyond the range of float16; load with --dtype bfloat16")
 
 
-class Elsewhere:
+class NotLocal:
     """A checkpoint tensor owned by another rank: its name is known, but it is not read."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:

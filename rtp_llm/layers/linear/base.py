@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
-from rtp_llm.layers.fp8_targets import NamedTargets, float_targets
-from rtp_llm.layers.interleaved import Interleaved, check_blocks, interleave, tensors_of
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import Elsewhere, RowsTarget, WeightTarget
+from rtp_llm.layers.weights.fp8_targets import NamedTargets, float_targets
+from rtp_llm.layers.weights.interleaved import Interleaved, check_blocks, interleave, tensors_of
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
+from rtp_llm.layers.weights.targets import NotLocal, RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 
@@ -28,8 +28,8 @@ class Linear(Layer):
     The parts are siblings in the checkpoint: a layer's fused qkv_proj has the parts q_proj, k_proj
     and v_proj, and loads `....self_attn.q_proj.weight` and so on. `interleaved` names tensors that
     hold several parts group by group; they are loaded in place of those parts. Columns and parts
-    are those of this rank, and `cuts` says which slices of the checkpoint they are. If the columns
-    are sharded, each rank's result is a partial sum.
+    are those of this rank, and `shards` says which slices of the checkpoint they are. If the
+    columns are sharded, each rank's result is a partial sum.
     Raises SharedBlocksError if FP8 blocks of an interleaved tensor would belong to several parts,
     and DivisionError if they would belong to several ranks.
     """
@@ -45,7 +45,7 @@ class Linear(Layer):
         bias: bool,
         options: LayerOptions,
         interleaved: Sequence[Interleaved] = (),
-        cuts: LinearCuts = WHOLE,
+        shards: LinearShards = WHOLE,
     ) -> None:
         super().__init__()
         self.parts = dict(parts)
@@ -57,10 +57,10 @@ class Linear(Layer):
             stored = options.stored_as_fp8(name)
             check_blocks(tensor, parts, BLOCK if stored else self.block_rows)
             if stored or self.block_rows > 1:
-                cuts.check_blocks(options.path + name, tensor.parts, stored)
+                shards.check_blocks(options.path + name, tensor.parts, stored)
             self.stored_as_fp8.update(dict.fromkeys(tensor.parts, stored))
-        self._cuts, self._stores_bias = cuts, bias
-        self.bias = options.parameter(self.rows) if bias and cuts.adds_bias else None
+        self._shards, self._stores_bias = shards, bias
+        self.bias = options.parameter(self.rows) if bias and shards.adds_bias else None
         self.make_weight(options)
 
     @abstractmethod
@@ -68,22 +68,22 @@ class Linear(Layer):
         """Create the weight parameters of the parts; called last in the constructor."""
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        beside = path.rstrip(".").rpartition(".")[0]
-        prefix = f"{beside}." if beside else ""
+        parent = path.rstrip(".").rpartition(".")[0]
+        prefix = f"{parent}." if parent else ""
         starts = dict(zip(self.parts, accumulate(self.parts.values(), initial=0), strict=False))
         for name, tensor in self._tensors.items():
             targets = [self._targets_of(part, starts[part]) for part in tensor.parts]
             for ends in zip(*targets, strict=True):
                 target = interleave([target for _, target in ends], tensor.groups)
                 end = ends[0][0]
-                yield f"{prefix}{name}.{end}", self._cuts.apply(end, tensor.parts, target)
+                yield f"{prefix}{name}.{end}", self._shards.apply(end, tensor.parts, target)
 
     def _targets_of(self, part: str, first: int) -> NamedTargets:
         yield from self.part_targets(part, first)
         if self.bias is not None:
             yield "bias", RowsTarget(self.bias, first, self.parts[part])
         elif self._stores_bias:
-            yield "bias", Elsewhere((self.parts[part],))
+            yield "bias", NotLocal((self.parts[part],))
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
         """Return this layer's output for x [T, columns], to be added to `residual` [T, rows].

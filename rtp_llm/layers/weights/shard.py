@@ -10,7 +10,7 @@ from rtp_llm.distributed.tensor_parallel import TensorParallel
 
 # The vocabulary is divided by so many rows, so that few kernels see an odd edge.
 VOCABULARY_ROWS = 64
-_MOST_LISTED = 16
+_MAX_LISTED = 16
 
 
 class DivisionError(ValueError):
@@ -18,14 +18,14 @@ class DivisionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The shard of an axis of `whole` entries held by this rank, as half-open ranges `runs`."""
+class Shard:
+    """This rank's shard of an axis of `whole` entries, as half-open `ranges` [start, end)."""
 
     whole: int
-    runs: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[int, int], ...]
 
     @classmethod
-    def even(cls, whole: int, ranks: TensorParallel, name: str) -> Cut:
+    def even(cls, whole: int, ranks: TensorParallel, name: str) -> Shard:
         """Split `whole` evenly; `name` is its key in config.json, used in errors.
 
         Raises DivisionError if `whole` is not divisible by the number of ranks.
@@ -39,7 +39,7 @@ class Cut:
         return cls(whole, ((ranks.rank * share, (ranks.rank + 1) * share),))
 
     @classmethod
-    def of_kv_heads(cls, whole: int, ranks: TensorParallel) -> Cut:
+    def of_kv_heads(cls, whole: int, ranks: TensorParallel) -> Shard:
         """Split the KV heads; with fewer heads than ranks, several ranks hold the same head."""
         if whole >= ranks.size:
             return cls.even(whole, ranks, "num_key_value_heads")
@@ -53,78 +53,78 @@ class Cut:
         return cls(whole, ((head, head + 1),))
 
     @classmethod
-    def of_vocabulary(cls, whole: int, ranks: TensorParallel) -> Cut:
+    def of_vocabulary(cls, whole: int, ranks: TensorParallel) -> Shard:
         """Split the vocabulary into equal consecutive parts; the last one may be smaller."""
         step = VOCABULARY_ROWS * ranks.size
         share = -(-whole // step) * VOCABULARY_ROWS
         if share * (ranks.size - 1) >= whole:  # so small are vocabularies of tests only
             share = -(-whole // ranks.size)
-        first = ranks.rank * share
+        start = ranks.rank * share
         if share * (ranks.size - 1) >= whole:
             raise DivisionError(f"vocab_size {whole} for {ranks.size} ranks: one would have none")
-        return cls(whole, ((first, min(first + share, whole)),))
+        return cls(whole, ((start, min(start + share, whole)),))
 
     @property
     def size(self) -> int:
         """Number of entries that this rank holds."""
-        return sum(last - first for first, last in self.runs)
+        return sum(end - start for start, end in self.ranges)
 
     @property
     def is_whole(self) -> bool:
         """Whether this rank holds the whole axis."""
         return self.size == self.whole
 
-    def wide(self, size: int) -> Cut:
+    def scaled(self, size: int) -> Shard:
         """The same shard of an axis with `size` entries for each entry of this one."""
-        runs = tuple((first * size, last * size) for first, last in self.runs)
-        return Cut(self.whole * size, runs)
+        ranges = tuple((start * size, end * size) for start, end in self.ranges)
+        return Shard(self.whole * size, ranges)
 
-    def blocks(self, size: int, name: str) -> Cut:
+    def blocks(self, size: int, name: str) -> Shard:
         """The same shard of an axis with one entry for each `size` entries of this one.
 
         Raises DivisionError, naming the tensor `name`, if a block would be split between ranks.
         """
-        inside = {edge for run in self.runs for edge in run} - {self.whole}
+        inside = {edge for each in self.ranges for edge in each} - {self.whole}
         if edge := next((edge for edge in sorted(inside) if edge % size), 0):
             raise DivisionError(
-                f"{name} would be cut at {edge} of {self.whole} = {edge // size} x {size} + "
+                f"{name} would be split at {edge} of {self.whole} = {edge // size} x {size} + "
                 f"{edge % size}, inside of a block of {size} with one scale"
             )
-        runs = tuple((first // size, -(-last // size)) for first, last in self.runs)
-        return Cut(-(-self.whole // size), runs)
+        ranges = tuple((start // size, -(-end // size)) for start, end in self.ranges)
+        return Shard(-(-self.whole // size), ranges)
 
-    def check_runs(self, size: int, name: str) -> None:
-        """Raise DivisionError if a block of `size` entries would span two runs."""
-        for first, last in self.runs[:-1]:
-            if rest := (last - first) % size:
+    def check_ranges(self, size: int, name: str) -> None:
+        """Raise DivisionError if a block of `size` entries would span two ranges."""
+        for start, end in self.ranges[:-1]:
+            if rest := (end - start) % size:
                 raise DivisionError(
-                    f"{name} would have {last - first} = {(last - first) // size} x {size} + "
+                    f"{name} would have {end - start} = {(end - start) // size} x {size} + "
                     f"{rest} rows of a part here, no whole blocks of {size}"
                 )
 
 
-def behind_each_other(cuts: Sequence[Cut]) -> Cut:
-    """The shard of a tensor in which the axes of `cuts` are concatenated."""
-    runs: list[tuple[int, int]] = []
-    start = 0
-    for cut in cuts:
-        for first, last in cut.runs:
-            if runs and runs[-1][1] == start + first:
-                first = runs.pop()[0] - start
-            runs.append((start + first, start + last))
-        start += cut.whole
-    return Cut(start, tuple(runs))
+def concatenated(shards: Sequence[Shard]) -> Shard:
+    """The shard of a tensor in which the axes of `shards` are concatenated."""
+    ranges: list[tuple[int, int]] = []
+    offset = 0
+    for shard in shards:
+        for start, end in shard.ranges:
+            if ranges and ranges[-1][1] == offset + start:
+                start = ranges.pop()[0] - offset
+            ranges.append((offset + start, offset + end))
+        offset += shard.whole
+    return Shard(offset, tuple(ranges))
 
 
-def in_groups(cuts: Sequence[Cut]) -> Cut:
+def grouped(shards: Sequence[Shard]) -> Shard:
     """The shard of a tensor that interleaves the rows of several parts group by group.
 
-    `cuts` must lie between groups.
+    Shards must begin and end between groups.
     """
-    firsts, lasts = zip(*(cut.runs[0] for cut in cuts), strict=True)
-    return Cut(sum(cut.whole for cut in cuts), ((sum(firsts), sum(lasts)),))
+    starts, ends = zip(*(shard.ranges[0] for shard in shards), strict=True)
+    return Shard(sum(shard.whole for shard in shards), ((sum(starts), sum(ends)),))
 
 
 def _sizes_that_fit(whole: int) -> str:
-    fitting = [str(size) for size in range(1, _MOST_LISTED + 1) if whole % size == 0]
+    fitting = [str(size) for size in range(1, _MAX_LISTED + 1) if whole % size == 0]
     return f"--tensor-parallel-size {', '.join(fitting)} would not"

@@ -18,10 +18,10 @@ from rtp_llm.layers import (
     rows_together,
     weight_targets,
 )
-from rtp_llm.layers.fp8_linear import Fp8Linear
-from rtp_llm.layers.int8_linear import Int8Linear
-from rtp_llm.layers.linear import Linear, PlainLinear
-from rtp_llm.layers.linear_factory import KINDS, LinearKind
+from rtp_llm.layers.linear.base import Linear, PlainLinear
+from rtp_llm.layers.linear.factory import KINDS, LinearKind
+from rtp_llm.layers.linear.fp8 import Fp8Linear
+from rtp_llm.layers.linear.int8 import Int8Linear
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.weights import RowsTarget, WeightTarget
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, num_blocks
 from rtp_llm.quantization.fp8 import (
     SCALE_NAME,
@@ -58,8 +58,8 @@ class DequantizingTarget:
         return None
 
     def write(self, start: int, rows: Tensor) -> None:
-        here = rows.to(self._scales.device, non_blocking=True)
-        self._place.write(start, dequantize_rows(here, self._scales, start))
+        numbers = rows.to(self._scales.device, non_blocking=True)
+        self._place.write(start, dequantize_rows(numbers, self._scales, start))
 
 
 class _QuantizingTarget:

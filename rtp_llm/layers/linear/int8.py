@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm import ops
-from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import WeightTarget
+from rtp_llm.layers.weights.targets import WeightTarget
 from rtp_llm.quantization.int8 import GROUP_SIZE, pack, quantize_rows
 
 

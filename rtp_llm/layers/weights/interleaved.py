@@ -10,7 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.weights import WeightTarget, rows_together
+from rtp_llm.layers.weights.targets import WeightTarget, rows_together
 
 _CPU = torch.device("cpu")
 
@@ -83,19 +83,19 @@ class _InterleavedTarget:
         self.device: torch.device = devices.pop() if len(devices) == 1 else _CPU
 
     def destination(self, start: int, stop: int) -> Tensor | None:
-        runs = list(self._runs(start, stop))
-        if len(runs) != 1:
+        slices = list(self._slices(start, stop))
+        if len(slices) != 1:
             return None
-        target, first, count = runs[0]
+        target, first, count = slices[0]
         return target.destination(first, first + count)
 
     def write(self, start: int, rows: Tensor) -> None:
         done = 0
-        for target, first, count in self._runs(start, start + len(rows)):
+        for target, first, count in self._slices(start, start + len(rows)):
             target.write(first, rows[done : done + count])
             done += count
 
-    def _runs(self, start: int, stop: int) -> Iterator[tuple[WeightTarget, int, int]]:
+    def _slices(self, start: int, stop: int) -> Iterator[tuple[WeightTarget, int, int]]:
         """(target, its first row, count) of rows `start` to `stop`, in order."""
         while start < stop:
             group, row = divmod(start, self._starts[-1])

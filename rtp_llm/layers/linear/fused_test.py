@@ -10,9 +10,9 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions, RMSNorm, make_linear
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.fused_linear import FusedLinear
-from rtp_llm.layers.linear import PlainLinear, plain_float_product
-from rtp_llm.layers.linear_factory import make_float_product
+from rtp_llm.layers.linear.base import PlainLinear, plain_float_product
+from rtp_llm.layers.linear.factory import make_float_product
+from rtp_llm.layers.linear.fused import FusedLinear
 
 COLUMNS, ROWS = 128, 64
 # Rows that are fused, that a kernel of ours multiplies alone, and that a library's does.
@@ -41,7 +41,7 @@ def pair(bias=True):
         filled(kind(COLUMNS, {"x": ROWS}, bias, OPTIONS)) for kind in (FusedLinear, PlainLinear)
     )
     fused.load_state_dict(plain.state_dict())
-    fused.most_rows, fused.most_multiplied = FEW, MORE
+    fused.max_rows, fused.max_multiplied_rows = FEW, MORE
     return fused, plain
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.fp8_targets import NamedTargets, fp8_targets
-from rtp_llm.layers.linear import Linear
+from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.fp8_targets import NamedTargets, fp8_targets
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
 from rtp_llm.ops.fp8.fp8_norm import MOST_CHANNELS
 from rtp_llm.quantization.fp8 import BlockRows, padded

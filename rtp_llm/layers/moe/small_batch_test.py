@@ -13,7 +13,7 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.layers import LayerOptions, MoeBlock, MoeConfig, RMSNorm
-from rtp_llm.layers.moe.few_tokens import MOST_TOKENS, FewTokens
+from rtp_llm.layers.moe.small_batch import MAX_TOKENS, SmallBatch
 
 HIDDEN, INNER = 48, 40
 OPTIONS = LayerOptions(ModelSettings(dtype="float32"), torch.device("cpu"))
@@ -48,15 +48,15 @@ def test_few_tokens_give_what_the_block_gives(shared: int, gate: bool) -> None:
     block = made(shared, gate=gate)
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
     norm.weight.data.uniform_(0.5, 1.5)
-    few = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
+    few = SmallBatch(block.gate, block.executor.weights, block.shared, block._divided())
     for tokens in (1, 4, 16, 17, 64):
         residual, pending = torch.randn(2, tokens, HIDDEN)
         expected = residual.clone()
         added = block(norm, expected, pending.clone())
         expected += added
-        block.few_tokens = few
+        block.small_batch = few
         assert block(norm, residual, pending) is None
-        block.few_tokens = None
+        block.small_batch = None
         torch.testing.assert_close(residual, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -67,7 +67,7 @@ def test_the_shared_expert_is_one_of_the_others(monkeypatch: pytest.MonkeyPatch)
     gate_up = ops.triton_gate_up
     monkeypatch.setattr(ops, "triton_gate_up", lambda *a: asked.append(a[5]) or gate_up(*a))
     monkeypatch.setattr(block.shared, "add_to", None)
-    few = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
+    few = SmallBatch(block.gate, block.executor.weights, block.shared, block._divided())
     few.add_to(torch.zeros(2, HIDDEN), torch.randn(2, HIDDEN))
     assert asked == [block.shared.gate_up_proj.weight]
 
@@ -78,7 +78,7 @@ def test_ranks_give_parts_of_the_experts_that_they_have(rank: int, shared: int) 
     """What is shared is as wide as a routed expert on every rank, or half so wide, or absent."""
     ranks = replace(planned_rank(2), rank=rank)
     block = made(shared, options=replace(OPTIONS, tensor_parallel=ranks))
-    few = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
+    few = SmallBatch(block.gate, block.executor.weights, block.shared, block._divided())
     for tokens in (1, 4, 64):
         x = torch.randn(tokens, HIDDEN)
         expected = block.route(x, *block.gate(x))
@@ -93,12 +93,14 @@ def test_ranks_give_parts_of_the_experts_that_they_have(rank: int, shared: int) 
 
 def test_more_tokens_go_through_the_executor() -> None:
     block = made(INNER)
-    block.few_tokens = FewTokens(block.gate, block.executor.weights, block.shared, block._divided())
+    block.small_batch = SmallBatch(
+        block.gate, block.executor.weights, block.shared, block._divided()
+    )
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)
     norm.weight.data.fill_(1)
-    tokens = MOST_TOKENS + 1
+    tokens = MAX_TOKENS + 1
     assert block(norm, torch.randn(tokens, HIDDEN), None).shape == (tokens, HIDDEN)
 
 
 def test_on_the_cpu_the_executor_takes_all() -> None:
-    assert made(INNER).few_tokens is None
+    assert made(INNER).small_batch is None

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.layers import Elsewhere, LayerOptions, rows_together, weight_targets
-from rtp_llm.layers.stacked_weights import StackedLinearWeights, weight_form
+from rtp_llm.layers import LayerOptions, NotLocal, rows_together, weight_targets
+from rtp_llm.layers.weights.stacked import StackedLinearWeights, weight_format
 from rtp_llm.quantization.fp8 import dequantize_blocks, padded, quantize_blocks
 
 PARTS = {"gate_proj": 160, "up_proj": 160}
@@ -53,8 +53,8 @@ def fill(layer, weights, stored):
     assert {name for name, _ in targets} == set(sources)
     for name, target in sorted(targets, key=lambda entry: not entry[0].endswith("scale_inv")):
         assert target.shape == sources[name].shape
-        assert isinstance(target, Elsewhere) == (".1." in name)
-        if not isinstance(target, Elsewhere):
+        assert isinstance(target, NotLocal) == (".1." in name)
+        if not isinstance(target, NotLocal):
             step = 50 * rows_together([target])
             for start in range(0, len(sources[name]), step):
                 target.write(start, sources[name][start : start + step])
@@ -98,8 +98,8 @@ def test_without_products_all_become_floats(stored):
 
 def test_the_form_follows_the_first_expert_and_the_device():
     first = {(0, part) for part in PARTS}
-    assert weight_form(options(stored=first), PARTS) == "fp8"
-    assert weight_form(options(stored={(0, "up_proj")}), PARTS) == "plain"
-    assert weight_form(options(products=False, stored=first), PARTS) == "plain"
-    assert weight_form(options("fp8"), PARTS) == "fp8"
-    assert weight_form(options("int8"), PARTS) == "int8"
+    assert weight_format(options(stored=first), PARTS) == "fp8"
+    assert weight_format(options(stored={(0, "up_proj")}), PARTS) == "plain"
+    assert weight_format(options(products=False, stored=first), PARTS) == "plain"
+    assert weight_format(options("fp8"), PARTS) == "fp8"
+    assert weight_format(options("int8"), PARTS) == "int8"

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device.choice import load_class
-from rtp_llm.layers.cut_targets import WHOLE, LinearCuts
-from rtp_llm.layers.interleaved import Interleaved, tensors_of
-from rtp_llm.layers.linear import Linear, plain_float_product
+from rtp_llm.layers.linear.base import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.interleaved import Interleaved, tensors_of
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,23 @@ class LinearKind:
 
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
-        "rtp_llm.layers.linear:PlainLinear",
+        "rtp_llm.layers.linear.base:PlainLinear",
         lambda request: request.plain and not request.fusable,
     ),
     "fused": LinearKind(
-        "rtp_llm.layers.fused_linear:FusedLinear",
+        "rtp_llm.layers.linear.fused:FusedLinear",
         lambda request: request.plain and request.fusable,
     ),
     "int8": LinearKind(
-        "rtp_llm.layers.int8_linear:Int8Linear",
+        "rtp_llm.layers.linear.int8:Int8Linear",
         lambda request: request.options.quantization == "int8" and request.stored == {"float"},
     ),
     "w8a8_int8": LinearKind(
-        "rtp_llm.layers.int8_linear:W8A8Int8Linear",
+        "rtp_llm.layers.linear.int8:W8A8Int8Linear",
         lambda request: request.options.quantization == "w8a8_int8" and request.stored == {"float"},
     ),
     "fp8": LinearKind(
-        "rtp_llm.layers.fp8_linear:Fp8Linear",
+        "rtp_llm.layers.linear.fp8:Fp8Linear",
         lambda request: (
             request.keeps_fp8
             or (request.options.quantization == "fp8" and multiplies_fp8(request.options))
@@ -101,7 +101,7 @@ def make_linear(
     bias: bool,
     options: LayerOptions,
     interleaved: Sequence[Interleaved] = (),
-    cuts: LinearCuts = WHOLE,
+    shards: LinearShards = WHOLE,
 ) -> Linear:
     """Create the linear layer for `options` and the form of the parts in the checkpoint.
 
@@ -110,7 +110,7 @@ def make_linear(
     names = tensors_of(parts, interleaved)
     stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in names)
     layer: type[Linear] = load_class(KINDS[choose_kind(LinearRequest(options, stored))].place)
-    return layer(columns, parts, bias, options, interleaved, cuts)
+    return layer(columns, parts, bias, options, interleaved, shards)
 
 
 def make_float_product(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

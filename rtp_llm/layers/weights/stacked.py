@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from rtp_llm.layers.fp8_targets import NamedTargets, float_targets, fp8_targets
-from rtp_llm.layers.linear_factory import multiplies_fp8
+from rtp_llm.layers.linear.factory import multiplies_fp8
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights import Elsewhere, WeightTarget
+from rtp_llm.layers.weights.fp8_targets import NamedTargets, float_targets, fp8_targets
+from rtp_llm.layers.weights.targets import NotLocal, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
 from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, BlockRows, padded
 
@@ -43,19 +43,19 @@ class StackedLinearWeights(nn.Module):
         self.local = () if options.planned else local
         self._options = options
         self.scale = None
-        if weight_form(options, parts) == "fp8":
+        if weight_format(options, parts) == "fp8":
             self._make_blocks(BlockRows(tuple(parts.values())).total, padded(columns))
         else:
             self.weight = options.parameter(len(self.local), sum(parts.values()), columns)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        beside = path.rstrip(".").rpartition(".")[0]
+        parent = path.rstrip(".").rpartition(".")[0]
         for slot, expert in enumerate(self.local):
             for name, end, target in self._slot_targets(slot, expert):
-                yield f"{beside}.{expert}.{name}.{end}", target
+                yield f"{parent}.{expert}.{name}.{end}", target
         for expert in sorted(set(range(self.experts)) - set(self.local)):
             for name, end, shape in self._shapes(expert):
-                yield f"{beside}.{expert}.{name}.{end}", Elsewhere(shape)
+                yield f"{parent}.{expert}.{name}.{end}", NotLocal(shape)
 
     def _make_blocks(self, rows: int, columns: int) -> None:
         slots, options = len(self.local), self._options
@@ -92,7 +92,7 @@ class StackedLinearWeights(nn.Module):
         return self._options.inside(str(expert)).stored_as_fp8(name)
 
 
-def weight_form(options: LayerOptions, parts: Iterable[str]) -> str:
+def weight_format(options: LayerOptions, parts: Iterable[str]) -> str:
     """How StackedLinearWeights keeps `parts`: "plain", "fp8" or the name of another quantisation.
 
     The form of the first expert in the checkpoint decides for all; a part that the checkpoint

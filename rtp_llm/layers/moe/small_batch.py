@@ -6,28 +6,28 @@ from __future__ import annotations
 from torch import Tensor
 
 from rtp_llm import ops
-from rtp_llm.layers.linear import Linear, PlainLinear
+from rtp_llm.layers.linear.base import Linear, PlainLinear
 from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights
 from rtp_llm.layers.moe.gate import Gate
 from rtp_llm.layers.moe.shared import SharedExperts
 from rtp_llm.ops.moe.moe import ROUTED_EXPERTS
 
-MOST_TOKENS = 64  # measured on an H200 with the shape of Qwen3-Next
+MAX_TOKENS = 64  # measured on an H200 with the shape of Qwen3-Next
 _OPERATORS = ("route_experts", "add_experts")
 
 
-class FewTokens:
+class SmallBatch:
     """Router, selection and order of experts, gate and up, down, and the sum onto the residual.
 
     A launch costs about as much as the work of a few tokens, so every launch saved counts. The
     shared expert is computed like a routed one if it has the same form; for many tokens a separate
-    product reads its weights fewer times. More than `most_tokens` tokens go through the executor.
+    product reads its weights fewer times. More than `max_tokens` tokens go through the executor.
 
     `divided`: this rank's experts, if they are sharded over tensor-parallel ranks; the result is
     then a partial sum.
     """
 
-    most_tokens = MOST_TOKENS
+    max_tokens = MAX_TOKENS
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class FewTokens:
         divided: tuple[int, ...] = (),
     ) -> None:
         self._gate, self._weights = gate, weights
-        self._gives_parts = bool(divided)
+        self._is_partial = bool(divided)
         self._first, self._count = (divided[0], len(divided)) if divided else (0, 0)
         fused = shared if shared is not None and _is_expert(shared, weights) else None
         self._fused = fused
@@ -54,7 +54,7 @@ class FewTokens:
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
         """Return the layer's output for x, to be added to `residual`, both [T, hidden].
 
-        Returns None if it was added in place. T is at most `most_tokens`.
+        Returns None if it was added in place. T is at most `max_tokens`.
         """
         config, fused = self._gate.config, self._fused
         gate_up, down = self._weights.gate_up.weight, self._weights.down.weight
@@ -66,18 +66,18 @@ class FewTokens:
         gated = ops.triton_gate_up(x, gate_up, rows, offsets, places.shape[1], shared[1], tiles)
         y = ops.triton_down(gated, down, rows, offsets, shared[2], tiles)
         out = residual
-        if self._gives_parts:
+        if self._is_partial:
             out = ops.sum_experts(y, places, weights)
         else:
             ops.add_experts(y, places, weights, residual)
         if self._apart is not None:
             self._apart.add_to(out, x)
-        return out if self._gives_parts else None
+        return out if self._is_partial else None
 
     def warm_up(self) -> None:
         """Compile for every number of tokens."""
         hidden = self._gate.config.hidden_size
-        for tokens in range(1, self.most_tokens + 1):
+        for tokens in range(1, self.max_tokens + 1):
             x = self._gate.weight.new_zeros(tokens, hidden)
             self.add_to(x.clone(), x)
 
