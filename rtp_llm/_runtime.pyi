@@ -64,7 +64,8 @@ class SchedulerConfig:
     ``max_draft_tokens`` (0 to 63) are those of one sequence in one step; with ``device_drafts`` the
     device finds those that the host does not know. With ``optimistic_drafts``, and ``overlap``, a
     step is planned as if all drafts in flight were right, and the device corrects it: see
-    ``Batch.seq_lens``. ``max_rows`` are those of a batch.
+    ``Batch.seq_lens``. With ``mrope`` a batch has offsets of positions on three axes, with
+    ``adapters`` each sequence's adapter. ``max_rows`` are those of a batch.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class SchedulerConfig:
         device_drafts: bool = False,
         optimistic_drafts: bool = False,
         stages: int = 1,
+        mrope: bool = False,
+        adapters: bool = False,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -116,6 +119,10 @@ class SchedulerConfig:
     def optimistic_drafts(self) -> bool: ...
     @property
     def stages(self) -> int: ...
+    @property
+    def mrope(self) -> bool: ...
+    @property
+    def adapters(self) -> bool: ...
     @property
     def max_rows(self) -> int: ...
 
@@ -212,6 +219,10 @@ class Scheduler:
         overlap: bool = True,
         tenant: str = "",
         tenant_weight: float = 1.0,
+        spans: Sequence[tuple[int, int, bytes]] = (),
+        mrope_offsets: NDArray[np.int32] | None = None,
+        mrope_position_delta: int = 0,
+        adapter_slot: int = -1,
     ) -> list[int]:
         """Add ``len(ids)`` sequences that share ``prompt`` (int32 [P]); their slots.
 
@@ -226,6 +237,12 @@ class Scheduler:
         fewest tokens over its ``tenant_weight``: one for each prompt token that was computed, two
         for each of output (VTC, OSDI 2024). A named tenant that has more than half of all sequences
         finds the last eighth of the queue closed.
+
+        ``spans`` (offset, length, identifier) of the prompt are placeholders for embeddings, by
+        offset; those with equal identifiers are equal. ``mrope_offsets`` int32 [P, 3] are added to
+        the prompt's positions for those on each axis, ``mrope_position_delta`` to those of the
+        output. Sequences share cached blocks only where these are equal, too. ``adapter_slot``
+        names an adapter, -1 none; ``extra_key`` has to say which one it holds.
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.

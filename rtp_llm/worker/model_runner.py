@@ -20,7 +20,7 @@ from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
-from rtp_llm.worker.plan.arrays import DEVICE_ARRAYS
+from rtp_llm.worker.plan.arrays import device_arrays
 from rtp_llm.worker.plan.step_plan import rows_are_tokens
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
+
+_ARRAYS = device_arrays(())
 
 # The largest batch, in which all smaller ones can run, and that of one sequence, without and with
 # its drafts.
@@ -122,14 +124,14 @@ class ModelRunner:
         groups = len(batch.slot_mapping)
         correction = self.sampled.correction if self.sampled is not None else None
         uploaded = self.device.upload_all(
-            *(getattr(batch, each.name) for each in DEVICE_ARRAYS),
+            *(getattr(batch, each.name) for each in _ARRAYS),
             *batch.slot_mapping,
             *batch.block_table,
             *(batch.state_read + batch.state_write if self.cache.recurrent else ()),
             *(() if correction is None else (correction.of_sequence,)),
         )
         arrays: dict[str, Any] = {
-            each.name: tensor for each, tensor in zip(DEVICE_ARRAYS, uploaded, strict=False)
+            each.name: tensor for each, tensor in zip(_ARRAYS, uploaded, strict=False)
         }
         rest = list(uploaded[len(arrays) :])
         places = None if correction is None else rest.pop()

@@ -88,9 +88,10 @@ CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, in
   prefix_ = std::make_unique<PrefixCache>(groups_, std::move(pools), block_size_, hash_bits);
 }
 
-void CacheManager::Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache) {
+void CacheManager::Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache,
+                        const PromptInputs* inputs) {
   cache->tables.resize(groups_.size());
-  if (prefix_ != nullptr && use_prefix_cache) cache->path = prefix_->Open(extra_key);
+  if (prefix_ != nullptr && use_prefix_cache) cache->path = prefix_->Open(extra_key, inputs);
 }
 
 int32_t CacheManager::Lookup(const int32_t* tokens, int32_t length, SequenceCache* cache) {

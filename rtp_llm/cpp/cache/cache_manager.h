@@ -47,7 +47,9 @@ class CacheManager {
   // Throws std::invalid_argument for groups that cannot work.
   CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, int32_t hash_bits);
 
-  void Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache);
+  // `inputs` of its prompt outlive the cache; null: it has token ids alone.
+  void Open(const std::string& extra_key, bool use_prefix_cache, SequenceCache* cache,
+            const PromptInputs* inputs = nullptr);
 
   // How many of the first `length - 1` tokens may be served, at most. Takes nothing.
   int32_t Lookup(const int32_t* tokens, int32_t length, SequenceCache* cache);

@@ -10,7 +10,7 @@
 
 namespace rtp_llm {
 
-// What besides tokens changes a cache's content (adapter, tenant, image hash), as small counted
+// What besides tokens changes a cache's content (adapter, tenant, embeddings), as small counted
 // numbers: equal number means equal key, so that comparing numbers is exact.
 class ExtraKeys {
  public:
@@ -27,6 +27,12 @@ class ExtraKeys {
     entries_[number] = {key, ChainHash(Hash128{}, key.data(), key.size()), 1};
     number_of_key_.emplace(key, number);
     return number;
+  }
+
+  // The number of a key that somebody holds, or -1.
+  int32_t Find(const std::string& key) const {
+    const auto found = number_of_key_.find(key);
+    return found == number_of_key_.end() ? -1 : found->second;
   }
 
   int32_t Acquire(int32_t number) {

@@ -58,8 +58,9 @@ PrefixCache::PrefixCache(std::vector<CacheGroup> groups, std::vector<BlockPool*>
   for (const BlockPool* pool : pools_) owner_.emplace_back(pool->total_blocks(), -1);
 }
 
-PrefixPath PrefixCache::Open(const std::string& extra_key) {
+PrefixPath PrefixCache::Open(const std::string& extra_key, const PromptInputs* inputs) {
   PrefixPath path;
+  path.inputs = inputs;
   path.key = keys_.Acquire(extra_key);
   Restart(&path);
   return path;
@@ -101,8 +102,17 @@ Hash128 PrefixCache::Mask(const Hash128& hash) const {
   return {hash.low & hash_mask_.low, hash.high & hash_mask_.high};
 }
 
-Hash128 PrefixCache::ChildHash(const PrefixPath& path, const int32_t* tokens) const {
-  return Mask(ChainHash(path.hash, tokens, BlockBytes()));
+// What else than tokens the next block of a path is made of.
+std::string PrefixCache::BlockKey(const PrefixPath& path) const {
+  if (path.inputs == nullptr) return {};
+  const int32_t first = path.depth * block_size_;
+  return path.inputs->KeyOf(first, first + block_size_);
+}
+
+Hash128 PrefixCache::ChildHash(const PrefixPath& path, const int32_t* tokens,
+                               const std::string& key) const {
+  const Hash128 hash = ChainHash(path.hash, tokens, BlockBytes());
+  return Mask(key.empty() ? hash : ChainHash(hash, key.data(), key.size()));
 }
 
 void PrefixCache::MoveTo(int32_t node, PrefixPath* path) const {
@@ -112,9 +122,18 @@ void PrefixCache::MoveTo(int32_t node, PrefixPath* path) const {
   ++path->depth;
 }
 
-int32_t PrefixCache::Find(const Hash128& hash, int32_t parent, const int32_t* tokens) const {
+int32_t PrefixCache::FindChild(const Hash128& hash, const PrefixPath& path, const int32_t* tokens,
+                               const std::string& key) const {
+  const int32_t block_key = key.empty() ? -1 : block_keys_.Find(key);
+  if (block_key < 0 && !key.empty()) return -1;  // no node has it
+  return Find(hash, ParentCode(path), block_key, tokens);
+}
+
+int32_t PrefixCache::Find(const Hash128& hash, int32_t parent, int32_t block_key,
+                          const int32_t* tokens) const {
   return table_.Find(hash.low, [&](int32_t node) {
     return nodes_[node].hash == hash && nodes_[node].parent == parent &&
+           nodes_[node].block_key == block_key &&
            std::memcmp(&tokens_[TokenIndex(node)], tokens, BlockBytes()) == 0;
   });
 }
@@ -126,7 +145,9 @@ void PrefixCache::Walk(const int32_t* tokens, int32_t max_depth, PrefixPath* pat
   if (path->depth > max_depth) CutTo(max_depth, path);
   while (path->depth < max_depth) {
     const int32_t* block_tokens = tokens + static_cast<size_t>(path->depth) * block_size_;
-    const int32_t node = Find(ChildHash(*path, block_tokens), ParentCode(*path), block_tokens);
+    const std::string key = BlockKey(*path);
+    const Hash128 hash = ChildHash(*path, block_tokens, key);
+    const int32_t node = FindChild(hash, *path, block_tokens, key);
     if (node < 0) return;
     MoveTo(node, path);
   }
@@ -176,9 +197,10 @@ void PrefixCache::Attach(PrefixPath* path, std::vector<int32_t>* const* tables) 
 
 bool PrefixCache::Extend(const int32_t* tokens, int32_t* blocks, PrefixPath* path) {
   if (!IsCurrent(*path)) return false;
-  const Hash128 hash = ChildHash(*path, tokens);
-  int32_t node = Find(hash, ParentCode(*path), tokens);
-  if (node < 0) node = Create(hash, *path, tokens);
+  const std::string key = BlockKey(*path);
+  const Hash128 hash = ChildHash(*path, tokens, key);
+  int32_t node = FindChild(hash, *path, tokens, key);
+  if (node < 0) node = Create(hash, *path, tokens, key);
   if (node < 0) {
     // A chain of links that ends here would serve nothing.
     if (IsCurrent(*path) && path->node >= 0 && ServesNothing(path->node)) Remove(path->node);
@@ -203,7 +225,8 @@ int32_t PrefixCache::TakeNode() {
   return nodes_touched_ < capacity_ ? nodes_touched_++ : -1;
 }
 
-int32_t PrefixCache::Create(const Hash128& hash, const PrefixPath& parent, const int32_t* tokens) {
+int32_t PrefixCache::Create(const Hash128& hash, const PrefixPath& parent, const int32_t* tokens,
+                            const std::string& key) {
   const int32_t index = TakeNode();
   if (index < 0) return -1;
   if (!IsCurrent(parent)) {  // evicted to make room for its own child
@@ -211,7 +234,8 @@ int32_t PrefixCache::Create(const Hash128& hash, const PrefixPath& parent, const
     return -1;
   }
   Node& node = nodes_[index];
-  node = Node{hash, ParentCode(parent), 0, node.generation, true, true, false};
+  const int32_t block_key = key.empty() ? -1 : block_keys_.Acquire(key);
+  node = Node{hash, ParentCode(parent), block_key, 0, node.generation, true, true, false};
   std::memcpy(&tokens_[TokenIndex(index)], tokens, BlockBytes());
   for (int32_t group = 0; group < num_groups(); ++group) BlockOf(index, group) = kNullBlock;
   if (parent.node >= 0) {
@@ -287,6 +311,7 @@ void PrefixCache::Remove(int32_t node) {
     for (int32_t group = 0; group < num_groups(); ++group) DropBlock(node, group);
     const int32_t parent = nodes_[node].parent;
     Unlist(node);
+    if (nodes_[node].block_key >= 0) block_keys_.Release(nodes_[node].block_key);
     nodes_[node].used = false;
     ++nodes_[node].generation;
     free_nodes_.push_back(node);
@@ -304,7 +329,8 @@ void PrefixCache::Remove(int32_t node) {
 void PrefixCache::CheckNode(int32_t node) const {
   const Node& entry = nodes_[node];
   const std::string name = "prefix node " + std::to_string(node);
-  if (entry.listed && Find(entry.hash, entry.parent, &tokens_[TokenIndex(node)]) != node) {
+  const int32_t* tokens = &tokens_[TokenIndex(node)];
+  if (entry.listed && Find(entry.hash, entry.parent, entry.block_key, tokens) != node) {
     throw IntegrityError(name + " is not found by its content");
   }
   if (entry.parent >= 0 && !nodes_[entry.parent].used) throw IntegrityError(name + " is an orphan");

@@ -11,6 +11,7 @@
 #include "rtp_llm/cpp/cache/extra_keys.h"
 #include "rtp_llm/cpp/cache/host_array.h"
 #include "rtp_llm/cpp/cache/node_table.h"
+#include "rtp_llm/cpp/cache/prompt_inputs.h"
 
 namespace rtp_llm {
 
@@ -23,6 +24,7 @@ struct PrefixPath {
   int32_t verified = 0;   // the depth up to which Verify() was told of
   uint32_t discards = 0;  // of the cache when this was last walked
   Hash128 hash;
+  const PromptInputs* inputs = nullptr;  // of its prompt, which outlives it; null: token ids alone
 
   bool is_open() const { return key >= 0; }
 };
@@ -30,8 +32,9 @@ struct PrefixPath {
 // A tree of full blocks of tokens; each node knows the cache block that holds them, per group.
 //
 // A node is found by the 128-bit chained hash of everything up to it, and is a hit only if its
-// tokens, its parent (the node itself, not its hash) and, at the first level, the extra key are
-// equal: a collision costs time, never another prompt's cache. A recurrent group's snapshot belongs
+// tokens, what else its prompt is made of there (PromptInputs::KeyOf), its parent (the node itself,
+// not its hash) and, at the first level, the extra key are equal: a collision costs time, never
+// another prompt's cache. A recurrent group's snapshot belongs
 // to the node at whose end it was taken; most nodes have none. Every block of a node carries one
 // kCache reference. When blocks run short the least recently used idle one goes, leaves first in
 // groups that need whole chains.
@@ -45,7 +48,7 @@ class PrefixCache {
               int32_t hash_bits);
 
   // Every path that was opened or copied must be closed, which resets it.
-  PrefixPath Open(const std::string& extra_key);
+  PrefixPath Open(const std::string& extra_key, const PromptInputs* inputs = nullptr);
   PrefixPath Copy(const PrefixPath& path);
   void Close(PrefixPath* path);
 
@@ -87,6 +90,7 @@ class PrefixCache {
 
   int32_t num_nodes() const { return num_nodes_; }
   int32_t num_keys() const { return keys_.size(); }
+  int32_t num_block_keys() const { return block_keys_.size(); }
 
   // Throws IntegrityError unless tree, table and pools agree.
   void CheckIntegrity() const;
@@ -94,7 +98,8 @@ class PrefixCache {
  private:
   struct Node {
     Hash128 hash;
-    int32_t parent;  // node, or -1 - key at the first level
+    int32_t parent;     // node, or -1 - key at the first level
+    int32_t block_key;  // number of what else its tokens are made of; -1: nothing
     int32_t children;
     uint32_t generation;  // changes when the node is removed, so that old paths are recognised
     bool used;
@@ -108,10 +113,14 @@ class PrefixCache {
   void CutTo(int32_t depth, PrefixPath* path) const;
   int32_t ServableDepth(const PrefixPath& path) const;
   int32_t ParentCode(const PrefixPath& path) const;
-  Hash128 ChildHash(const PrefixPath& path, const int32_t* tokens) const;
+  std::string BlockKey(const PrefixPath& path) const;
+  Hash128 ChildHash(const PrefixPath& path, const int32_t* tokens, const std::string& key) const;
   Hash128 Mask(const Hash128& hash) const;
-  int32_t Find(const Hash128& hash, int32_t parent, const int32_t* tokens) const;
-  int32_t Create(const Hash128& hash, const PrefixPath& parent, const int32_t* tokens);
+  int32_t FindChild(const Hash128& hash, const PrefixPath& path, const int32_t* tokens,
+                    const std::string& key) const;
+  int32_t Find(const Hash128& hash, int32_t parent, int32_t block_key, const int32_t* tokens) const;
+  int32_t Create(const Hash128& hash, const PrefixPath& parent, const int32_t* tokens,
+                 const std::string& key);
   int32_t TakeNode();
   void Offer(int32_t node, int32_t* blocks);
   void DropBlock(int32_t node, int32_t group);
@@ -142,6 +151,7 @@ class PrefixCache {
   HostArray<int32_t> blocks_;  // [capacity, groups]
   NodeTable table_;
   ExtraKeys keys_;                           // referenced by open paths and first-level nodes
+  ExtraKeys block_keys_;                     // referenced by nodes
   std::vector<std::vector<int32_t>> owner_;  // [group][block - first_block] -> node
   std::vector<int32_t> free_nodes_;
   int32_t nodes_touched_ = 0;

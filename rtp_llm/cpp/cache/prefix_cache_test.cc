@@ -35,8 +35,9 @@ class Fixture {
   };
 
   // Computes `tokens` (whole blocks) from what is cached on, and publishes everything.
-  Request Run(const Tokens& tokens, const std::string& key = "") {
-    Request request = Match(tokens, key);
+  Request Run(const Tokens& tokens, const std::string& key = "",
+              const PromptInputs* inputs = nullptr) {
+    Request request = Match(tokens, key, inputs);
     const auto depth = static_cast<int32_t>(tokens.size()) / kBlock;
     for (size_t g = 0; g < pools_.size(); ++g) {
       while (static_cast<int32_t>(request.tables[g].size()) < depth) {
@@ -60,9 +61,10 @@ class Fixture {
     }
   }
 
-  Request Match(const Tokens& tokens, const std::string& key = "") {
+  Request Match(const Tokens& tokens, const std::string& key = "",
+                const PromptInputs* inputs = nullptr) {
     Request request;
-    request.path = cache->Open(key);
+    request.path = cache->Open(key, inputs);
     request.tables.resize(pools_.size());
     cache->Walk(tokens.data(), static_cast<int32_t>(tokens.size()) / kBlock, &request.path);
     std::vector<Tokens*> tables;
@@ -82,8 +84,17 @@ class Fixture {
     Request request = Run(tokens, key);
     End(&request);
   }
-  int32_t Cached(const Tokens& tokens, const std::string& key = "") {
-    Request request = Match(tokens, key);
+  // The same for prompts with embeddings, or with positions on three axes.
+  void RunAndEnd(const Tokens& tokens, const PromptInputs& inputs) {
+    Request request = Run(tokens, "", &inputs);
+    End(&request);
+  }
+  int32_t Cached(const Tokens& tokens, const PromptInputs& inputs) {
+    return Cached(tokens, "", &inputs);
+  }
+  int32_t Cached(const Tokens& tokens, const std::string& key = "",
+                 const PromptInputs* inputs = nullptr) {
+    Request request = Match(tokens, key, inputs);
     const int32_t depth = request.path.depth;
     End(&request);
     return depth * kBlock;
@@ -114,6 +125,75 @@ TEST(PrefixCacheTest, MatchesTheLongestCommonChainOfWholeBlocks) {
   EXPECT_EQ(fixture.Cached({1, 2, 3}), 2);
   EXPECT_EQ(fixture.Cached({3, 4, 5, 6}), 0) << "the same block after another prefix";
   fixture.Check();
+}
+
+// Placeholders [3, 7) of eight tokens, in blocks of two.
+PromptInputs Image(const std::string& identifier, int32_t offset = 3, int32_t length = 4) {
+  PromptInputs inputs;
+  inputs.spans = {{offset, length, identifier}};
+  return inputs;
+}
+
+TEST(PrefixCacheTest, BlocksOfOtherEmbeddingsAreApart) {
+  const Tokens tokens = {1, 2, 3, 7, 7, 7, 7, 4};
+  for (const int32_t hash_bits : {128, 0}) {
+    Fixture fixture({Full(40)}, hash_bits);
+    fixture.RunAndEnd(tokens, Image("a"));
+    EXPECT_EQ(fixture.Cached(tokens, Image("a")), 8);
+    EXPECT_EQ(fixture.Cached(tokens, Image("b")), 2) << "what comes before is shared";
+    EXPECT_EQ(fixture.Cached(tokens, Image("a", 2, 5)), 2) << "other rows at the same tokens";
+    EXPECT_EQ(fixture.Cached(tokens, Image("a", 3, 3)), 2) << "not the whole";
+    EXPECT_EQ(fixture.Cached(tokens), 2) << "token ids alone";
+    fixture.RunAndEnd(tokens, Image("b"));
+    fixture.RunAndEnd(tokens);
+    EXPECT_EQ(fixture.Cached(tokens, Image("a")), 8);
+    EXPECT_EQ(fixture.Cached(tokens, Image("b")), 8);
+    EXPECT_EQ(fixture.Cached(tokens), 8);
+    EXPECT_EQ(fixture.cache->num_block_keys(), 6) << "three blocks of each image";
+    fixture.Check();
+  }
+}
+
+TEST(PrefixCacheTest, ABlockKnowsWhereItsEmbeddingsBegin) {
+  Fixture fixture({Full(40)});
+  fixture.RunAndEnd({7, 7, 7, 7}, Image("a", 0, 4));
+  EXPECT_EQ(fixture.Cached({7, 7}, Image("a", 0, 4)), 2);
+  PromptInputs inputs = Image("a", 0, 2);
+  inputs.spans.push_back({2, 2, "a"});
+  EXPECT_EQ(fixture.Cached({7, 7, 7, 7}, inputs), 0);
+  fixture.Check();
+}
+
+TEST(PrefixCacheTest, BlocksOfOtherPositionsAreApart) {
+  const Tokens tokens = {1, 2, 3, 4, 5, 6, 8, 9};
+  const auto offsets = [](int32_t delta, int32_t width) {
+    PromptInputs inputs;  // of a prompt of four tokens: the last one is moved
+    inputs.mrope_offsets.assign(9, 0);
+    for (const int32_t offset : {delta, delta, delta + width})
+      inputs.mrope_offsets.push_back(offset);
+    inputs.mrope_position_delta = delta;
+    return inputs;
+  };
+  Fixture fixture({Full(40)});
+  fixture.RunAndEnd(tokens, offsets(-1, 0));
+  EXPECT_EQ(fixture.Cached(tokens, offsets(-1, 0)), 8);
+  EXPECT_EQ(fixture.Cached(tokens, offsets(-2, 0)), 2);
+  EXPECT_EQ(fixture.Cached(tokens, offsets(-1, 1)), 2);
+  EXPECT_EQ(fixture.Cached(tokens, offsets(0, 0)), 2) << "only the output";
+  fixture.RunAndEnd(tokens, offsets(0, 0));
+  EXPECT_EQ(fixture.Cached(tokens), 8) << "no offset is an offset of zero";
+  fixture.Check();
+}
+
+TEST(PrefixCacheTest, KeysOfBlocksGoWithTheirNodes) {
+  Fixture fixture({Full(6)});
+  for (const char* name : {"a", "b", "c", "d"}) {
+    fixture.RunAndEnd({7, 7, 7, 7, 7, 7, 7, 7}, Image(name, 0, 8));
+    EXPECT_LE(fixture.cache->num_block_keys(), 5);
+    fixture.Check();
+  }
+  EXPECT_TRUE(fixture.cache->MakeFree(0, 5));
+  EXPECT_EQ(fixture.cache->num_block_keys(), 0);
 }
 
 TEST(PrefixCacheTest, ExtraKeysAreApart) {

@@ -9,7 +9,6 @@
 #include <pybind11/stl.h>
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -20,6 +19,7 @@
 #include "rtp_llm/cpp/cache/errors.h"
 #include "rtp_llm/cpp/pybind/async_writer.h"
 #include "rtp_llm/cpp/pybind/cache_store.h"
+#include "rtp_llm/cpp/pybind/scheduler_config.h"
 #include "rtp_llm/cpp/pybind/speculative.h"
 #include "rtp_llm/cpp/pybind/step_channel.h"
 #include "rtp_llm/cpp/pybind/views.h"
@@ -32,34 +32,25 @@ namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style>;
 
-const std::map<std::string, GroupKind>& Kinds() {
-  static const std::map<std::string, GroupKind> kinds = {
-      {"full", GroupKind::kFull},
-      {"sliding_window", GroupKind::kSlidingWindow},
-      {"recurrent", GroupKind::kRecurrent}};
-  return kinds;
-}
-
-CacheGroup MakeGroup(const std::string& kind, int32_t num_blocks, int32_t block_size,
-                     int32_t window, int32_t first_block) {
-  const auto found = Kinds().find(kind);
-  if (found == Kinds().end()) {
-    throw std::invalid_argument("kind=\"" + kind +
-                                "\" must be \"full\", \"sliding_window\" or \"recurrent\"");
-  }
-  return {found->second, num_blocks, block_size, window, first_block};
-}
-
-std::string KindName(const CacheGroup& group) {
-  for (const auto& [name, kind] : Kinds()) {
-    if (kind == group.kind) return name;
-  }
-  return "";
-}
-
 const Tokens& RequireFlat(const Tokens& tokens) {
   if (tokens.ndim() != 1) throw std::invalid_argument("prompt: a one-dimensional array is needed");
   return tokens;
+}
+
+using Span = std::tuple<int32_t, int32_t, py::bytes>;
+
+PromptInputs MakeInputs(const std::vector<Span>& spans, const std::optional<Tokens>& mrope_offsets,
+                        int32_t mrope_position_delta) {
+  PromptInputs inputs;
+  for (const auto& [offset, length, identifier] : spans) {
+    inputs.spans.push_back({offset, length, identifier});
+  }
+  if (mrope_offsets) {
+    inputs.mrope_offsets.assign(mrope_offsets->data(),
+                                mrope_offsets->data() + mrope_offsets->size());
+  }
+  inputs.mrope_position_delta = mrope_position_delta;
+  return inputs;
 }
 
 std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
@@ -67,7 +58,9 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
                          int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
                          bool needs_history, bool use_prefix_cache, bool remote_prompt,
-                         bool overlap, std::string tenant, double tenant_weight) {
+                         bool overlap, std::string tenant, double tenant_weight,
+                         const std::vector<Span>& spans, const std::optional<Tokens>& mrope_offsets,
+                         int32_t mrope_position_delta, int32_t adapter_slot) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -82,6 +75,8 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.overlap = overlap;
   options.tenant = std::move(tenant);
   options.tenant_weight = tenant_weight;
+  options.prompt_inputs = MakeInputs(spans, mrope_offsets, mrope_position_delta);
+  options.adapter_slot = adapter_slot;
   return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
                        std::move(options));
 }
@@ -176,73 +171,6 @@ auto RowProperty(HostArray<T> StepResult::* data) {
   };
 }
 
-void BindCacheGroup(py::module_& module) {
-  py::class_<CacheGroup>(module, "CacheGroup")
-      .def(py::init(&MakeGroup), py::arg("kind"), py::arg("num_blocks"), py::arg("block_size"),
-           py::arg("window") = 0, py::arg("first_block") = 1)
-      .def_property_readonly("kind", &KindName)
-      .def_readonly("num_blocks", &CacheGroup::num_blocks)
-      .def_readonly("block_size", &CacheGroup::block_size)
-      .def_readonly("window", &CacheGroup::window)
-      .def_readonly("first_block", &CacheGroup::first_block);
-}
-
-SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, int32_t max_queued,
-                           int32_t max_batch_tokens, int32_t max_model_len, bool prefix_cache,
-                           int32_t recurrent_snapshot_interval, int32_t hash_bits,
-                           int32_t aging_steps, bool overlap, bool shared_batch,
-                           int32_t max_draft_tokens, bool device_drafts, bool optimistic_drafts,
-                           int32_t stages) {
-  SchedulerConfig config;
-  config.groups = std::move(groups);
-  config.max_running = max_running;
-  config.max_queued = max_queued;
-  config.max_batch_tokens = max_batch_tokens;
-  config.max_model_len = max_model_len;
-  config.prefix_cache = prefix_cache;
-  config.recurrent_snapshot_interval = recurrent_snapshot_interval;
-  config.hash_bits = hash_bits;
-  config.aging_steps = aging_steps;
-  config.overlap = overlap;
-  config.shared_batch = shared_batch;
-  config.max_draft_tokens = max_draft_tokens;
-  config.device_drafts = device_drafts;
-  config.optimistic_drafts = optimistic_drafts;
-  config.stages = stages;
-  return config;
-}
-
-void BindConfig(py::module_& module) {
-  using Config = SchedulerConfig;
-  py::class_<Config>(module, "SchedulerConfig")
-      .def(py::init(&MakeConfig), py::arg("groups"), py::kw_only(),
-           py::arg("max_running") = Config().max_running,
-           py::arg("max_queued") = Config().max_queued,
-           py::arg("max_batch_tokens") = Config().max_batch_tokens, py::arg("max_model_len"),
-           py::arg("prefix_cache") = true,
-           py::arg("recurrent_snapshot_interval") = Config().recurrent_snapshot_interval,
-           py::arg("hash_bits") = Config().hash_bits, py::arg("aging_steps") = Config().aging_steps,
-           py::arg("overlap") = false, py::arg("shared_batch") = false,
-           py::arg("max_draft_tokens") = 0, py::arg("device_drafts") = false,
-           py::arg("optimistic_drafts") = false, py::arg("stages") = 1)
-      .def_readonly("groups", &Config::groups)
-      .def_readonly("max_running", &Config::max_running)
-      .def_readonly("max_queued", &Config::max_queued)
-      .def_readonly("max_batch_tokens", &Config::max_batch_tokens)
-      .def_readonly("max_model_len", &Config::max_model_len)
-      .def_readonly("prefix_cache", &Config::prefix_cache)
-      .def_readonly("recurrent_snapshot_interval", &Config::recurrent_snapshot_interval)
-      .def_readonly("hash_bits", &Config::hash_bits)
-      .def_readonly("aging_steps", &Config::aging_steps)
-      .def_readonly("overlap", &Config::overlap)
-      .def_readonly("shared_batch", &Config::shared_batch)
-      .def_readonly("max_draft_tokens", &Config::max_draft_tokens)
-      .def_readonly("device_drafts", &Config::device_drafts)
-      .def_readonly("optimistic_drafts", &Config::optimistic_drafts)
-      .def_readonly("stages", &Config::stages)
-      .def_property_readonly("max_rows", &Config::max_rows);
-}
-
 using Shape = std::vector<py::ssize_t>;
 using Arrays = Batch::GroupArrays;
 
@@ -250,6 +178,8 @@ Shape ShapeOf(const Batch& batch, Extent extent) {
   switch (extent) {
     case Extent::kTokens:
       return {batch.num_tokens};
+    case Extent::kTokenAxes:
+      return {batch.num_tokens, kAxes};
     case Extent::kSequences:
       return {batch.num_seqs};
     case Extent::kRows:
@@ -287,7 +217,9 @@ template <typename T>
 auto StepProperty(HostArray<T> Batch::* data, Extent extent) {
   return [=](const py::object& self) {
     Batch& batch = self.cast<Batch&>();
-    return View(batch.*data, ShapeOf(batch, extent), self);
+    Shape shape = ShapeOf(batch, extent);
+    if ((batch.*data).size() == 0) shape[0] = 0;  // nobody needs it
+    return View(batch.*data, shape, self);
   };
 }
 
@@ -307,7 +239,7 @@ auto GroupProperty(HostArray<T> Arrays::* data, Extent extent) {
 void BindBatch(py::module_& module) {
   py::class_<Batch> batch(module, "Batch");
 #define STEP_NUMBER(name) batch.def_readonly(#name, &Batch::name);
-#define STEP_ARRAY(type, name, extent) \
+#define STEP_ARRAY(type, name, extent, needed) \
   batch.def_property_readonly(#name, StepProperty(&Batch::name, Extent::extent));
 #define GROUP_ARRAY(type, name, extent) \
   batch.def_property_readonly(#name, GroupProperty(&Arrays::name, Extent::extent));
@@ -340,7 +272,9 @@ void BindScheduler(py::module_& module) {
            py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
            py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
            py::arg("remote_prompt") = false, py::arg("overlap") = true, py::arg("tenant") = "",
-           py::arg("tenant_weight") = 1.0)
+           py::arg("tenant_weight") = 1.0, py::arg("spans") = std::vector<Span>(),
+           py::arg("mrope_offsets") = py::none(), py::arg("mrope_position_delta") = 0,
+           py::arg("adapter_slot") = -1)
       .def("abort", &Scheduler::Abort, py::arg("ids"))
       .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))
@@ -371,8 +305,7 @@ PYBIND11_MODULE(_runtime, module) {
   module.doc() = "The C++ runtime: KV cache management, scheduling, writing to the store.";
   py::register_exception<QueueFullError>(module, "QueueFullError", PyExc_RuntimeError);
   py::register_exception<IntegrityError>(module, "IntegrityError", PyExc_RuntimeError);
-  BindCacheGroup(module);
-  BindConfig(module);
+  BindSchedulerConfig(module);
   BindBatch(module);
   BindResult(module);
   BindScheduler(module);

@@ -21,6 +21,8 @@ size_t Capacity(const SchedulerConfig& config, Extent extent) {
   switch (extent) {
     case Extent::kTokens:
       return config.max_batch_tokens;
+    case Extent::kTokenAxes:
+      return kAxes * static_cast<size_t>(config.max_batch_tokens);
     case Extent::kSequences:
       return config.max_running;
     case Extent::kRows:
@@ -66,7 +68,7 @@ Batch::GroupArrays::GroupArrays(const SchedulerConfig& config, const CacheGroup&
 
 Batch::Batch(const SchedulerConfig& config, int32_t block_size)
     :
-#define STEP_ARRAY(type, name, extent) name(Capacity(config, Extent::extent)),
+#define STEP_ARRAY(type, name, extent, needed) name(needed ? Capacity(config, Extent::extent) : 0),
 #include "rtp_llm/cpp/scheduler/batch_arrays.inc"
       seq_slots(config.max_running),
       seq_serials(config.max_running),
@@ -117,6 +119,7 @@ void Batch::AddSequence(int32_t slot, SequenceSet* sequences) {
   seq_slots[num_seqs] = slot;
   seq_serials[num_seqs] = sequence.rank.serial;
   seq_lens[num_seqs] = end;
+  if (adapter_slots.size() > 0) adapter_slots[num_seqs] = sequence.options->adapter_slot;
   const bool is_known = end < static_cast<int32_t>(sequence.tokens.size());
   next_tokens[num_seqs] = is_known ? sequence.tokens[end] : -1;
   previous_tokens[num_seqs] = 0;
@@ -136,6 +139,7 @@ void Batch::AddTokens(const Sequence& sequence) {
   CopyTokens(sequence, first, count, &token_ids[num_tokens]);
   int32_t* position = &positions[num_tokens];
   for (int32_t i = 0; i < count; ++i) position[i] = first + i;
+  if (mrope_offsets.size() > 0) AddMropeOffsets(sequence);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].recurrent) continue;
     const int32_t* blocks = sequence.cache.tables[g].blocks.data();
@@ -146,6 +150,14 @@ void Batch::AddTokens(const Sequence& sequence) {
       const int32_t shift = (blocks[block] - block) * block_size_ + first;
       for (; done < end; ++done) slots[done] = shift + done;
     }
+  }
+}
+
+void Batch::AddMropeOffsets(const Sequence& sequence) {
+  int32_t* offset = &mrope_offsets[static_cast<size_t>(num_tokens) * kAxes];
+  const int32_t end = sequence.computed + sequence.step_tokens;
+  for (int32_t token = sequence.computed; token < end; ++token, offset += kAxes) {
+    sequence.options->prompt_inputs.CopyMropeOffsets(token, offset);
   }
 }
 

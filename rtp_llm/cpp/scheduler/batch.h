@@ -34,6 +34,7 @@ struct OutputView {
 // The shapes of a step's arrays, as rtp_llm/worker/plan/extents.py names them.
 enum class Extent {
   kTokens,
+  kTokenAxes,
   kSequences,
   kRows,
   kSequenceStarts,
@@ -89,7 +90,7 @@ class Batch {
   // draft that the host does not know is 0, with device_drafts -(max_rows + r + 1), where r is the
   // row that it follows.
 #define STEP_NUMBER(name) int32_t name = 0;
-#define STEP_ARRAY(type, name, extent) HostArray<type> name;
+#define STEP_ARRAY(type, name, extent, needed) HostArray<type> name;
 #include "rtp_llm/cpp/scheduler/batch_arrays.inc"
   std::vector<GroupArrays> groups;
 
@@ -101,6 +102,7 @@ class Batch {
  private:
   void AddSequence(int32_t slot, SequenceSet* sequences);
   void AddTokens(const Sequence& sequence);
+  void AddMropeOffsets(const Sequence& sequence);
   void AddOutputs(int32_t slot, const Sequence& sequence, const SequenceSet& sequences);
   void AddOutput(int32_t slot, const Sequence& owner, const Sequence& source);
   void AddRow(int32_t slot, const Sequence& owner, const Sequence& source);

@@ -17,7 +17,8 @@ namespace rtp_llm {
 
 // Stands in for the device and its model in tests. It samples tokens when it runs a batch, so that
 // the next one can name them by their rows; the test commits them when it likes. A cache cell holds
-// a number that depends on every token up to its position and on the extra key, so that whatever a
+// a number that depends on every token up to its position, on what else the prompt is made of up to
+// there and on the extra key, so that whatever a
 // sequence would read can be compared with what it should read; that of a draft depends on the
 // drafts before it too. A block of a recurrent group is one state: the number of the last token
 // that it has seen, and after a step with drafts those of the tokens before, to which it can go
@@ -33,8 +34,10 @@ class FakeModel {
     }
   }
 
-  void Add(int64_t id, const std::vector<int32_t>& prompt, const std::string& extra_key) {
+  void Add(int64_t id, const std::vector<int32_t>& prompt, const std::string& extra_key,
+           const PromptInputs& inputs = {}) {
     Truth& truth = truths_[id];
+    truth.inputs = inputs;
     truth.last = std::hash<std::string>()(extra_key) | 1;
     for (const int32_t token : prompt) truth.Append(token);
   }
@@ -258,12 +261,22 @@ class FakeModel {
       const int32_t position = length - (end - t);
       ASSERT_EQ(batch.positions[t] - shift, position);
       ASSERT_EQ(Resolved(batch.token_ids[t]), truth.tokens[position]);
+      CheckOffsets(t, position, truth.inputs);
       for (size_t g = 0; g < cells_.size(); ++g) {
         if (IsRecurrent(g)) continue;
         const int32_t slot = SlotOf(static_cast<int32_t>(g), b, position);
         ASSERT_TRUE(shift > 0 || slot == batch.groups[g].slot_mapping[t]);
         cells_[g][slot] = truth.cells[position];
       }
+    }
+  }
+
+  void CheckOffsets(int32_t token, int32_t position, const PromptInputs& inputs) {
+    Batch& batch = scheduler_.batch();
+    for (int32_t axis = 0; axis < kAxes && batch.mrope_offsets.size() > 0; ++axis) {
+      int32_t offsets[kAxes];
+      inputs.CopyMropeOffsets(position, offsets);
+      ASSERT_EQ(batch.mrope_offsets[static_cast<size_t>(token) * kAxes + axis], offsets[axis]);
     }
   }
 

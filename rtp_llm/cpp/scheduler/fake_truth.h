@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
+
+#include "rtp_llm/cpp/cache/prompt_inputs.h"
 
 namespace rtp_llm {
 
@@ -14,8 +18,25 @@ struct Truth {
   std::vector<int32_t> tokens;
   std::vector<uint64_t> cells;
   uint64_t last = 0;
+  PromptInputs inputs;
 
+  // What else than its id a token is made of: a row of embeddings, and its position.
+  uint64_t Extra(int32_t index) const {
+    uint64_t extra = 0;
+    for (const EmbeddingSpan& span : inputs.spans) {
+      if (index < span.offset || index >= span.end()) continue;
+      extra =
+          std::hash<std::string>()(span.identifier) + static_cast<uint64_t>(index - span.offset);
+    }
+    int32_t offsets[kAxes];
+    inputs.CopyMropeOffsets(index, offsets);
+    for (int32_t axis = 0; axis < kAxes; ++axis) {
+      extra += static_cast<uint64_t>(offsets[axis]) * (0x51ull << 8 * axis);  // zeros change nothing
+    }
+    return extra;
+  }
   void Append(int32_t token) {
+    last ^= Extra(static_cast<int32_t>(tokens.size())) << 20;
     tokens.push_back(token);
     last = (last ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
     last ^= last >> 31;

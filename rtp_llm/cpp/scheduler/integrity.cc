@@ -21,6 +21,7 @@ bool SamePrefix(const Sequence& a, const Sequence& b, int32_t end) {
   };
   const int32_t count = std::min({known(a), known(b), end});
   return a.options->extra_key == b.options->extra_key &&
+         a.options->prompt_inputs.KeyOf(0, count) == b.options->prompt_inputs.KeyOf(0, count) &&
          std::equal(a.tokens.begin(), a.tokens.begin() + count, b.tokens.begin());
 }
 

@@ -88,6 +88,7 @@ class RandomTest : public testing::TestWithParam<World> {
     config.max_draft_tokens = world.drafts;
     config.optimistic_drafts = world.optimistic;
     config.stages = world.stages;
+    config.mrope = true;
     scheduler_ = std::make_unique<Scheduler>(config);
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
@@ -110,6 +111,22 @@ class RandomTest : public testing::TestWithParam<World> {
     return prompt;
   }
 
+  // Embeddings in place of some tokens, and positions that follow from where they are.
+  PromptInputs RandomInputs(int32_t length) {
+    PromptInputs inputs;
+    for (int32_t offset = Below(8); offset < length; offset += 1 + Below(12)) {
+      const int32_t count = std::min(length - offset, 1 + Below(9));
+      inputs.spans.push_back({offset, count, Below(2) == 0 ? "one" : "other"});
+      offset += count;
+    }
+    if (inputs.spans.empty() || Below(2) == 0) return inputs;
+    const int32_t moved = inputs.spans[0].end();
+    inputs.mrope_offsets.assign(static_cast<size_t>(length) * kAxes, 0);
+    const int32_t delta = inputs.mrope_position_delta = -Below(3);
+    std::fill(inputs.mrope_offsets.begin() + moved * kAxes, inputs.mrope_offsets.end(), delta);
+    return inputs;
+  }
+
   void AddRandom() {
     RequestOptions options;
     options.max_tokens = 1 + Below(30);
@@ -125,8 +142,10 @@ class RandomTest : public testing::TestWithParam<World> {
     options.overlap = Below(6) != 0;
     std::vector<int64_t> ids(Below(4) == 0 ? 1 + Below(3) : 1);
     for (int64_t& id : ids) id = next_id_++;
-    options.remote_prompt = ids.size() == 1 && options.max_tokens > 1 && Below(4) == 0;
     const std::vector<int32_t> prompt = RandomPrompt();
+    if (Below(3) == 0) options.prompt_inputs = RandomInputs(Size(prompt));
+    const bool may_be_remote = ids.size() == 1 && options.max_tokens > 1;
+    options.remote_prompt = may_be_remote && options.prompt_inputs.empty() && Below(4) == 0;
     try {
       ASSERT_EQ(scheduler_->Add(ids, prompt.data(), Size(prompt), options).size(), ids.size());
     } catch (const QueueFullError&) {
@@ -137,7 +156,7 @@ class RandomTest : public testing::TestWithParam<World> {
     }
     const int32_t max_length = std::min(60, Size(prompt) + options.max_tokens);
     for (const int64_t id : ids) {
-      model_->Add(id, prompt, options.extra_key);
+      model_->Add(id, prompt, options.extra_key, options.prompt_inputs);
       live_[id] = {prompt, options, max_length, {}};
     }
   }
@@ -323,7 +342,7 @@ class RandomTest : public testing::TestWithParam<World> {
   // The output of a sequence that nothing else disturbs.
   std::vector<int32_t> AloneInLockstep(int64_t id, const Live& live) {
     FakeModel model(scheduler_.get());
-    model.Add(id, live.prompt, live.options.extra_key);
+    model.Add(id, live.prompt, live.options.extra_key, live.options.prompt_inputs);
     std::vector<int32_t> output;
     auto finish = FinishReason::kNone;
     while (finish == FinishReason::kNone) {

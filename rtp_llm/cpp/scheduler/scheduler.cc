@@ -110,7 +110,9 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length,
   sequence.remote = options->remote_prompt;
   sequence.overlaps = options->overlap;
   sequence.options = options;
-  cache_.Open(options->extra_key, options->use_prefix_cache, &sequence.cache);
+  const PromptInputs& inputs = options->prompt_inputs;
+  cache_.Open(options->extra_key, options->use_prefix_cache, &sequence.cache,
+              inputs.empty() ? nullptr : &inputs);
   return slot;
 }
 
@@ -141,10 +143,23 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
   Require(!options.remote_prompt ||
               (ids.size() == 1 && MaxLength(length, options) >= int64_t{length} + 2),
           "remote_prompt is for one sequence of at least two new tokens");
+  CheckInputs(length, options);
   Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
           "tenant_weight=" + std::to_string(options.tenant_weight) + " must be positive");
   Require(options.min_tokens >= 0,
           "min_tokens=" + std::to_string(options.min_tokens) + " must not be negative");
+}
+
+void Scheduler::CheckInputs(int32_t length, const RequestOptions& options) const {
+  const PromptInputs& inputs = options.prompt_inputs;
+  inputs.Check(length);
+  Require(config_.mrope || inputs.mrope_offsets.empty(),
+          "mrope_offsets: positions have one axis, mrope is not set");
+  Require(options.adapter_slot >= -1 && (config_.adapters || options.adapter_slot < 0),
+          "adapter_slot=" + std::to_string(options.adapter_slot) +
+              (config_.adapters ? " must be at least -1" : ": adapters is not set"));
+  Require(inputs.empty() || !options.remote_prompt,
+          "remote_prompt is for prompts of token ids alone");
 }
 
 void Scheduler::CheckFits(int32_t prompt_length, int32_t max_length) const {

@@ -145,6 +145,7 @@ class Scheduler {
  private:
   void CheckRequest(const std::vector<int64_t>& ids, const int32_t* prompt, int32_t length,
                     const RequestOptions& options) const;
+  void CheckInputs(int32_t length, const RequestOptions& options) const;
   void CheckPlace(int32_t count, const std::string& tenant) const;
   void CheckFits(int32_t prompt_length, int32_t max_length) const;
   OutputView OldestOutputs() const { return in_flight_.empty() ? batch_.outputs() : in_flight_[0]; }

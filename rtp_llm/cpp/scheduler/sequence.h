@@ -21,6 +21,8 @@ struct RequestOptions {
   std::vector<int32_t> stop_token_ids;
   int32_t priority = 0;  // a lower value goes first
   std::string extra_key;
+  PromptInputs prompt_inputs;
+  int32_t adapter_slot = -1;  // -1: none
   // Whose it is, and the tenant's share beside others: see FairQueue.
   std::string tenant;
   double tenant_weight = 1.0;

@@ -16,7 +16,7 @@ from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.device import StagedNumbers
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.plan.arrays import DEVICE_ARRAYS
+from rtp_llm.worker.plan.arrays import device_arrays
 from rtp_llm.worker.plan.extents import Extent
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
-# Rows of what is copied: the plan's DEVICE_ARRAYS, followed by these. _REJECTED: where each
+_ARRAYS = device_arrays(())
+
+# Rows of what is copied: _ARRAYS of the plan, followed by these. _REJECTED: where each
 # sequence's correction is; _PREVIOUS: the token before those of each sequence.
-_ROWS = {each.name: row for row, each in enumerate(DEVICE_ARRAYS)}
+_ROWS = {each.name: row for row, each in enumerate(_ARRAYS)}
 _SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = range(len(_ROWS), len(_ROWS) + 4)
 
 
@@ -104,7 +106,7 @@ class GraphInputs:
         whole, tokens, sequences = self._whole, size.tokens, size.sequences
         lengths = _lengths(tokens, sequences)
         arrays: dict[str, Any] = {
-            each.name: getattr(whole, each.name)[: lengths[each.extent]] for each in DEVICE_ARRAYS
+            each.name: getattr(whole, each.name)[: lengths[each.extent]] for each in _ARRAYS
         }
         return replace(
             whole,
@@ -203,7 +205,7 @@ class GraphInputs:
     def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs
         ends = _lengths(size.tokens, size.sequences)
-        for row, each in enumerate(DEVICE_ARRAYS):
+        for row, each in enumerate(_ARRAYS):
             values, end = getattr(batch, each.name), ends[each.extent]
             count, padding = len(values), each.padding
             numbers[row, :count] = values

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from rtp_llm.worker.plan.extents import Extent, OnDevice
+from rtp_llm.worker.plan.extents import Extent, Needs, OnDevice
 from rtp_llm.worker.plan.step_plan import StepPlan
 
 
@@ -20,6 +21,7 @@ class StepArray:
     dtype: np.dtype[Any]
     extent: Extent
     on_device: OnDevice | None
+    needs: str | None = None  # the scheduler's setting without which it is empty
 
     @property
     def padding(self) -> int | None:
@@ -37,7 +39,8 @@ def _arrays() -> tuple[StepArray, ...]:
         on_device = next((mark for mark in marks if isinstance(mark, OnDevice)), None)
         if extent.per_group:
             array = get_args(array)[0]
-        found.append(StepArray(name, np.dtype(_number(array)), extent, on_device))
+        needs = next((mark.setting for mark in marks if isinstance(mark, Needs)), None)
+        found.append(StepArray(name, np.dtype(_number(array)), extent, on_device, needs))
     return tuple(found)
 
 
@@ -51,6 +54,12 @@ def _number(array: Any) -> Any:
 ARRAYS = tuple(each for each in _arrays() if not each.extent.per_group)
 GROUP_ARRAYS = tuple(each for each in _arrays() if each.extent.per_group)
 DEVICE_ARRAYS = tuple(each for each in ARRAYS if each.on_device is not None)  # all int32
+
+
+def device_arrays(needs: Collection[str]) -> tuple[StepArray, ...]:
+    """Those that each step copies to the device for a model with these ``needs``."""
+    return tuple(each for each in DEVICE_ARRAYS if each.needs is None or each.needs in needs)
+
 
 _NAMES = {each.name for each in (*ARRAYS, *GROUP_ARRAYS)}
 

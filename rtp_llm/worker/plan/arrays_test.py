@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from rtp_llm.native import load_runtime
 from rtp_llm.worker.plan import generate
-from rtp_llm.worker.plan.arrays import ARRAYS, DEVICE_ARRAYS, GROUP_ARRAYS, NUMBERS
+from rtp_llm.worker.plan.arrays import (
+    ARRAYS,
+    DEVICE_ARRAYS,
+    GROUP_ARRAYS,
+    NUMBERS,
+    device_arrays,
+)
 from rtp_llm.worker.plan.extents import Extent
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.plan.reader import PlanReader
@@ -23,6 +30,10 @@ def make_scheduler(**settings):
     ]
     config = runtime.SchedulerConfig(groups, max_model_len=64, max_running=8, **settings)
     return runtime.Scheduler(config)
+
+
+def prompt(length):
+    return np.arange(length, dtype=np.int32)
 
 
 def scheduled(**settings):
@@ -41,9 +52,10 @@ def test_the_c_plus_plus_half_was_generated_from_this_declaration() -> None:
 
 
 def test_the_runtime_has_every_number_and_array() -> None:
-    batch = scheduled().batch
+    batch = scheduled(mrope=True, adapters=True).batch
     lengths = {
         Extent.TOKENS: batch.num_tokens,
+        Extent.TOKEN_AXES: batch.num_tokens,
         Extent.SEQUENCES: batch.num_seqs,
         Extent.ROWS: batch.num_rows,
         Extent.SEQUENCE_STARTS: batch.num_seqs + 1,
@@ -54,7 +66,8 @@ def test_the_runtime_has_every_number_and_array() -> None:
     assert (batch.num_seqs, batch.num_tokens, batch.num_rows) == (2, 30, 3)
     for each in ARRAYS:
         array = getattr(batch, each.name)
-        assert (array.dtype, array.shape) == (each.dtype, (lengths[each.extent],)), each.name
+        width = () if each.extent.width == 1 else (each.extent.width,)
+        assert (array.dtype, array.shape) == (each.dtype, (lengths[each.extent], *width)), each.name
     for each in GROUP_ARRAYS:
         groups = getattr(batch, each.name)
         assert len(groups) == 3
@@ -65,8 +78,61 @@ def test_the_runtime_has_every_number_and_array() -> None:
     assert all(isinstance(getattr(batch, name), int) for name in NUMBERS)
 
 
-def test_a_rank_reads_what_the_scheduler_shares() -> None:
+def test_a_plan_has_no_array_that_nobody_needs() -> None:
+    needed = [each for each in ARRAYS if each.needs is not None]
+    assert {each.needs for each in needed} == {"mrope", "adapters"}
     scheduler = scheduled(shared_batch=True)
+    layout = PlanLayout.of(scheduler)
+    for each in needed:
+        assert getattr(scheduler.batch, each.name).size == 0
+        assert layout.offsets[each.name] < 0
+    assert not {each.name for each in needed} & {each.name for each in device_arrays(())}
+    assert device_arrays({"mrope", "adapters"}) == DEVICE_ARRAYS
+
+
+def test_offsets_of_three_axes_go_on_after_the_prompt() -> None:
+    scheduler = make_scheduler(mrope=True)
+    offsets = np.arange(15, dtype=np.int32).reshape(5, 3)
+    scheduler.add([1], prompt(5), max_tokens=4, mrope_offsets=offsets, mrope_position_delta=-2)
+    scheduler.add([2], prompt(3), max_tokens=4)
+    assert scheduler.schedule()
+    expected = np.concatenate([offsets, np.zeros((3, 3))])
+    np.testing.assert_array_equal(scheduler.batch.mrope_offsets, expected)
+    scheduler.commit(np.array([3, 4], np.int32))
+    assert scheduler.schedule()
+    np.testing.assert_array_equal(scheduler.batch.mrope_offsets, [[-2, -2, -2], [0, 0, 0]])
+
+
+def test_a_sequence_names_its_adapter() -> None:
+    scheduler = make_scheduler(adapters=True)
+    scheduler.add([1, 2], prompt(5), max_tokens=4, adapter_slot=3)
+    scheduler.add([3], prompt(3), max_tokens=4)
+    assert scheduler.schedule()
+    assert scheduler.batch.adapter_slots.tolist() == [3, -1]
+    scheduler.commit(np.array([3, 4, 5], np.int32))
+    assert scheduler.schedule()
+    assert scheduler.batch.adapter_slots.tolist() == [3, 3, -1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"mrope_offsets": np.zeros((5, 3), np.int32)}, "mrope is not set"),
+        ({"adapter_slot": 0}, "adapters is not set"),
+        ({"spans": [(2, 4, b"a")]}, "4 tokens from 2"),
+        ({"spans": [(0, 2, b"a"), (1, 2, b"b")]}, "2 tokens from 1 .* overlap"),
+        ({"spans": [(0, 0, b"a")]}, "0 tokens from 0"),
+        ({"spans": [(0, 2, b"a")], "remote_prompt": True}, "token ids alone"),
+    ],
+)
+def test_inputs_that_no_prompt_has_are_refused(wrong, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_scheduler().add([1], prompt(5), max_tokens=4, **wrong)
+
+
+@pytest.mark.parametrize("needs", [{}, {"mrope": True, "adapters": True}])
+def test_a_rank_reads_what_the_scheduler_shares(needs) -> None:
+    scheduler = scheduled(shared_batch=True, **needs)
     batch = scheduler.batch
     descriptor, _ = scheduler.shared_memory
     tables = zip(batch.block_table, batch.copy_pairs, strict=True)

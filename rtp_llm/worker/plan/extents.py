@@ -10,11 +10,14 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+AXES = 3  # of a position: time, height, width
+
 
 class Extent(Enum):
     """The shape of an array for B sequences with T tokens, R rows of logits and O outputs."""
 
     TOKENS = "[T]"
+    TOKEN_AXES = "[T, 3]"
     SEQUENCES = "[B]"
     ROWS = "[R]"
     SEQUENCE_STARTS = "[B + 1]"
@@ -32,6 +35,11 @@ class Extent(Enum):
     def per_group(self) -> bool:
         return self.value.startswith("per ")
 
+    @property
+    def width(self) -> int:
+        """How many numbers an entry has."""
+        return AXES if self is Extent.TOKEN_AXES else 1
+
 
 @dataclass(frozen=True)
 class OnDevice:
@@ -41,10 +49,19 @@ class OnDevice:
     padding: int | None = 0
 
 
+@dataclass(frozen=True)
+class Needs:
+    """Only plans of a scheduler with the setting ``setting`` have the array; others have an empty
+    one, which nobody fills, shares or copies."""
+
+    setting: str
+
+
 Number = TypeVar("Number", bound=np.generic)
 Groups = tuple[NDArray[np.int32], ...]
 
 PerToken = Annotated[NDArray[Number], Extent.TOKENS]
+PerTokenAxis = Annotated[NDArray[Number], Extent.TOKEN_AXES]
 PerSequence = Annotated[NDArray[Number], Extent.SEQUENCES]
 PerRow = Annotated[NDArray[Number], Extent.ROWS]
 SequenceStarts = Annotated[NDArray[Number], Extent.SEQUENCE_STARTS]

@@ -20,7 +20,7 @@ _HEADER = """\
 """
 _MACROS = {
     "STEP_NUMBER": "name",
-    "STEP_ARRAY": "type, name, extent",
+    "STEP_ARRAY": "type, name, extent, needed",
     "GROUP_ARRAY": "type, name, extent",
 }
 
@@ -37,7 +37,9 @@ def batch_arrays() -> str:
     for macro, arrays in (("STEP_ARRAY", ARRAYS), ("GROUP_ARRAY", GROUP_ARRAYS)):
         for each in arrays:
             text = f"{each.extent.value}. {documents.get(each.name, '')}"
-            row = f"{macro}({each.dtype}_t, {each.name}, {_enumerator(each.extent)})"
+            needed = "true" if each.needs is None else f"config.{each.needs}"
+            last = f", {needed}" if macro == "STEP_ARRAY" else ""
+            row = f"{macro}({each.dtype}_t, {each.name}, {_enumerator(each.extent)}{last})"
             lines += ["", *_comment(text), row]
     lines += ["", *(f"#undef {macro}" for macro in _MACROS)]
     return "\n".join(lines) + "\n"

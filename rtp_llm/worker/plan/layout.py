@@ -40,6 +40,7 @@ class PlanSizes:
         tokens, sequences, rows = (numbers[f"num_{each}"] for each in ("tokens", "seqs", "rows"))
         lengths = {
             Extent.TOKENS: tokens,
+            Extent.TOKEN_AXES: tokens,
             Extent.SEQUENCES: sequences,
             Extent.ROWS: rows,
             Extent.SEQUENCE_STARTS: sequences + 1,
@@ -49,6 +50,11 @@ class PlanSizes:
             Extent.GROUP_STATES: sequences,
         }
         return cls(numbers, lengths, published[count::2], published[count + 1 :: 2])
+
+    def shape(self, extent: Extent) -> tuple[int, ...]:
+        """The shape of an array that every group shares."""
+        length = self.lengths[extent]
+        return (length,) if extent.width == 1 else (length, extent.width)
 
     def group_shape(self, extent: Extent, group: int) -> tuple[int, ...]:
         """The shape of an array of cache group ``group``, which has such arrays."""
@@ -63,7 +69,8 @@ class PlanSizes:
 class PlanLayout:
     """Where the arrays of a scheduler's plan lie in its shared memory of ``size`` bytes.
 
-    An array that a cache group of another kind does not have is at a negative offset.
+    An array that a cache group of another kind, or the scheduler, does not have is at a negative
+    offset.
     """
 
     size: int
@@ -112,8 +119,9 @@ class PlanLayout:
         sizes = PlanSizes.of(published)
         for each in ARRAYS:
             if each.extent is not Extent.HISTORY:
-                length = sizes.lengths[each.extent]
-                yield self._span(memory, self.offsets[each.name], length * each.dtype.itemsize)
+                offset = self.offsets[each.name]
+                length = 0 if offset < 0 else math.prod(sizes.shape(each.extent))
+                yield self._span(memory, offset, length * each.dtype.itemsize)
         for each in GROUP_ARRAYS:
             for group, offset in enumerate(self.group_offsets[each.name]):
                 length = 0 if offset < 0 else math.prod(sizes.group_shape(each.extent, group))

@@ -26,7 +26,7 @@ class PlanReader:
         memory = mmap.mmap(descriptor, layout.size, access=mmap.ACCESS_WRITE)
 
         def array(each: StepArray, offset: int) -> NDArray[Any]:
-            if offset < 0:  # of another kind of cache group
+            if offset < 0:  # of another kind of cache group, or not needed
                 return np.empty(0, each.dtype)
             count = (layout.size - offset) // each.dtype.itemsize
             return np.frombuffer(memory, each.dtype, count, offset)
@@ -48,7 +48,7 @@ class PlanReader:
             if extent is Extent.HISTORY:  # history_cu is declared before it
                 arrays[name] = array[: int(arrays["history_cu"][-1])].copy()
             else:
-                arrays[name] = array[: sizes.lengths[extent]].copy()
+                arrays[name] = _copied(array, extent, sizes.shape(extent))
         for name, extent, groups in self._groups:
             arrays[name] = tuple(
                 _copied(array, extent, sizes.group_shape(extent, group))
@@ -59,5 +59,5 @@ class PlanReader:
 
 def _copied(array: NDArray[Any], extent: Extent, shape: tuple[int, ...]) -> NDArray[Any]:
     if not len(array):
-        return _NO_TABLE if extent is Extent.GROUP_TABLE else array
+        return _NO_TABLE if extent is Extent.GROUP_TABLE else array.reshape(0, *shape[1:])
     return array[: math.prod(shape)].reshape(shape).copy()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one step computes: the declaration of its numbers and arrays.
 
-Each is one field below: its type, its extent, and whether the device gets a copy. Made from that:
+Each is one field below: its type, its extent, whether the device gets a copy, and which models need
+it, if not all do. Made from that:
 
 * the arrays of the C++ batch, their binding and what StepChannel publishes, by way of
   rtp_llm/cpp/scheduler/batch_arrays.inc (``python -m rtp_llm.worker.plan.generate`` writes it);
@@ -26,12 +27,14 @@ from rtp_llm.worker.plan.extents import (
     GroupStates,
     GroupTable,
     GroupTokens,
+    Needs,
     OnDevice,
     OutputStarts,
     PerHistoryToken,
     PerRow,
     PerSequence,
     PerToken,
+    PerTokenAxis,
     RowStarts,
     SequenceStarts,
 )
@@ -117,6 +120,13 @@ class StepPlan(HeadPlan):
     here and from ``positions`` and ``row_steps``; ``slot_mapping`` follows from the positions and
     ``block_table``. The token is that of the first row whose draft is rejected.
     """
+    mrope_offsets: Annotated[PerTokenAxis[np.int32], OnDevice(), Needs("mrope")]
+    """What is added to ``positions`` for the position on each axis: time, height, width.
+
+    They stay right where the device corrects ``positions``.
+    """
+    adapter_slots: Annotated[PerSequence[np.int32], OnDevice(padding=-1), Needs("adapters")]
+    """The adapter that a sequence's tokens pass through; -1: none."""
     next_tokens: PerSequence[np.int32]
     """The token after a sequence's last one of the step; -1: it is not known yet."""
     previous_tokens: PerSequence[np.int32]
