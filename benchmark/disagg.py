@@ -33,10 +33,10 @@ from benchmark.rounds import interleave
 from benchmark.server_process import ServerProcess, Streamed, speaking_folder, stream
 from rtp_llm.device import Device
 from rtp_llm.disagg.build import build_worker
-from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import INDEX_BITS, AddRequest
+from rtp_llm.engine.start.build import build_engine
 from rtp_llm.native import load_runtime
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
 MIB = 2**20

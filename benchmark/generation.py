@@ -15,9 +15,9 @@ import transformers
 from torch import Tensor
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.start.build import build_engine
+from rtp_llm.request.sampling_params import SamplingParams
 
 _VOCABULARY_IN_USE = 30000
 

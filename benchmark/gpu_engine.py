@@ -17,10 +17,10 @@ from typing import Any
 from benchmark.random_model import config_folder, state_bytes
 from benchmark.uniform_routing import uniform_routing
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.ranks.tensor_ranks import RanksPlace
+from rtp_llm.engine.start.build import build_engine
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import Proposer
 
 CONTEXT = 32768  # longest sequence of the GPU benchmarks

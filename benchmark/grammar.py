@@ -27,10 +27,10 @@ from benchmark.random_tokenizer import save_random_tokenizer
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.config.settings import Settings
-from rtp_llm.constraints import Grammar
-from rtp_llm.engine.build import BuiltEngine, build_engine
 from rtp_llm.engine.messages import AddRequest, StepOutput
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.start.build import BuiltEngine, build_engine
+from rtp_llm.request.constraints import Grammar
+from rtp_llm.request.sampling_params import SamplingParams
 
 DEMO = pathlib.Path(__file__).parents[1] / "example" / "demo_model"
 COLUMNS = ("constrained", "step ms", "spread ms", "x free", "follow ms", "fill ms")

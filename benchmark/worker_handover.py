@@ -17,8 +17,8 @@ import numpy as np
 from benchmark.report import Report, parser
 from rtp_llm.native import load_runtime
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.shared.rank_processes import RankProcesses
-from rtp_llm.worker.shared.ranks_worker import RanksWorker
+from rtp_llm.worker.ranks.rank_processes import RankProcesses
+from rtp_llm.worker.ranks.ranks_worker import RanksWorker
 from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
 if TYPE_CHECKING:

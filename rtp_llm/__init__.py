@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtp_llm.llm import LLM
-    from rtp_llm.outputs import RequestOutput
-    from rtp_llm.sampling_params import SamplingParams, StructuredOutputsParams
+    from rtp_llm.offline.outputs import RequestOutput
+    from rtp_llm.request.sampling_params import SamplingParams, StructuredOutputsParams
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
     "LLM": "rtp_llm.llm",
-    "RequestOutput": "rtp_llm.outputs",
-    "SamplingParams": "rtp_llm.sampling_params",
-    "StructuredOutputsParams": "rtp_llm.sampling_params",
+    "RequestOutput": "rtp_llm.offline.outputs",
+    "SamplingParams": "rtp_llm.request.sampling_params",
+    "StructuredOutputsParams": "rtp_llm.request.sampling_params",
 }
 
 __all__ = ["LLM", "RequestOutput", "SamplingParams", "StructuredOutputsParams", "__version__"]

@@ -15,7 +15,6 @@ import msgspec
 from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, check_names
-from rtp_llm.constraints import Grammar
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
     EngineDeadError,
@@ -25,11 +24,12 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.interrupts import brief_when_interrupted
-from rtp_llm.outputs import RequestOutput
-from rtp_llm.progress_line import ProgressLine
-from rtp_llm.prompt_job import EncodedPrompt, PromptJob
-from rtp_llm.prompts import PlainPrompt, Prompt, list_prompts, shorten
-from rtp_llm.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
+from rtp_llm.offline.outputs import RequestOutput
+from rtp_llm.offline.prompt_job import EncodedPrompt, PromptJob
+from rtp_llm.offline.prompts import PlainPrompt, Prompt, list_prompts, shorten
+from rtp_llm.request.constraints import Grammar
+from rtp_llm.request.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
+from rtp_llm.terminal.progress_line import ProgressLine
 from rtp_llm.vllm_arguments import hints_as_arguments, settings_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LLM:
             self._engine = self._processes = RankEngines(self.settings)
             self.ready = self._processes.ready
         else:
-            from rtp_llm.engine.build import build_engine
+            from rtp_llm.engine.start.build import build_engine
 
             built = build_engine(self.settings)
             self._engine, self.ready = built.engine, built.ready

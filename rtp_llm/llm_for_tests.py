@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.model_folders import CHATML, byte_level
 from rtp_llm.testing.transformers_models import save_model
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from itertools import count
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.engine import Engine
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.start.build import build_engine
+from rtp_llm.request.sampling_params import SamplingParams
 
 _PROMPT = 20
 

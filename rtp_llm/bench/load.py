@@ -12,7 +12,7 @@ from typing import Any
 
 from rtp_llm.bench.samples import Sample
 from rtp_llm.client.openai import CHAT, OpenAIClient, ServerError
-from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.terminal.terminal_bar import TerminalBar
 
 _DRAW_SECONDS = 0.1
 

@@ -17,9 +17,9 @@ from rtp_llm.bench.samples import file_samples, random_lengths
 from rtp_llm.bench.texts import TokenizerTexts
 from rtp_llm.config.settings import Settings
 from rtp_llm.llm import LLM
-from rtp_llm.prompts import Prompt
-from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.offline.prompts import Prompt
+from rtp_llm.request.sampling_params import SamplingParams
+from rtp_llm.terminal.terminal_bar import TerminalBar
 
 _PERCENTILES = (10, 25, 50, 75, 90, 99)
 

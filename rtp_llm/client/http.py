@@ -13,7 +13,7 @@ from typing import cast
 
 import httptools
 
-from rtp_llm.keepalive import end_with_peer
+from rtp_llm.net.keepalive import end_with_peer
 
 _CONNECT_SECONDS = 10.0
 _PORTS = {"http": 80, "https": 443}

@@ -54,12 +54,12 @@ def _explain(settings: Settings) -> None:
 def _explain_engine(settings: Settings) -> None:
     from rtp_llm.device import known_devices, resolve_device
     from rtp_llm.device.built import describe_build
-    from rtp_llm.engine.explain_speculation import explain_speculation
-    from rtp_llm.engine.memory_estimate import explain_cache, explain_graphs
-    from rtp_llm.engine.replicas.rank_setup import check_ranks
-    from rtp_llm.engine.start_checks import check_settings
-    from rtp_llm.engine.tensor.explain_ranks import explain_ranks
-    from rtp_llm.engine.tensor.topology_checks import check_topology
+    from rtp_llm.engine.ranks.explain_ranks import explain_ranks
+    from rtp_llm.engine.ranks.rank_setup import check_ranks
+    from rtp_llm.engine.ranks.topology_checks import check_topology
+    from rtp_llm.engine.start.explain_speculation import explain_speculation
+    from rtp_llm.engine.start.memory_estimate import explain_cache, explain_graphs
+    from rtp_llm.engine.start.start_checks import check_settings
     from rtp_llm.models.config_reader import read_model_config
 
     print(f"build: {describe_build(known_devices())}")
@@ -78,7 +78,7 @@ def _explain_engine(settings: Settings) -> None:
 
 def _explain_forms(settings: Settings) -> str:
     """How tool calls and reasoning are parsed, in words."""
-    from rtp_llm.server.prepare.answer_forms import check_forms, choose_forms
+    from rtp_llm.server.turn.answer_forms import check_forms, choose_forms
     from rtp_llm.text.tokenizer import Tokenizer
 
     check_forms(settings)

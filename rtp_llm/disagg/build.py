@@ -29,8 +29,8 @@ from rtp_llm.engine.waker import Waker
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
-    from rtp_llm.engine.build import BuiltEngine
     from rtp_llm.engine.serving import StepGroup
+    from rtp_llm.engine.start.build import BuiltEngine
 
 _logger = logging.getLogger("rtp_llm.engine")
 # How long a start waits for prefill workers; workers that come later are found later.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtp_llm.device.early import start_driver
-from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.process import main as process
+from rtp_llm.engine.start.phases import Phases
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -30,8 +30,8 @@ def _build(
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
     from rtp_llm.disagg.build import build_worker
-    from rtp_llm.engine.build import build_engine
-    from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
+    from rtp_llm.engine.ranks.tensor_ranks import RanksPlace
+    from rtp_llm.engine.start.build import build_engine
 
     phases.end("imports")
     place = RanksPlace(folder, on_loss, RANK_FACTORY)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.transports.store import TransportStore
     from rtp_llm.disagg.wire.messages import Offer
+    from rtp_llm.engine.ranks.tensor_ranks import TensorRanks
     from rtp_llm.engine.remote_prompts import RemotePrompts
-    from rtp_llm.engine.tensor.tensor_ranks import TensorRanks
     from rtp_llm.worker.model_runner import ModelRunner
 
 

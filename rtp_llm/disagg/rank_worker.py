@@ -10,7 +10,7 @@ from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prefill.ranks_sender import OtherRankSender
 from rtp_llm.disagg.rank_parts import RankParts
 from rtp_llm.disagg.wire.messages import Offer
-from rtp_llm.engine.tensor.rank_worker import build_rank
+from rtp_llm.engine.start.rank_worker import build_rank
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

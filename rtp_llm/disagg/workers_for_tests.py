@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.disagg.build import BuiltWorker, build_worker
 from rtp_llm.disagg.process import RANK_FACTORY
-from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import AddRequest, RequestFailed, StepOutput
-from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.ranks.tensor_ranks import RanksPlace
+from rtp_llm.engine.start.build import build_engine
+from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.tiny_engine import Outcome, ranks_folder
 
 PATIENCE_SECONDS = 60

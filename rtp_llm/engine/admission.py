@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, RequestError
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
-from rtp_llm.sampling_params import check_token_fields, check_vocabulary
+from rtp_llm.request.sampling_params import check_token_fields, check_vocabulary
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.worker.new_sequences import NewSequences
 

@@ -16,9 +16,9 @@ import torch
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.engine.explain_speculation import explain_speculation
-from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.engine.ngram_comparison_for_tests import ComparingEngine
+from rtp_llm.engine.start.explain_speculation import explain_speculation
+from rtp_llm.engine.start.memory_plan import step_limits
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine

@@ -13,8 +13,8 @@ import torch
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
-from rtp_llm.engine.memory_estimate import estimate_plan, explain_cache
-from rtp_llm.engine.memory_plan import weight_bytes
+from rtp_llm.engine.start.memory_estimate import estimate_plan, explain_cache
+from rtp_llm.engine.start.memory_plan import weight_bytes
 from rtp_llm.loader import CheckpointError, explain
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.refusals import UnsupportedModelError

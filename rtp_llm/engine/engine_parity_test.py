@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine import build
+from rtp_llm.engine.start import build
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (
     expected_tokens,

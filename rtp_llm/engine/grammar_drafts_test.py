@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.constraints import Thinking
 from rtp_llm.device import resolve_device
-from rtp_llm.engine.explain_speculation import explain_speculation
 from rtp_llm.engine.grammars_for_tests import (
     VOCABULARY,
     Case,
@@ -22,6 +20,8 @@ from rtp_llm.engine.grammars_for_tests import (
     text_of,
 )
 from rtp_llm.engine.scripted_proposer_for_tests import ScriptedProposer, ragged, right, wrong
+from rtp_llm.engine.start.explain_speculation import explain_speculation
+from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.model_folders import byte_level

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.engine.grammars_for_tests import (
     EOS,
     VOCABULARY,
@@ -21,6 +20,7 @@ from rtp_llm.engine.grammars_for_tests import (
     text_of,
 )
 from rtp_llm.engine.messages import RequestError
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model

@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from rtp_llm.constraints import Grammar, Thinking
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 SequenceError = Literal["model_produced_nan", "no_allowed_tokens"]

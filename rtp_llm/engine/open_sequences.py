@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
-    from rtp_llm.constraints import Thinking
+    from rtp_llm.request.constraints import Thinking
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.grammar.library import Matcher
     from rtp_llm.worker.new_sequences import NewSequences

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine import build_worker
+from rtp_llm.engine.start import build_worker
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model

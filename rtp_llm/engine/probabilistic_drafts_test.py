@@ -15,11 +15,11 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.draft_steps_by_hand_for_tests import DRAFT_CASES, DraftStepsByHand
 from rtp_llm.engine.drafting_models_for_tests import WORDS, Model, save_drafting_model
-from rtp_llm.engine.explain_speculation import explain_speculation
-from rtp_llm.engine.memory_estimate import explain_cache
-from rtp_llm.engine.memory_plan import step_limits
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replays_for_tests import capture_on_cpu
+from rtp_llm.engine.start.explain_speculation import explain_speculation
+from rtp_llm.engine.start.memory_estimate import explain_cache
+from rtp_llm.engine.start.memory_plan import step_limits
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.mtp_models import save_mtp_model

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rtp_llm.constraints import Grammar
 from rtp_llm.engine.grammars_for_tests import EOS, VOCABULARY, save_spelling_model, text_of
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.text.grammar import GrammarError, check_grammar, json_schema_grammar

@@ -13,11 +13,11 @@ from llguidance import LLMatcher
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import Settings
-from rtp_llm.constraints import Thinking
 from rtp_llm.engine.drafting_models_for_tests import WORDS, compare
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.replays_for_tests import capture_on_cpu
-from rtp_llm.engine.start_checks import check_drafts
+from rtp_llm.engine.start.start_checks import check_drafts
+from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.each_token_alone import each_token_alone
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.fp8_checkpoints import store_as_fp8

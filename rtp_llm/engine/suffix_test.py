@@ -11,7 +11,7 @@ import pytest
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.engine import repetitive_requests_for_tests as repetitive
-from rtp_llm.engine.explain_speculation import explain_speculation
+from rtp_llm.engine.start.explain_speculation import explain_speculation
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.speculative.methods import make_proposer

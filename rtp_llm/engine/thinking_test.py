@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import tokenizers
 
-from rtp_llm.constraints import Thinking
 from rtp_llm.engine.grammars_for_tests import (
     EOS,
     VOCABULARY,
@@ -18,6 +17,7 @@ from rtp_llm.engine.grammars_for_tests import (
     text_of,
 )
 from rtp_llm.engine.messages import RequestError
+from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 

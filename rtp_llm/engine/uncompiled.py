@@ -14,7 +14,7 @@ from rtp_llm.worker.grammar.compiler import GrammarCompiler
 from rtp_llm.worker.grammar.library import GrammarError
 
 if TYPE_CHECKING:
-    from rtp_llm.constraints import Grammar
+    from rtp_llm.request.constraints import Grammar
     from rtp_llm.worker.grammar.compiler import Compilation
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor

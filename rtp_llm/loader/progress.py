@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rtp_llm.device import Device
-from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.terminal.terminal_bar import TerminalBar
 
 # Called with the loaded bytes of the checkpoint, and the total.
 Report = Callable[[int, int], None]

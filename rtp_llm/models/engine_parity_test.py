@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from rtp_llm.engine import build
+from rtp_llm.engine.start import build
 from rtp_llm.native import load_runtime
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (

@@ -8,7 +8,7 @@ import codecs
 import msgspec
 
 from rtp_llm.router.workers import PIECE_BYTES
-from rtp_llm.server.anthropic.protocol import BILLING
+from rtp_llm.server.protocols.anthropic.protocol import BILLING
 
 # The prefix of a prompt that is compared with earlier ones; of the rest only the length counts.
 COMPARED_BYTES = 2**18

@@ -13,8 +13,8 @@ import h11
 import msgspec
 
 from rtp_llm.router.asked import Wanted
-from rtp_llm.router.metrics import RouterMetrics
 from rtp_llm.router.reply import Reply
+from rtp_llm.router.router_metrics import RouterMetrics
 from rtp_llm.router.upstream import (
     Asked,
     OverdueError,
@@ -24,8 +24,8 @@ from rtp_llm.router.upstream import (
     is_gone,
 )
 from rtp_llm.router.workers import Visit, Worker, Workers, pieces_of
-from rtp_llm.server.errors import SERVER, ApiError, bad_request, unavailable
 from rtp_llm.server.keys.key_ring import given_key
+from rtp_llm.server.types.errors import SERVER, ApiError, bad_request, unavailable
 
 _logger = logging.getLogger("rtp_llm.router")
 _REFUSALS = (429, 503)  # queue full, starting or stopping: another worker may accept the request

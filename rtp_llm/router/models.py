@@ -14,7 +14,7 @@ import msgspec
 from rtp_llm.router.asked import Wanted
 from rtp_llm.router.upstream import Asked, call_upstream
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.server.errors import ApiError, bad_request
+from rtp_llm.server.types.errors import ApiError, bad_request
 
 _logger = logging.getLogger("rtp_llm.router")
 _SECONDS = 2.0

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from rtp_llm import __version__
-from rtp_llm.router.metrics import CONTENT_TYPE, RouterMetrics
 from rtp_llm.router.models import unknown_name
+from rtp_llm.router.router_metrics import CONTENT_TYPE, RouterMetrics
 from rtp_llm.router.workers import Worker, Workers
+from rtp_llm.server.http.page import asks_for_page
 from rtp_llm.server.model_cards import model_list
-from rtp_llm.server.page.page import asks_for_page
 
 _JSON = "application/json"
 _MODELS = "/v1/models"

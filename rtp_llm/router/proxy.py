@@ -16,19 +16,19 @@ from starlette.types import Message, Receive, Scope, Send
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.asked import COMPARED_BYTES, LONG_BYTES, Wanted, read_wanted
 from rtp_llm.router.forward import Forwarder
-from rtp_llm.router.metrics import RouterMetrics
 from rtp_llm.router.models import model_of
 from rtp_llm.router.pages import Page, Pages
 from rtp_llm.router.reply import Reply
+from rtp_llm.router.router_metrics import RouterMetrics
 from rtp_llm.router.upstream import Asked
 from rtp_llm.router.workers import Workers
-from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.http.asgi import read_body, send_body, send_start, wait_for_disconnect
 from rtp_llm.server.http.open_requests import Body, OpenRequests
+from rtp_llm.server.http.page import asks_for_page
 from rtp_llm.server.http.request_headers import HostCheck, decoded
 from rtp_llm.server.http.shutdown import Cuttable
 from rtp_llm.server.keys.key_ring import given_key
-from rtp_llm.server.page.page import asks_for_page
+from rtp_llm.server.types.errors import ApiError, unavailable
 
 _OPEN_PATHS = ("/health", "/liveness")
 _CLIENT_CLOSED = 499  # nginx's code for a client that went away; never sent, only counted

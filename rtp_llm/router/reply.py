@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.types import Send
 
-from rtp_llm.server.error_body import error_event
-from rtp_llm.server.errors import ApiError
 from rtp_llm.server.http.asgi import send_body, send_error
+from rtp_llm.server.types.error_body import error_event
+from rtp_llm.server.types.errors import ApiError
 
 # An answer that is not a stream is held until it is complete, so that an error can replace it;
 # one longer than this is relayed as it arrives.

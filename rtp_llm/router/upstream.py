@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import h11
 
-from rtp_llm.keepalive import end_with_peer
+from rtp_llm.net.keepalive import end_with_peer
 from rtp_llm.router.workers import Worker
 
 T = TypeVar("T")

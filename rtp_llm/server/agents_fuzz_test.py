@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.server.agent_clients_for_tests import agents
-from rtp_llm.server.anthropic.events_for_tests import read_events as read_messages
-from rtp_llm.server.responses.events_for_tests import read_events as read_responses
+from rtp_llm.server.protocols.anthropic.events_for_tests import read_events as read_messages
+from rtp_llm.server.protocols.responses.events_for_tests import read_events as read_responses
 from rtp_llm.server.serving_for_tests import TEXT
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

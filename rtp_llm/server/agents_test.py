@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rtp_llm.server.agent_clients_for_tests import CALL, SCHEMA, THOUGHT, agents
-from rtp_llm.server.anthropic import events_for_tests as messages
-from rtp_llm.server.opaque_reasoning import unseal
-from rtp_llm.server.responses import events_for_tests as responses
+from rtp_llm.server.protocols.anthropic import events_for_tests as messages
+from rtp_llm.server.protocols.responses import events_for_tests as responses
 from rtp_llm.server.serving_for_tests import run
+from rtp_llm.server.turn.opaque_reasoning import unseal
 
 QUESTION: Any = [{"role": "user", "content": "What is 1 + 2?"}]
 FUNCTION: Any = {"type": "function", "name": "add", "parameters": SCHEMA, "strict": False}

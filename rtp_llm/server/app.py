@@ -16,24 +16,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.anthropic.endpoints import MessagesEndpoints
-from rtp_llm.server.error_body import error_body
-from rtp_llm.server.errors import INVALID, ApiError, internal
+from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.http.asgi import REQUEST_ID
-from rtp_llm.server.http.middleware import CLIENT_CLOSED, RequestMiddleware
-from rtp_llm.server.http.probes import Probes
+from rtp_llm.server.http.page import FILES, send_file
 from rtp_llm.server.http.request_headers import with_cors
-from rtp_llm.server.http.state import ServerState
-from rtp_llm.server.llama_cpp.endpoints import LlamaCppEndpoints
-from rtp_llm.server.llama_cpp.protocol import PATH as INFILL
-from rtp_llm.server.ollama.endpoints import OllamaEndpoints
-from rtp_llm.server.openai.docs_page import HEADERS, render
-from rtp_llm.server.openai.endpoints import Endpoints
-from rtp_llm.server.openai.missing_endpoints import explain_missing, is_known_missing
-from rtp_llm.server.openai.openapi import BODIES, describe
-from rtp_llm.server.openai.openapi_bounds import Served
-from rtp_llm.server.page.page import FILES, send_file
-from rtp_llm.server.responses.endpoints import ResponsesEndpoints
+from rtp_llm.server.middleware import CLIENT_CLOSED, RequestMiddleware
+from rtp_llm.server.openapi.docs_page import HEADERS, render
+from rtp_llm.server.openapi.openapi import BODIES, describe
+from rtp_llm.server.openapi.openapi_bounds import Served
+from rtp_llm.server.probes import Probes
+from rtp_llm.server.protocols.anthropic.endpoints import MessagesEndpoints
+from rtp_llm.server.protocols.llama_cpp.endpoints import LlamaCppEndpoints
+from rtp_llm.server.protocols.llama_cpp.protocol import PATH as INFILL
+from rtp_llm.server.protocols.ollama.endpoints import OllamaEndpoints
+from rtp_llm.server.protocols.openai.endpoints import Endpoints
+from rtp_llm.server.protocols.openai.missing_endpoints import explain_missing, is_known_missing
+from rtp_llm.server.protocols.responses.endpoints import ResponsesEndpoints
+from rtp_llm.server.types.error_body import error_body
+from rtp_llm.server.types.errors import INVALID, ApiError, internal
 
 
 def build_app(state: ServerState) -> ASGIApp:

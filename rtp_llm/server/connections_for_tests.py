@@ -11,11 +11,11 @@ import uvicorn
 from uvicorn.server import ServerState as UvicornState
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError
 from rtp_llm.server.http.asgi import send_error
 from rtp_llm.server.http.connection import HttpProtocol
 from rtp_llm.server.http.connections import ConnectionPool
 from rtp_llm.server.http.open_requests import Body, OpenRequests
+from rtp_llm.server.types.errors import ApiError
 
 
 class Wire(asyncio.Transport):

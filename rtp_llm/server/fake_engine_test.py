@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.server.serving_for_tests import fake_engine, run
 
 

@@ -19,14 +19,14 @@ from rtp_llm.config.command_line import load_settings
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import liveness, restarting_client
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.server.engine_interface import EngineInterface
+from rtp_llm.server import lifecycle
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, FakeStream, ready_message, say
-from rtp_llm.server.http import lifecycle
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.run import engine_client, serve
 from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer
 from rtp_llm.server.spares_for_tests import keep_spares_if_asked
-from rtp_llm.worker.shared import stopped
+from rtp_llm.server.types.engine_interface import EngineInterface
+from rtp_llm.worker.ranks import stopped
 
 
 class MortalEngine(FakeEngine):

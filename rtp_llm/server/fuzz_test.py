@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.config.refusals import REFUSALS
-from rtp_llm.server.openai.protocol import (
+from rtp_llm.server.serving_for_tests import CHAT, JSON, PROMPT, served
+from rtp_llm.server.turn.parse import IGNORED_FIELDS
+from rtp_llm.server.types.openai_bodies import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
     Message,
     TokenizeRequest,
 )
-from rtp_llm.server.prepare.parse import IGNORED_FIELDS
-from rtp_llm.server.serving_for_tests import CHAT, JSON, PROMPT, served
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SCALARS = st.one_of(

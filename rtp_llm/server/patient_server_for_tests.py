@@ -13,7 +13,7 @@ import sys
 from rtp_llm import cli
 from rtp_llm.engine.client import liveness
 from rtp_llm.server.spares_for_tests import keep_spares_if_asked
-from rtp_llm.worker.shared import stopped
+from rtp_llm.worker.ranks import stopped
 
 if __name__ == "__main__":
     keep_spares_if_asked()

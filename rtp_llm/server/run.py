@@ -14,12 +14,12 @@ from rtp_llm.config.command_line import LoadedSettings
 from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_role
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.engine_interface import EngineInterface
 from rtp_llm.server.http.listener import bind, close
 from rtp_llm.server.http.log import announce, configure_logging
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.keys.key_file import read_key_file
 from rtp_llm.server.telemetry.setup import check_telemetry
+from rtp_llm.server.types.engine_interface import EngineInterface
 from rtp_llm.text.model_files import ModelFilesError, check_folder
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -49,7 +49,7 @@ def serve(loaded: LoadedSettings, make_engine: Callable[[], EngineInterface] | N
         engine = make_engine() if make_engine else _engine_client(settings)
         engine.spawn(settings)
         # Load the HTTP and tokenizer libraries while the engine process is loading.
-        from rtp_llm.server.http.lifecycle import run_lifecycle
+        from rtp_llm.server.lifecycle import run_lifecycle
 
         return run_lifecycle(settings, engine, listener, began)
     finally:
@@ -66,7 +66,7 @@ def _check(settings: Settings) -> None:
     check_telemetry(settings)
     _check_root_path(settings.root_path)
     if settings.tool_call_parser or settings.reasoning_parser:
-        from rtp_llm.server.prepare.answer_forms import check_forms
+        from rtp_llm.server.turn.answer_forms import check_forms
 
         check_forms(settings)
     try:
@@ -82,7 +82,7 @@ def _check_root_path(path: str) -> None:
 
 def _hold_ranks(settings: Settings) -> int:
     """Run this machine's ranks of a model that node 0 serves."""
-    from rtp_llm.engine.nodes.member import NodeError, hold_ranks
+    from rtp_llm.engine.ranks.member import NodeError, hold_ranks
 
     queue = configure_logging(settings.log_level, settings.log_format)
     try:

@@ -19,9 +19,9 @@ from starlette.types import ASGIApp
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.app import build_app
+from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, say
 from rtp_llm.server.http.listener import bind, url_of
-from rtp_llm.server.http.state import ServerState
 from rtp_llm.server.http.uvicorn_server import HttpServer
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.text.tokenizer import Tokenizer

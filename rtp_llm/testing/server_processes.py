@@ -179,7 +179,7 @@ def engines(pid: int) -> list[int]:
     """The children of a server that are engine processes."""
     # A process that was just forked has the server's command line; one that is about to exec or has
     # ended has none.
-    others = ("server.prepare.fork_server", command_line(pid))
+    others = ("server.offload.fork_server", command_line(pid))
     lines = {each: command_line(each) for each in children(pid)}
     found = [each for each, line in lines.items() if line and not any(o in line for o in others)]
     waiting = spares(pid)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.constraints import Grammar, Thinking
-from rtp_llm.engine.build import build_engine
 from rtp_llm.engine.deltas import decode_pooled, decode_prompt_logprobs, decode_step
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, RequestFailed, TokenLogprob
-from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.engine.ranks.tensor_ranks import RanksPlace
+from rtp_llm.engine.start.build import build_engine
+from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import Proposer
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rtp_llm.model_folder import ModelFilesError, finite, shown
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 _FILE = Path("generation_config.json")
 _ADVICE = "mend it, or set --use-generation-config off"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rtp_llm.constraints import Thinking
+from rtp_llm.request.constraints import Thinking
 from rtp_llm.text.parsers.registry import detect_reasoning, reasoning_is_open, thinking_tags
 from rtp_llm.text.tokenizer import Tokenizer
 

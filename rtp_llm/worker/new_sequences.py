@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor

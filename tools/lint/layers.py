@@ -16,29 +16,28 @@ PACKAGE = "rtp_llm"
 MAY_IMPORT: dict[str, frozenset[str]] = {
     folder: frozenset(below.split())
     for folder, below in {
-        "__init__": "interrupts llm outputs sampling_params",
+        "__init__": "interrupts llm offline request",
         "__main__": "cli interrupts",
         "cli": "commands config interrupts",
         "commands": "bench cluster router server chat client llm engine text loader models "
-        "attention ops device config bound_child interrupts sampling_params",
-        "bench": "client llm text config sampling_params",
+        "attention ops device config bound_child interrupts request terminal",
+        "bench": "client llm text config offline request terminal",
         "chat": "client config bound_child",
-        "client": "keepalive",
+        "client": "net",
         "cluster": "router server distributed config bound_child",
-        "router": "server config interrupts keepalive",
-        "server": "text engine config bound_child constraints interrupts sampling_params",
-        "llm": "vllm_arguments prompt_job outputs text engine worker config constraints interrupts "
-        "sampling_params",
-        "outputs": "engine",
-        "prompt_job": "outputs text engine constraints sampling_params",
-        "text": "model_folder constraints sampling_params",
+        "router": "server config interrupts net",
+        "server": "text engine config bound_child interrupts request",
+        "llm": "vllm_arguments offline text engine worker config interrupts request terminal",
+        "offline": "text engine request",
+        "text": "model_folder request",
         "disagg": "engine worker loader models attention distributed device native config "
-        "constraints sampling_params keepalive _runtime",
+        "request net _runtime",
         "engine": "text worker loader models layers distributed ops device native config "
-        "model_folder bound_child constraints interrupts sampling_params _runtime",
-        "worker": "loader models distributed attention ops device config bound_child constraints "
-        "interrupts sampling_params _runtime native",
-        "loader": "models layers attention quantization distributed device config model_folder",
+        "model_folder bound_child interrupts request _runtime",
+        "worker": "loader models distributed attention ops device config bound_child interrupts "
+        "request terminal _runtime native",
+        "loader": "models layers attention quantization distributed device config model_folder "
+        "terminal",
         "models": "layers attention distributed ops device config model_folder",
         "layers": "attention quantization distributed ops device config",
         "attention": "ops device config",
@@ -49,14 +48,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "ops": "native",
         "bound_child": "",
         "interrupts": "",
-        "keepalive": "",
         "native": "device _runtime",
         "device": "",
         "config": "",
-        "constraints": "",
         "model_folder": "",
+        "net": "",
+        "request": "",
+        "terminal": "",
         "vllm_arguments": "config",
-        "sampling_params": "",
         "testing": "",  # for tests alone
         "_runtime": "",
     }.items()
@@ -71,7 +70,7 @@ ENGINE_API = {
         "client.engine_client",
         "client.restarting_client",
         "messages",
-        "nodes.member",
+        "ranks.member",
         "replicas.ranks_client",
     )
 }

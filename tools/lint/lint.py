@@ -17,7 +17,7 @@ from tools.lint import architecture, cycles, layers, limits, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
 PRETTIER = "tools/lint/node_modules/.bin/prettier"
-PAGE = ("rtp_llm/server/page/build.mjs", "rtp_llm/server/page/source")
+PAGE = ("page/build.mjs", "page/source")
 
 
 @dataclass(frozen=True)

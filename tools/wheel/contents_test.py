@@ -89,7 +89,7 @@ def test_holds_the_package_and_nothing_else(contents: dict[str, bytes]) -> None:
     assert all(name.startswith("rtp_llm/") for name in package)
     expected = {"rtp_llm/__init__.py", "rtp_llm/cli.py", "rtp_llm/_build.json", "rtp_llm/py.typed"}
     page = {"index.html", "page.js", "page.css", "icon.svg", "licenses.txt"}
-    expected |= {f"rtp_llm/server/page/bundle/{name}" for name in page}
+    expected |= {f"rtp_llm/server/http/bundle/{name}" for name in page}
     assert expected <= package
     unwanted = re.compile(
         r"_test\.py$|_for_tests|rtp_llm/testing/|BUILD|\.(cc|h|o|a|safetensors)$|__pycache__|node_modules|/source/"

@@ -19,7 +19,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> installed.Installed
 
 def test_installs_and_imports(environment: installed.Installed) -> None:
     program = (
-        "import sys, rtp_llm, rtp_llm.sampling_params\n"
+        "import sys, rtp_llm, rtp_llm.request.sampling_params\n"
         "assert 'torch' not in sys.modules\n"
         "import json, pathlib, torch\n"
         "from rtp_llm import native, ops\n"

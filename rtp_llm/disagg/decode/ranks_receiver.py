@@ -10,7 +10,7 @@ from rtp_llm.disagg.decode.receiver import PromptLoad, RankLoad, RankReceiver
 from rtp_llm.disagg.rank_messages import CancelLoad, CloseLoad, LoadEnded, LoadOrder
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.shared.ranks_worker import RanksWorker
+    from rtp_llm.worker.ranks.ranks_worker import RanksWorker
 
 # A rank polls its loads between steps, and at this interval while there are any.
 _LOOK_SECONDS = 0.002

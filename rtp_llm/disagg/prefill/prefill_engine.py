@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.prefill.prompt_sender import PromptSender
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.waker import Waker
-    from rtp_llm.sampling_params import SamplingParams
+    from rtp_llm.request.sampling_params import SamplingParams
     from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool
 
 # The HTTP process counts its requests from 1 up; ours are above all of those.

@@ -11,7 +11,7 @@ from rtp_llm.disagg.rank_messages import EndSend, SendFailed, SendOrder, SendRel
 
 if TYPE_CHECKING:
     from rtp_llm.disagg.wire.messages import Stored
-    from rtp_llm.worker.shared.ranks_worker import RanksWorker
+    from rtp_llm.worker.ranks.ranks_worker import RanksWorker
 
 # A rank sees between steps what its copies have done, and so often while something is under way.
 _LOOK_SECONDS = 0.02

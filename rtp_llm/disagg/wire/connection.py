@@ -16,7 +16,7 @@ import msgspec
 from rtp_llm.config.roles import join_address
 from rtp_llm.disagg.wire.message_loop import LoopConnection, MessageLoop
 from rtp_llm.disagg.wire.messages import LONGEST_HELLO, LONGEST_MESSAGE
-from rtp_llm.keepalive import end_with_peer
+from rtp_llm.net.keepalive import end_with_peer
 
 In = TypeVar("In")
 

@@ -30,7 +30,7 @@ from rtp_llm.disagg.wire.messages import (
 )
 from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.waker import Waker
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
 

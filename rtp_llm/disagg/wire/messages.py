@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import msgspec
 
-from rtp_llm.constraints import Grammar, Thinking
 from rtp_llm.engine.messages import FailureKind, TokenLogprob
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.sampling_params import SamplingParams
 
 # Changes with every change of these structs.
 PROTOCOL = 8

@@ -14,7 +14,7 @@ import msgspec
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.prefill.listener import Listener
 from rtp_llm.disagg.wire.messages import PROTOCOL, Hello, Offer, Prefill, Welcome
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 OFFERS = [Offer(transport="tcp", address=b"1")]
 WELCOME = Welcome(protocol=PROTOCOL, fingerprint="Model tp=1", offers=OFFERS)

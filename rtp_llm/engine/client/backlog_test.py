@@ -14,7 +14,7 @@ from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client.stream import TokenStream
 from rtp_llm.engine.messages import AbortRequest, AddRequest, RequestError, SequenceDelta
 from rtp_llm.engine.messages import TokenLogprob as Entry
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 
 class Link:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rtp_llm.engine.client.backlog import Backlog
-from rtp_llm.engine.client.link import EngineLink
+from rtp_llm.engine.client.engine_link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
 from rtp_llm.engine.client.stream import TokenStream
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
@@ -36,7 +36,7 @@ from rtp_llm.engine.messages import (
     Wake,
     log_line,
 )
-from rtp_llm.worker.shared.stopped import STOPPED, StopWatch
+from rtp_llm.worker.ranks.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

@@ -17,12 +17,12 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import liveness
+from rtp_llm.engine.client.client_calls_for_tests import collect, eventually, request
 from rtp_llm.engine.client.engine_client import EngineClient
-from rtp_llm.engine.client_calls_for_tests import collect, eventually, request
 from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
 from rtp_llm.testing import scripted_engine as script
 from rtp_llm.testing.allowed_steps import AllowedSteps
-from rtp_llm.worker.shared import stopped
+from rtp_llm.worker.ranks import stopped
 
 MODULE = "rtp_llm.testing.scripted_engine"
 

@@ -15,9 +15,9 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import restarting_client
+from rtp_llm.engine.client.client_calls_for_tests import eventually
 from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
-from rtp_llm.engine.client_calls_for_tests import eventually
 
 MODULE = "rtp_llm.testing.scripted_engine"
 
@@ -71,7 +71,7 @@ def test_a_spare_that_died_is_replaced_and_one_that_is_left_ends():
 
 PARENT = """
 import signal, sys
-from rtp_llm.engine.client.link import EngineLink
+from rtp_llm.engine.client.engine_link import EngineLink
 link = EngineLink(sys.argv[1], None)
 print(link.process.pid, flush=True)
 signal.pause()

@@ -10,7 +10,7 @@ import pytest
 
 from rtp_llm.engine.client.stream import TokenStream
 from rtp_llm.engine.messages import AddRequest, SequenceDelta, TokenLogprob
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 ENTRY = TokenLogprob(6, -1.0, [])
 

@@ -35,9 +35,9 @@ from rtp_llm.engine.messages import (
     Wake,
     describe_memory_error,
 )
-from rtp_llm.engine.phases import Phases
 from rtp_llm.engine.process.heartbeat import Heartbeat, end_alone, end_with_parent
 from rtp_llm.engine.process.sender import LogForwarder, Sender
+from rtp_llm.engine.start.phases import Phases
 
 if TYPE_CHECKING:
     from rtp_llm.engine.serving import Built
@@ -113,8 +113,8 @@ def _build(
     phases = Phases()
     start_driver(settings.device_type)
     # torch takes seconds to import; by now the heartbeat is there.
-    from rtp_llm.engine.build import build_engine
-    from rtp_llm.engine.tensor.tensor_ranks import RanksPlace
+    from rtp_llm.engine.ranks.tensor_ranks import RanksPlace
+    from rtp_llm.engine.start.build import build_engine
 
     phases.end("imports")
     return build_engine(settings, report, phases, place=RanksPlace(folder, on_loss))
@@ -200,4 +200,4 @@ class EngineService:
 
 
 if __name__ == "__main__":
-    sys.exit(main(imports="rtp_llm.engine.build"))
+    sys.exit(main(imports="rtp_llm.engine.start.build"))

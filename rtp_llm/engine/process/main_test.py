@@ -20,7 +20,7 @@ from rtp_llm.engine.messages import (
     EngineStartError,
     RequestError,
 )
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.transformers_models import (
     expected_logits,
     expected_tokens,

@@ -14,7 +14,7 @@ from rtp_llm.engine.address import EngineAddress
 from rtp_llm.engine.messages import AddRequest, Shutdown
 from rtp_llm.engine.process.main import EngineService
 from rtp_llm.engine.serving import Serving
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 REQUEST = AddRequest(request_id=1, prompt_token_ids=[1], params=SamplingParams())
 

@@ -18,7 +18,7 @@ import zmq
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.admission import EngineLimits, check_request
-from rtp_llm.engine.client.link import EngineLink
+from rtp_llm.engine.client.engine_link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
 from rtp_llm.engine.messages import (
     AbortRequest,
@@ -37,9 +37,9 @@ from rtp_llm.engine.messages import (
     Wake,
     log_line,
 )
-from rtp_llm.engine.replicas.metrics import all_ready
 from rtp_llm.engine.replicas.ranks_client import LOOK_SECONDS, LOOKS, reason_of
-from rtp_llm.worker.shared.stopped import STOPPED, StopWatch
+from rtp_llm.engine.replicas.replica_metrics import all_ready
+from rtp_llm.worker.ranks.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

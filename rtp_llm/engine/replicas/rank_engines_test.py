@@ -19,9 +19,9 @@ from rtp_llm.engine.client import liveness
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, StepOutput
 from rtp_llm.engine.replicas.rank_engines import RankEngines
 from rtp_llm.engine.replicas.ranks_client import RanksClient
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing import scripted_engine as script
-from rtp_llm.worker.shared import stopped
+from rtp_llm.worker.ranks import stopped
 
 MODULE = "rtp_llm.testing.scripted_engine"
 SETTINGS = Settings(model="scripted", data_parallel_size=2, step_timeout=1.0)

@@ -30,7 +30,7 @@ from rtp_llm.engine.messages import (
     OnStep,
     log_line,
 )
-from rtp_llm.engine.replicas.metrics import all_ready, all_stats
+from rtp_llm.engine.replicas.replica_metrics import all_ready, all_stats
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

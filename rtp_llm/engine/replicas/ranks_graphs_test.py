@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.engine.rank_runs_for_tests import Play, Played, Replays, play
+from rtp_llm.engine.ranks.rank_runs_for_tests import Play, Played, Replays, play
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model

@@ -15,7 +15,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import AddRequest, EngineReady
 from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.layers import MoeBlock
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu, round_products_once
 from rtp_llm.testing.tiny_engine import TinyEngine

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.types import Message, Receive, Send
 
-from rtp_llm.server.error_body import error_body
-from rtp_llm.server.errors import ApiError
+from rtp_llm.server.types.error_body import error_body
+from rtp_llm.server.types.errors import ApiError
 
 # Scope key: the answer is a stream of server-sent events, one complete event per message.
 EVENT_STREAM = "rtp_llm.event_stream"

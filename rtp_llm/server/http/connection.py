@@ -13,12 +13,12 @@ from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from rtp_llm.server.errors import ApiError, bad_request, unavailable
 from rtp_llm.server.http.asgi import EVENT_STREAM
 from rtp_llm.server.http.buffering import CONTINUE, BufferingProtocol
 from rtp_llm.server.http.connections import ConnectionPool
 from rtp_llm.server.http.old_http import without_chunks
 from rtp_llm.server.http.stall import Progress, Stall, ask_system
+from rtp_llm.server.types.errors import ApiError, bad_request, unavailable
 
 # Pipelined requests that may wait for the answer to an earlier one of their connection.
 MOST_PIPELINED = 16

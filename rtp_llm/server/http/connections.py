@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError, unavailable
 from rtp_llm.server.http.descriptors import share_descriptors
 from rtp_llm.server.http.log import LimitedLog
+from rtp_llm.server.types.errors import ApiError, unavailable
 
 # Connections checked per turn of the event loop, as all of them may be late at once.
 SWEEP_LOT = 64

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from starlette.types import Message, Receive, Scope
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError, unavailable
+from rtp_llm.server.types.errors import ApiError, unavailable
 
 # Scope key: the Body that arrived or was refused before the application was called.
 BODY = "rtp_llm.body"

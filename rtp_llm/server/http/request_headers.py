@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope
 
 from rtp_llm.config.roles import is_loopback
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError, bad_request
 from rtp_llm.server.http.open_requests import Body, BufferBody
 from rtp_llm.server.keys.quota import LIMIT_HEADERS
+from rtp_llm.server.types.errors import ApiError, bad_request
 
 # A client's request id that is kept as it is: short and printable.
 _ID = re.compile(rb"[!-~]{1,128}")

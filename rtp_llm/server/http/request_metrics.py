@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 # Bucket bounds for lengths, from a single token to the longest contexts.
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(10**n * m for n in (3, 4, 5) for m in (1, 2, 5)))

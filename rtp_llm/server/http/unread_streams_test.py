@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from rtp_llm.server.fake_engine_for_tests import FakeEngine, ready_message
-from rtp_llm.server.openai.generation import Generation
+from rtp_llm.server.generation.generation import Generation
 from rtp_llm.server.serving_for_tests import PROMPT, demo_tokenizer, events, listening, wait_for
 from rtp_llm.testing.server_processes import parse_metrics, read_metrics
 

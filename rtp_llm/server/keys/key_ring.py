@@ -15,9 +15,9 @@ from starlette.types import Scope
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.errors import ApiError, no_access
 from rtp_llm.server.keys.key_file import Key, digest_of, read_key_file
 from rtp_llm.server.keys.quota import Account
+from rtp_llm.server.types.errors import ApiError, no_access
 
 # Scope key: the Account of the request's key.
 ACCOUNT = "rtp_llm.account"

@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from rtp_llm.server.errors import ApiError
 from rtp_llm.server.keys.key_file import Key
+from rtp_llm.server.types.errors import ApiError
 
 Clock = Callable[[], float]
 _MINUTE = 60.0

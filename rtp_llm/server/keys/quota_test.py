@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.errors import ApiError
 from rtp_llm.server.keys.key_file import Key
 from rtp_llm.server.keys.quota import LIMIT_HEADERS, Account, duration
+from rtp_llm.server.types.errors import ApiError
 
 
 class Clock:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rtp_llm.server.openai.generation import Generation
+from rtp_llm.server.generation.generation import Generation
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from rtp_llm import __version__
-from rtp_llm.sampling_params import SamplingParams
-from rtp_llm.server.openai.generation import Generation
+from rtp_llm.request.sampling_params import SamplingParams
+from rtp_llm.server.generation.generation import Generation
 from rtp_llm.server.telemetry.finished import FinishedRequest
 
 PROVIDER = "rtp_llm"

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import llguidance
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.lark import MAX_BYTES, check_text
 from rtp_llm.text.grammar.vocabulary import Vocabulary, vocabulary_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.ebnf_parser import (
     Characters,
     Choice,

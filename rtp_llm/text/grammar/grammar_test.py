@@ -8,7 +8,7 @@ from time import sleep
 
 import pytest
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.model_folders import STYLES, write_folder
 from rtp_llm.text.grammar import (
     GrammarError,

@@ -7,7 +7,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.pattern import whole
 from rtp_llm.text.grammar.schema.compile import compile_text
 from rtp_llm.text.grammar.schema.document import schema_text

@@ -10,7 +10,7 @@ from typing import Any
 
 import llguidance
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.vocabulary import vocabulary_of
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import llguidance
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.errors import GrammarError
 from rtp_llm.text.grammar.lark import check_text
 from rtp_llm.text.grammar.pattern_parser import END, START, Group, Item, no_nul, parse

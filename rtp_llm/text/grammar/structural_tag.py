@@ -16,7 +16,7 @@ from typing import Any
 
 import llguidance
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.ebnf import ebnf_rules
 from rtp_llm.text.grammar.ebnf_parser import is_ebnf
 from rtp_llm.text.grammar.errors import GrammarError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.grammar.check import check_grammar
 from rtp_llm.text.grammar.ebnf import ebnf_grammar
 from rtp_llm.text.grammar.errors import GrammarError

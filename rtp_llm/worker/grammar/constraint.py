@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.worker.grammar.thought import Phase, Thought
 
 if TYPE_CHECKING:
-    from rtp_llm.constraints import Thinking
+    from rtp_llm.request.constraints import Thinking
     from rtp_llm.worker.grammar.library import Matcher
     from rtp_llm.worker.grammar.row_masks import MaskWriter
 

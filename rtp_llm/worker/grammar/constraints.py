@@ -15,7 +15,7 @@ from rtp_llm.worker.grammar.row_masks import MaskWriter, TokenMasks
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
-    from rtp_llm.constraints import Thinking
+    from rtp_llm.request.constraints import Thinking
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
     from rtp_llm.worker.plan.step_plan import HeadPlan
 

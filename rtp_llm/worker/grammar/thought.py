@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtp_llm.constraints import Thinking
+    from rtp_llm.request.constraints import Thinking
 
 
 class Phase(Enum):

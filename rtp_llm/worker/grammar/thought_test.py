@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rtp_llm.constraints import Thinking
+from rtp_llm.request.constraints import Thinking
 from rtp_llm.worker.grammar.thought import Phase, Thought
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.terminal_bar import TerminalBar
+from rtp_llm.terminal.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs import step_graphs
 from rtp_llm.worker.graphs.capture_session import CaptureError, CaptureSession
 from rtp_llm.worker.graphs.capture_sizes import (

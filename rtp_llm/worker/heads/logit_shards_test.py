@@ -17,7 +17,7 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.distributed.tensor_parallel import TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.worker.heads.logit_shards import LogitShards
 from rtp_llm.worker.heads.slot_settings import RowSettings, SlotSettings

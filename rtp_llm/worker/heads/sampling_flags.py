@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 
 # A step whose rows need nothing of these takes the arg max of each row and is done.
 RANDOM = 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rtp_llm.device import resolve_device
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.heads import sampling_flags as flag
 from rtp_llm.worker.heads.slot_settings import SlotSettings
 

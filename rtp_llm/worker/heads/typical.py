@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rtp_llm.device import Device
-    from rtp_llm.sampling_params import SamplingParams
+    from rtp_llm.request.sampling_params import SamplingParams
 
 # Logits that are processed together: about 100 MB of temporary memory.
 _MOST_LOGITS = 2**20

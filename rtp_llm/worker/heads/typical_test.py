@@ -21,7 +21,7 @@ from transformers import (
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.heads import typical as typical_module
 from rtp_llm.worker.heads.sampler import SampledDrafts, Sampler
 from rtp_llm.worker.heads.sampling_flags import TYPICAL, sampling_flags

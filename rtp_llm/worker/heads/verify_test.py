@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
-from rtp_llm.sampling_params import SamplingParams
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.heads.sampler import Sampler
 from rtp_llm.worker.heads.sampling_flags import sampling_flags
 from rtp_llm.worker.heads.typical import typical

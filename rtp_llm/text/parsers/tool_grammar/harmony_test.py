@@ -9,7 +9,7 @@ import random
 import pytest
 from jsonschema import Draft202012Validator
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar.json_schema import json_schema_grammar
 from rtp_llm.text.grammar.matching_for_tests import ByteVocabulary, matcher

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
-from rtp_llm.constraints import Grammar
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar import GrammarError
 from rtp_llm.text.grammar.matching_for_tests import ByteVocabulary, matcher

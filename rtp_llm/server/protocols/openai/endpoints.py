@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAI endpoints: admit a request, have its body prepared, start what generates the answer.
+
+Bodies are prepared by rtp_llm.server.turn; preparation.py decides in which process.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rtp_llm.server.endpoint.endpoint_base import EndpointBase
+from rtp_llm.server.endpoint.http_answer import (
+    AnswerWriter,
+    StreamedAnswer,
+    StreamWriter,
+    WholeAnswer,
+)
+from rtp_llm.server.protocols.openai.chat_answers import ChatAnswer, ChatStream
+from rtp_llm.server.protocols.openai.completion_answers import CompletionAnswer, CompletionStream
+from rtp_llm.server.turn.prepared import PreparedChat
+
+
+class Endpoints(EndpointBase):
+    """Handlers of one server; each returns a response or raises ApiError."""
+
+    async def chat(self, http: Request) -> Response:
+        """POST /v1/chat/completions."""
+        return await self._generated(http, "chat")
+
+    async def chat_batch(self, http: Request) -> Response:
+        """POST /v1/chat/completions/batch."""
+        return await self._generated(http, "chat_batch")
+
+    async def completions(self, http: Request) -> Response:
+        """POST /v1/completions."""
+        return await self._generated(http, "completion")
+
+    async def invocations(self, http: Request) -> Response:
+        """POST /invocations: a chat or a completion, as Amazon SageMaker asks for them."""
+        return await self._generated(http, "invocation")
+
+    async def _generated(
+        self, http: Request, kind: Literal["chat", "chat_batch", "completion", "invocation"]
+    ) -> Response:
+        self._state.check_admission()
+        body = await self._read(http)
+        request = await self._state.preparation.run(kind, body, self._served_model(http))
+        generation, headers = self._generation(request.jobs), self._ignored.headers(request.ignored)
+        tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
+        if request.stream:
+            stream: StreamWriter
+            if isinstance(request, PreparedChat):
+                stream = ChatStream(request.form, tokenizer, prompts[0], generation.usage)
+            else:
+                stream = CompletionStream(request.form, tokenizer, prompts, generation.usage)
+            return StreamedAnswer(self._state, generation, stream, headers)
+        writer: AnswerWriter
+        if isinstance(request, PreparedChat):
+            writer = ChatAnswer(request.form, tokenizer, prompts)
+        else:
+            writer = CompletionAnswer(request.form, tokenizer, prompts)
+        return WholeAnswer(self._state, generation, writer, headers)
+
+    async def render_chat(self, http: Request) -> Response:
+        """POST /v1/chat/completions/render: the prompt's token ids, nothing is generated."""
+        body, model = await self._read(http), self._served_model(http)
+        return self._answer(await self._state.preparation.run("render_chat", body, model))
+
+    async def render_completion(self, http: Request) -> Response:
+        """POST /v1/completions/render: the same of a completion."""
+        body, model = await self._read(http), self._served_model(http)
+        return self._answer(await self._state.preparation.run("render_completion", body, model))
+
+    async def tokenize(self, http: Request) -> Response:
+        """POST /tokenize."""
+        body = await self._read(http)
+        return self._answer(await self._state.preparation.run("tokenize", body, self._model(http)))
+
+    async def detokenize(self, http: Request) -> Response:
+        """POST /detokenize."""
+        body = await self._read(http)
+        return self._answer(
+            await self._state.preparation.run("detokenize", body, self._model(http))
+        )

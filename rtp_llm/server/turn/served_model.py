@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The served model, as needed to prepare a body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtp_llm.server.turn.sampling import Limits
+from rtp_llm.server.types.errors import no_access, unknown_model
+from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """Facts about the served model and its server that preparing a body needs.
+
+    `names`: names that requests may use for it, the first of which appears in answers; `usable`:
+    names that the request's API key may use. `limits`: of the engine, zeros until it is ready;
+    `max_sequences`: capacity of an idle server, running and queued; `tool_call_parser` and
+    `reasoning_parser`: formats of the model's answers, see rtp_llm.text.parsers; the others are
+    settings.
+    """
+
+    names: tuple[str, ...]
+    usable: tuple[str, ...]
+    defaults: GenerationDefaults
+    limits: Limits
+    max_sequences: int
+    max_tokenize_characters: int
+    max_logprobs: int = 20
+    max_prompt_logprobs: int = 20
+    strict_fields: bool = False
+    lenient_media: bool = True
+    trust_chat_template: bool = False
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    reasoning_fields: tuple[str, ...] = ()
+    return_tokens_as_token_ids: bool = False
+    vllm_fields: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name that appears in answers."""
+        return self.names[0]
+
+    def check_name(self, asked: str) -> None:
+        """Raise ApiError: 404 for another model's name, 403 for a name that the key may not use."""
+        if asked not in self.names:
+            raise unknown_model(asked, self.names)
+        if asked not in self.usable:
+            raise no_access(asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel(ModelFacts):
+    """The facts and the tokenizer. `inline`: the caller must not block, see NotInline.
+
+    `client`: the client of the request, see key_ring.client_of.
+    """
+
+    tokenizer: Tokenizer
+    inline: bool = False
+    client: str = ""
+
+
+class NotInline(Exception):
+    """Preparing this request may take long although its body is short."""
