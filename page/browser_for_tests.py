@@ -28,9 +28,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.server.agents_for_tests import agent_folder, agent_tokenizer
-from rtp_llm.server.fake_engine_for_tests import FakeEngine, ready_message
-from rtp_llm.server.serving_for_tests import listening
+from rtp_llm.testing.server.agents import agent_folder, agent_tokenizer
+from rtp_llm.testing.server.fake_engine import FakeEngine, ready_message
+from rtp_llm.testing.server.serving import listening
 
 Seen = TypeVar("Seen")
 Chromium = tuple[webdriver.Chrome, Path]  # and the folder of what it downloads

@@ -14,7 +14,7 @@ from page.browser_for_tests import (
     page_of,
     scripted_engine,
 )
-from rtp_llm.server.agents_for_tests import TOOL
+from rtp_llm.testing.server.agents import TOOL
 
 pytestmark = needs_chromium
 pytest_plugins = "page.browser_fixture_for_tests"

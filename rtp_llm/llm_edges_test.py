@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams, StructuredOutputsParams
-from rtp_llm.llm_for_tests import GREEDY, SMALL, save_folder
+from rtp_llm.testing.engine.tiny_llm import GREEDY, SMALL, save_folder
 
 
 @pytest.fixture(scope="module")

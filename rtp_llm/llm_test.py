@@ -18,8 +18,8 @@ import torch
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import SettingsError
 from rtp_llm.engine.messages import EngineDeadError
-from rtp_llm.llm_for_tests import GREEDY, SMALL, save_folder
 from rtp_llm.terminal.progress_line import ProgressLine
+from rtp_llm.testing.engine.tiny_llm import GREEDY, SMALL, save_folder
 from rtp_llm.text.generation_defaults import GenerationDefaults
 
 

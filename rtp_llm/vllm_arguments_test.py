@@ -10,7 +10,7 @@ import pytest
 
 from rtp_llm import LLM
 from rtp_llm.config.settings import SettingsError
-from rtp_llm.llm_for_tests import GREEDY, SMALL, save_folder
+from rtp_llm.testing.engine.tiny_llm import GREEDY, SMALL, save_folder
 from rtp_llm.vllm_arguments import hints_as_arguments, settings_of
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from example.demo_model.training import data
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
 _FLOOR = 2.2  # tokens of a step that verifies three drafts
 

@@ -21,15 +21,15 @@ from rtp_llm.attention import flashinfer as module
 from rtp_llm.attention import flashinfer_measured as measured
 from rtp_llm.attention.flashinfer import FlashInferBackend
 from rtp_llm.attention.paged import PagedAttentionBackend
-from rtp_llm.attention.steps_for_tests import (
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
+from rtp_llm.device.choice import NoChoiceError
+from rtp_llm.testing.attention.steps import (
     KINDS,
     forget_old_blocks,
     shape_of,
     step_of,
 )
-from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.device.capabilities import HOST
-from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.testing.capabilities import AMPERE, HOPPER, ROCM
 from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import PagedBatch

@@ -13,9 +13,9 @@ from torch import Tensor
 from rtp_llm.attention import AttentionBackend, AttentionConfig, explain
 from rtp_llm.attention import fp8_dequant as module
 from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
-from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.device import Support
 from rtp_llm.device.capabilities import HOST
+from rtp_llm.testing.attention.steps import forget_old_blocks, shape_of, step_of
 from rtp_llm.testing.capabilities import ADA, HOPPER
 from rtp_llm.testing.operator_checks import assert_near
 from rtp_llm.testing.paged_batches import PagedBatch

@@ -12,14 +12,14 @@ import torch
 from rtp_llm.attention import AttentionConfig, explain
 from rtp_llm.attention.flashinfer import FlashInferBackend
 from rtp_llm.attention.paged import PagedAttentionBackend
-from rtp_llm.attention.steps_for_tests import (
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.capabilities import HOST
+from rtp_llm.testing.attention.steps import (
     KINDS,
     forget_old_blocks,
     shape_of,
     step_of,
 )
-from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.device.capabilities import HOST
 from rtp_llm.testing.paged_batches import PagedBatch
 from rtp_llm.testing.usable_gpu import usable_gpu
 

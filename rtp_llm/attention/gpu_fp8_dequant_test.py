@@ -11,9 +11,9 @@ import torch
 
 from rtp_llm.attention import AttentionConfig, make_backend
 from rtp_llm.attention.fp8_dequant import Fp8DequantBackend
-from rtp_llm.attention.steps_for_tests import forget_old_blocks, shape_of, step_of
 from rtp_llm.attention.triton import TritonAttentionBackend
 from rtp_llm.device.capabilities import HOST
+from rtp_llm.testing.attention.steps import forget_old_blocks, shape_of, step_of
 from rtp_llm.testing.paged_batches import PagedBatch
 from rtp_llm.testing.usable_gpu import usable_gpu
 

@@ -25,7 +25,7 @@ from rtp_llm.bench.samples import (
     sharegpt_samples,
 )
 from rtp_llm.bench.texts import TokenizerTexts, WordTexts
-from rtp_llm.client.raw_server_for_tests import (
+from rtp_llm.testing.server.raw_server import (
     DONE,
     Request,
     answer_json,
@@ -34,7 +34,7 @@ from rtp_llm.client.raw_server_for_tests import (
     raw_server,
     stream_head,
 )
-from rtp_llm.server.serving_for_tests import demo_tokenizer, fake_engine, listening
+from rtp_llm.testing.server.serving import demo_tokenizer, fake_engine, listening
 
 _MODELS = answer_json({"data": [{"id": "first"}]})
 

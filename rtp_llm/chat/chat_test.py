@@ -22,7 +22,7 @@ from rtp_llm.chat.printing import AnswerPrinter
 from rtp_llm.chat.questions import Questions
 from rtp_llm.chat.target import is_url
 from rtp_llm.client.openai import Delta
-from rtp_llm.client.raw_server_for_tests import (
+from rtp_llm.testing.server.raw_server import (
     DONE,
     Request,
     answer_json,
@@ -31,7 +31,7 @@ from rtp_llm.client.raw_server_for_tests import (
     raw_server,
     stream_head,
 )
-from rtp_llm.server.serving_for_tests import demo_folder, fake_engine, listening, wait_for
+from rtp_llm.testing.server.serving import demo_folder, fake_engine, listening, wait_for
 from rtp_llm.testing.server_processes import FAKE, PATIENCE, environment
 
 MODELS = answer_json({"data": [{"id": "first"}, {"id": "second"}]})

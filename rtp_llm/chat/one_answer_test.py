@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rtp_llm import cli
-from rtp_llm.client.raw_server_for_tests import (
+from rtp_llm.testing.server.raw_server import (
     DONE,
     RawServer,
     Request,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rtp_llm.client.http import ConnectError, HttpClient
-from rtp_llm.client.raw_server_for_tests import (
+from rtp_llm.testing.server.raw_server import (
     DONE,
     Request,
     chunk,
@@ -18,7 +18,7 @@ from rtp_llm.client.raw_server_for_tests import (
     stream_head,
     with_length,
 )
-from rtp_llm.server.serving_for_tests import run
+from rtp_llm.testing.server.serving import run
 
 
 async def fetch(client: HttpClient, path: str = "/x", body: bytes = b"") -> tuple[int, bytes]:

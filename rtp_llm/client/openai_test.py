@@ -16,7 +16,8 @@ from rtp_llm.client.openai import (
     Usage,
     api_base,
 )
-from rtp_llm.client.raw_server_for_tests import (
+from rtp_llm.client.sampling import UnknownParameter, parse_parameter
+from rtp_llm.testing.server.raw_server import (
     DONE,
     answer_json,
     chat_events,
@@ -25,8 +26,7 @@ from rtp_llm.client.raw_server_for_tests import (
     stream_head,
     with_length,
 )
-from rtp_llm.client.sampling import UnknownParameter, parse_parameter
-from rtp_llm.server.serving_for_tests import fake_engine, listening
+from rtp_llm.testing.server.serving import fake_engine, listening
 
 
 def ask(parts: list[bytes], path: str = CHAT) -> list[Delta]:

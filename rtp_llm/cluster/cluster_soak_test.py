@@ -17,8 +17,8 @@ import httpx
 import pytest
 import torch
 
-from rtp_llm.server.served_model_for_tests import save_served_model
 from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.testing.server.served_model import save_served_model
 from rtp_llm.testing.server_processes import PATIENCE, Process, environment, process
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--device-type", "cpu")

@@ -19,13 +19,13 @@ import pytest
 from rtp_llm.cluster import part as module
 from rtp_llm.cluster import replica
 from rtp_llm.cluster.part import Part
-from rtp_llm.cluster.ray_for_tests import FakeRay
 from rtp_llm.cluster.run import _serve
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.health import Health
-from rtp_llm.router.heard_for_tests import Heard, until
 from rtp_llm.server.http.listener import bind, url_of
-from rtp_llm.server.serving_for_tests import demo_folder
+from rtp_llm.testing.cluster.ray_cluster import FakeRay
+from rtp_llm.testing.router.received import Heard, until
+from rtp_llm.testing.server.serving import demo_folder
 
 LOADING = {"status": "starting", "loading": {"done": 250_000_000, "total": 10**9}}
 TWO: dict[str, Any] = {"cluster": "auto", "data_parallel_size": 2, "port": 0}
@@ -187,7 +187,7 @@ def test_a_lost_one_is_placed_again(cluster: Cluster, heard: Heard, role: str) -
 def test_a_part_serves_at_the_port_that_it_holds(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
+    program = [sys.executable, "-m", "rtp_llm.testing.server.fake_server"]
     monkeypatch.setattr(module, "bound_command", lambda _, model: [*program, model])
     part = Part()
     try:

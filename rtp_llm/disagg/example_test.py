@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rtp_llm.disagg.servers_for_tests import DEMO, answer_of, ask_gauge, complete
+from rtp_llm.testing.disagg.servers import DEMO, answer_of, ask_gauge, complete
 from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.server_processes import ROOT, environment
 

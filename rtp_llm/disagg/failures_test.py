@@ -14,12 +14,12 @@ import pytest
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings, options
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 
-pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
+pytest_plugins = "rtp_llm.testing.disagg.fixtures"
 
 
 @pytest.fixture

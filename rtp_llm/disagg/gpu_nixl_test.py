@@ -47,8 +47,8 @@ PATIENCE = 120.0
 @OTHER
 @pytest.mark.parametrize("step", [1, 3], ids=["whole", "scattered"])
 def test_bytes_are_equal(environ: dict[str, str], step: int) -> None:
-    from rtp_llm.disagg.transports.shared_memory_for_tests import SharedMemory, random_bytes
-    from rtp_llm.disagg.transports.sides_for_tests import wait_for
+    from rtp_llm.testing.disagg.shared_memory import SharedMemory, random_bytes
+    from rtp_llm.testing.disagg.sides import wait_for
 
     shape = {"layers": 4, "block_bytes": 32 << 10, "step": step}
     expected = random_bytes(48 << 20, DEVICE)
@@ -69,8 +69,8 @@ def test_bytes_are_equal(environ: dict[str, str], step: int) -> None:
 
 
 def test_a_process_that_is_killed_while_it_is_read() -> None:
-    from rtp_llm.disagg.transports.shared_memory_for_tests import SharedMemory, random_bytes
-    from rtp_llm.disagg.transports.sides_for_tests import wait_for
+    from rtp_llm.testing.disagg.shared_memory import SharedMemory, random_bytes
+    from rtp_llm.testing.disagg.sides import wait_for
 
     shape = {"layers": 8, "block_bytes": 16 << 10, "step": 2}
     expected = random_bytes(256 << 20, DEVICE)
@@ -111,7 +111,7 @@ class Prefill:
 
 
 def _prefill(pipe: Connection, folder: Path, settings: dict[str, Any]) -> None:
-    from rtp_llm.disagg.workers_for_tests import Worker
+    from rtp_llm.testing.disagg.workers import Worker
 
     here = {"role": "prefill", "prefill_address": "127.0.0.1:0"}
     worker = Worker(folder, **here, **settings)
@@ -138,7 +138,7 @@ def finish(decode: Any, *requests: int) -> None:
 
 
 def made_decode(folder: Path, address: str) -> Any:
-    from rtp_llm.disagg.workers_for_tests import Worker
+    from rtp_llm.testing.disagg.workers import Worker
 
     decode = Worker(folder, role="decode", prefill_workers=address, **SETTINGS)
     deadline = time.monotonic() + PATIENCE
@@ -153,7 +153,7 @@ def made_decode(folder: Path, address: str) -> Any:
 def test_two_gpus_give_the_tokens_of_one(
     architecture: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     window = {"sliding_window": 40} if architecture == "mistral" else {}
     save_model(tmp_path, architecture, seed=7, **window)
@@ -174,7 +174,7 @@ def test_two_gpus_give_the_tokens_of_one(
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_prompt_of_a_worker_that_is_killed_is_computed_here(steps: int, tmp_path: Path) -> None:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     save_model(tmp_path, "qwen3", seed=7, max_position_embeddings=512)
     alone = {name: value for name, value in SETTINGS.items() if name != "kv_transport"}

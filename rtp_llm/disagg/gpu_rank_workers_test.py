@@ -28,7 +28,7 @@ def settings(graphs: bool) -> dict[str, Any]:
 
 def alone(folder: Path, graphs: bool) -> list[list[int]]:
     """The tokens of one engine on one GPU."""
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     engine = TinyEngine(folder, **settings(graphs))
     return [engine.tokens(prompt) for prompt in PROMPTS]
@@ -37,7 +37,7 @@ def alone(folder: Path, graphs: bool) -> list[list[int]]:
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("several", ["prefill", "decode"])
 def test_one_rank_and_two(several: str, graphs: bool, tmp_path: Path) -> None:
-    from rtp_llm.disagg.workers_for_tests import Pair
+    from rtp_llm.testing.disagg.workers import Pair
 
     save_model(tmp_path, "qwen3", seed=7)
     expected = alone(tmp_path, graphs)
@@ -51,8 +51,8 @@ def test_one_rank_and_two(several: str, graphs: bool, tmp_path: Path) -> None:
 @pytest.mark.skipif(COUNT < 4, reason=f"{COUNT} usable GPUs")
 @pytest.mark.parametrize("graphs", [False, True])
 def test_two_ranks_each(graphs: bool, tmp_path: Path) -> None:
-    from rtp_llm.disagg.prefill_process_for_tests import prefill_process
-    from rtp_llm.disagg.workers_for_tests import decode_worker, step_until, tokens_of
+    from rtp_llm.testing.disagg.prefill_process import prefill_process
+    from rtp_llm.testing.disagg.workers import decode_worker, step_until, tokens_of
 
     save_model(tmp_path, "qwen3", seed=7)
     expected = alone(tmp_path, graphs)

@@ -13,18 +13,18 @@ from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 if TYPE_CHECKING:
-    from rtp_llm.disagg.workers_for_tests import Pair
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.disagg.workers import Pair
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
 
 def made_pair(folder: Path, **settings: object) -> Pair:
-    from rtp_llm.disagg.workers_for_tests import Pair
+    from rtp_llm.testing.disagg.workers import Pair
 
     return Pair(folder, **settings)
 
 
 def made_engine(folder: Path, **settings: object) -> TinyEngine:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     return TinyEngine(folder, **settings)
 
@@ -70,7 +70,7 @@ def test_two_workers_give_the_tokens_of_one(
     "method", ["mtp qwen3_5", "eagle3 llama", "draft-model llama llama", "ngram llama"]
 )
 def test_drafts_go_on_from_where_another_worker_ends(method: str, tmp_path: Path) -> None:
-    from rtp_llm.engine.drafting_models_for_tests import WORDS, save_drafting_model
+    from rtp_llm.testing.engine.drafting_models import WORDS, save_drafting_model
 
     model = save_drafting_model(tmp_path, method)
     settings = {

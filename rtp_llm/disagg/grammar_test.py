@@ -11,8 +11,10 @@ import pytest
 
 from rtp_llm.disagg.decode.decode_engine import DecodeEngine
 from rtp_llm.disagg.wire.messages import Prefilled
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair
-from rtp_llm.engine.grammars_for_tests import (
+from rtp_llm.request.constraints import Thinking
+from rtp_llm.testing.disagg.workers import SIZES, Pair
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.grammars import (
     VOCABULARY,
     SlowLibrary,
     cases,
@@ -20,9 +22,7 @@ from rtp_llm.engine.grammars_for_tests import (
     save_spelling_model,
     text_of,
 )
-from rtp_llm.request.constraints import Thinking
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
 CASES = cases(12, seed=5)

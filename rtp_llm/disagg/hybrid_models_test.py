@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.disagg.wire.fingerprint import fingerprint
-from rtp_llm.disagg.workers_for_tests import Pair
+from rtp_llm.testing.disagg.workers import Pair
 from rtp_llm.testing.transformers_models import clear_prompt, expected_tokens, save_model
 
 SIZES: dict[str, Any] = {

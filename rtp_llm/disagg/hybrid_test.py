@@ -11,9 +11,9 @@ import pytest
 
 from rtp_llm.disagg.wire.differences import explain
 from rtp_llm.disagg.wire.fingerprint import fingerprint
-from rtp_llm.disagg.workers_for_tests import Pair, prompt
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.disagg.workers import Pair, prompt
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.hybrid_model import hybrid_model, plain_tokens
 
 SIZES: dict[str, Any] = {

@@ -18,9 +18,9 @@ from rtp_llm.attention.paged import PagedAttentionBackend
 from rtp_llm.attention.rotation import rotate_in_one_pass
 from rtp_llm.device import Support
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.disagg.workers_for_tests import Pair, prompt
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.disagg.workers import Pair, prompt
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 
 BLOCK = 4

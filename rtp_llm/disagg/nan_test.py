@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
-pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
+pytest_plugins = "rtp_llm.testing.disagg.fixtures"
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ import pytest
 from rtp_llm.config.roles import split_address
 from rtp_llm.disagg.decode import peers as peer_module
 from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
+from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.kept_port import kept_port
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 
-pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
+pytest_plugins = "rtp_llm.testing.disagg.fixtures"
 
 
 @pytest.fixture

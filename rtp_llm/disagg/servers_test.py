@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.disagg.servers_for_tests import Server, complete, servers, wait_for_peer
+from rtp_llm.testing.disagg.servers import Server, complete, servers, wait_for_peer
 from rtp_llm.testing.kept_port import kept_port
 
 KILLS = int(os.environ.get("RTP_LLM_KILLS", "10"))

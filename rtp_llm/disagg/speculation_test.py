@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.disagg.workers_for_tests import Pair, Worker
-from rtp_llm.engine.drafting_models_for_tests import (
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.testing.disagg.workers import Pair, Worker
+from rtp_llm.testing.engine.drafting_models import (
     DRAFT_MODELS,
     WORDS,
     Model,
     save_drafting_model,
 )
-from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.speculative import methods

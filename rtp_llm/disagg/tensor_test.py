@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from rtp_llm.disagg import rank_parts
-from rtp_llm.disagg.prefill_process_for_tests import prefill_process
 from rtp_llm.disagg.rank_worker import make_worker
-from rtp_llm.disagg.workers_for_tests import (
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.testing.disagg.prefill_process import prefill_process
+from rtp_llm.testing.disagg.workers import (
     SIZES,
     Pair,
     Worker,
@@ -22,9 +23,8 @@ from rtp_llm.disagg.workers_for_tests import (
     step_until,
     tokens_of,
 )
-from rtp_llm.engine.drafting_models_for_tests import WORDS, save_drafting_model
-from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.drafting_models import WORDS, save_drafting_model
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.worker import Worker as RankWorker
 

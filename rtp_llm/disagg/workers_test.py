@@ -14,10 +14,10 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.disagg import rank_parts
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.wire.messages import Prefill
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, AddRequest
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.disagg.workers import SIZES, Pair, prompt
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.cache.transfer.layout import CacheLayout
 from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool, PoolFullError, rounded

@@ -6,15 +6,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.distributed.all_to_all_for_tests import (
+from rtp_llm.distributed.dispatch import CapacityError, LowLatencyAllToAll
+from rtp_llm.distributed.rows import TokenRows
+from rtp_llm.testing.distributed.all_to_all import (
     CASES,
     HIDDEN,
     TOLERANCE,
     tokens_of,
     worst_errors,
 )
-from rtp_llm.distributed.dispatch import CapacityError, LowLatencyAllToAll
-from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.testing.ranks import run_ranks
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.distributed.all_to_all_for_tests import CASES, TOLERANCE, captured_errors, worst_errors
-from rtp_llm.distributed.gpu_exchanges_for_tests import left_alone, replayed, steps
+from rtp_llm.testing.distributed.all_to_all import CASES, TOLERANCE, captured_errors, worst_errors
+from rtp_llm.testing.distributed.gpu_exchanges import left_alone, replayed, steps
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.testing.usable_gpu import usable_gpus
 

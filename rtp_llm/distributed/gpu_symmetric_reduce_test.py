@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.distributed.gpu_sums_for_tests import checked, left_alone, planned_limits, replayed
+from rtp_llm.testing.distributed.gpu_sums import checked, left_alone, planned_limits, replayed
 from rtp_llm.testing.ranks import run_ranks
 from rtp_llm.testing.usable_gpu import usable_gpus
 

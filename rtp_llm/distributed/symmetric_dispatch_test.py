@@ -10,7 +10,6 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
-from rtp_llm.distributed.all_to_all_for_tests import HIDDEN, tokens_of
 from rtp_llm.distributed.dispatch import (
     CapacityError,
     LowLatencyAllToAll,
@@ -25,6 +24,7 @@ from rtp_llm.distributed.symmetric_dispatch import (
     TokenForm,
     explain_dispatch,
 )
+from rtp_llm.testing.distributed.all_to_all import HIDDEN, tokens_of
 from rtp_llm.testing.ranks import run_ranks
 
 SLOTS = 12

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.drafting_models_for_tests import WORDS, accepted, run, save_drafting_model
+from rtp_llm.testing.engine.drafting_models import WORDS, accepted, run, save_drafting_model
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.hybrid_model import plain_logits
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
 # Logits are about 20, where bfloat16 numbers are 1/8 apart; each of two may be rounded another way.

@@ -16,12 +16,12 @@ import torch
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.engine.ngram_comparison_for_tests import ComparingEngine
 from rtp_llm.engine.start.explain_speculation import explain_speculation
 from rtp_llm.engine.start.memory_plan import step_limits
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.ngram_comparison import ComparingEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 from rtp_llm.worker.speculative import methods

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
-from rtp_llm.engine.drafting_models_for_tests import (
+from rtp_llm.engine.messages import INDEX_BITS
+from rtp_llm.testing.engine.drafting_models import (
     DRAFT_MODELS,
     HEADS,
     WORDS,
     accepted,
     save_drafting_model,
 )
-from rtp_llm.engine.messages import INDEX_BITS
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.hybrid_model import whole_batch
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
 Tables = tuple[NDArray[np.int32], ...]  # by cache group: the blocks of one sequence

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.drafting_models_for_tests import (
+from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
+from rtp_llm.models.refusals import UnsupportedModelError
+from rtp_llm.testing.draft_models import DraftModelOracle
+from rtp_llm.testing.engine.drafting_models import (
     DRAFT_MODELS,
     HEADS,
     TIGHT,
@@ -22,13 +25,10 @@ from rtp_llm.engine.drafting_models_for_tests import (
     run,
     save_drafting_model,
 )
-from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
-from rtp_llm.models.refusals import UnsupportedModelError
-from rtp_llm.testing.draft_models import DraftModelOracle
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.heads.logits_processor import ProcessorRows

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from rtp_llm.engine.messages import INDEX_BITS
-from rtp_llm.engine.replays_for_tests import Replays
-from rtp_llm.engine.scripted_proposer_for_tests import (
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.replays import Replays
+from rtp_llm.testing.engine.scripted_proposer import (
     Distort,
     ScriptedProposer,
     ragged,
@@ -20,8 +21,7 @@ from rtp_llm.engine.scripted_proposer_for_tests import (
     unknown,
     wrong,
 )
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 ALL = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.start import build
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (
     expected_tokens,
     random_prompt,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (
     expected_logits,
     expected_tokens,

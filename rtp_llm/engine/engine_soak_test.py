@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 REQUESTS = 10_000

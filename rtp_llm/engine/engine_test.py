@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import EngineDeadError, RequestError
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (
     clear_prompt,
     expected_tokens,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import (
     clear_prompt,
     expected_tokens,

@@ -42,7 +42,7 @@ def play(engine: Any) -> dict[tuple[int, int], list[int]]:
 
 @pytest.mark.parametrize("drafts", [1, 3, 7])
 def test_tokens_are_those_without_drafts(folder: Path, drafts: int) -> None:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
     from rtp_llm.worker.speculative.ngram_drafter import NgramDrafter
 
     assert DEVICE is not None
@@ -60,7 +60,7 @@ def test_tokens_are_those_without_drafts(folder: Path, drafts: int) -> None:
 
 
 def test_drafts_are_those_of_the_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rtp_llm.engine.ngram_comparison_for_tests import ComparingEngine
+    from rtp_llm.testing.engine.ngram_comparison import ComparingEngine
     from rtp_llm.worker.speculative import methods
 
     assert DEVICE is not None

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.draft_steps_by_hand_for_tests import DRAFT_CASES, DraftStepsByHand
-from rtp_llm.engine.steps_by_hand_for_tests import Case
 from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.engine.draft_steps_by_hand import DRAFT_CASES, DraftStepsByHand
+from rtp_llm.testing.engine.steps_by_hand import Case
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import host_never_waits, usable_gpu
@@ -61,7 +61,7 @@ def head_of(folder: Path, method: str, kind: str) -> dict[str, Any]:
     ],
 )
 def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str) -> None:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     assert DEVICE is not None
     drafts = head_of(tmp_path, method, kind)
@@ -97,7 +97,7 @@ def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str)
 )
 def test_sampled_drafts_are_those_of_eager_steps(tmp_path: Path, method: str, kind: str) -> None:
     """In float32; greedy requests get the tokens that they have without drafts."""
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     assert DEVICE is not None
     drafts = {**head_of(tmp_path, method, kind), "draft_sample_method": "probabilistic"}
@@ -144,7 +144,7 @@ Made = Callable[[str], DraftStepsByHand]
 
 @pytest.fixture(scope="module")
 def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     made: dict[str, DraftStepsByHand] = {}
 

@@ -12,7 +12,7 @@ from rtp_llm.testing.usable_gpu import usable_gpu
 
 
 def tiny_engine(folder, **settings):
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     return TinyEngine(folder, **settings)
 

@@ -20,7 +20,7 @@ NEVER = {POISON: -100.0}
 
 
 def tiny_engine(folder, **settings):
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     return TinyEngine(folder, allow_reference_ops=True, **settings)
 

@@ -29,7 +29,7 @@ LENGTHS = (3, 40, 150)
 
 
 def tiny_engine(folder, **settings):
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     given = {"device_type": "cuda", "dtype": "bfloat16", "reuse_cache": False}
     return TinyEngine(folder, **{**given, **settings})

@@ -29,7 +29,7 @@ LENGTHS = (3, 40, 150)
 
 def scores(folder, **settings):
     """Log-probabilities of the prompts' tokens and of those that follow."""
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     engine = TinyEngine(folder, **settings)
     while engine.engine.has_idle_work:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.steps_by_hand_for_tests import CASES, Case, StepsByHand, replay_with
+from rtp_llm.testing.engine.steps_by_hand import CASES, Case, StepsByHand, replay_with
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.testing.usable_gpu import host_never_waits, usable_gpu
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
@@ -55,7 +55,7 @@ Made = Callable[[str], Any]
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     made: dict[str, TinyEngine] = {}
 

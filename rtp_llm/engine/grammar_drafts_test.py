@@ -11,7 +11,11 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
-from rtp_llm.engine.grammars_for_tests import (
+from rtp_llm.engine.start.explain_speculation import explain_speculation
+from rtp_llm.request.constraints import Thinking
+from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.grammars import (
     VOCABULARY,
     Case,
     cases,
@@ -19,13 +23,9 @@ from rtp_llm.engine.grammars_for_tests import (
     regex_case,
     text_of,
 )
-from rtp_llm.engine.scripted_proposer_for_tests import ScriptedProposer, ragged, right, wrong
-from rtp_llm.engine.start.explain_speculation import explain_speculation
-from rtp_llm.request.constraints import Thinking
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.engine.scripted_proposer import ScriptedProposer, ragged, right, wrong
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative import methods
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.grammars_for_tests import (
+from rtp_llm.engine.messages import RequestError
+from rtp_llm.request.constraints import Grammar
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.grammars import (
     EOS,
     VOCABULARY,
     Case,
@@ -19,10 +22,7 @@ from rtp_llm.engine.grammars_for_tests import (
     save_spelling_model,
     text_of,
 )
-from rtp_llm.engine.messages import RequestError
-from rtp_llm.request.constraints import Grammar
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.text.grammar import check_grammar
 from rtp_llm.text.tokenizer import Tokenizer

@@ -15,14 +15,14 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.engine.ranks.tensor_ranks import TensorRanks
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
 from rtp_llm.engine.start import build_worker, graph_choice
 from rtp_llm.engine.start.memory_estimate import explain_graphs
 from rtp_llm.engine.start.memory_plan import token_weight_bytes, weight_bytes
 from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.warm_up import StepLimits

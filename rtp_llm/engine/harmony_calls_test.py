@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.model_folders import byte_level, write_folder
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.parsers.calls.harmony import Harmony

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.shared_prefixes_for_tests import SIZES, WORDS, Load
+from rtp_llm.testing.engine.shared_prefixes import SIZES, WORDS, Load
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.tiny_engine import TinyEngine
 
 REQUESTS = 150
 SPECULATION: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.replays_for_tests import Replays
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.replays import Replays
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import (
     NearTieError,
     clear_prompt,

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.engine.replays_for_tests import Replays
-from rtp_llm.engine.scripted_proposer_for_tests import ScriptedProposer
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.replays import Replays
+from rtp_llm.testing.engine.scripted_proposer import ScriptedProposer
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.hybrid_model import (
     hybrid_model,
     plain_logits,
     plain_tokens,
 )
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.inputs import GraphInputs

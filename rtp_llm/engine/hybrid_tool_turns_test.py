@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from rtp_llm.engine.shared_prefixes_for_tests import SIZES
+from rtp_llm.testing.engine.shared_prefixes import SIZES
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 
 ROUNDS, CONVERSATIONS, WORDS = 10, 2, 64
 DRAFTS = {"speculative": "mtp", "num_speculative_tokens": 3}

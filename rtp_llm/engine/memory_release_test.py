@@ -12,7 +12,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.memory_release import await_memory, await_memory_environment
-from rtp_llm.testing.scripted_engine import build
+from rtp_llm.testing.engine.scripted_engine import build
 
 GIB = 2**30
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
 from rtp_llm.testing.eagle3_models import save_eagle3_head
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 

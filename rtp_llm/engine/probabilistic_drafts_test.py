@@ -13,17 +13,17 @@ import torch
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
-from rtp_llm.engine.draft_steps_by_hand_for_tests import DRAFT_CASES, DraftStepsByHand
-from rtp_llm.engine.drafting_models_for_tests import WORDS, Model, save_drafting_model
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
 from rtp_llm.engine.start.explain_speculation import explain_speculation
 from rtp_llm.engine.start.memory_estimate import explain_cache
 from rtp_llm.engine.start.memory_plan import step_limits
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.draft_steps_by_hand import DRAFT_CASES, DraftStepsByHand
+from rtp_llm.testing.engine.drafting_models import WORDS, Model, save_drafting_model
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative.methods import drafter_bytes
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.drafting_models_for_tests import (
+from rtp_llm.testing.engine.drafting_models import (
     WORDS,
     accepted,
     compare,
     run,
     save_drafting_model,
 )
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.fp8_checkpoints import projections, store_as_fp8
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
 

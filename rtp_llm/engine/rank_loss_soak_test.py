@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtp_llm.engine.ranks.rank_failure_for_tests import MOMENTS, check_loss
+from rtp_llm.testing.engine.rank_failures import MOMENTS, check_loss
 from rtp_llm.testing.transformers_models import save_model
 
 ROUNDS, NOTICED_SECONDS = 50, 2.0

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.draft_steps_by_hand_for_tests import (
+from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.engine.draft_steps_by_hand import (
     DRAFT_CASES,
     AsksTheDevice,
     DraftStepsByHand,
     counted_uploads,
 )
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
-from rtp_llm.engine.steps_by_hand_for_tests import Case
-from rtp_llm.testing.eagle3_models import save_eagle3_head
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.steps_by_hand import Case
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 
 BLOCK, LONGEST = 8, 96

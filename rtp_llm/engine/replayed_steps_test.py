@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rtp_llm.engine.replays_for_tests import Replays
-from rtp_llm.engine.steps_by_hand_for_tests import CASES, Case, StepsByHand, replay_with
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.replays import Replays
+from rtp_llm.testing.engine.steps_by_hand import CASES, Case, StepsByHand, replay_with
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.graphs.inputs import GraphInputs
 

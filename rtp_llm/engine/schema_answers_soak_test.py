@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rtp_llm.engine.schema_answers_for_tests import (
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.schema_answers import (
     LEAN,
     Answers,
     SchemaCase,
@@ -22,7 +23,6 @@ from rtp_llm.engine.schema_answers_for_tests import (
     save_answering_model,
     schema_cases,
 )
-from rtp_llm.testing.each_token_alone import each_token_alone
 
 SCHEMAS, ATTEMPTS = 200, 8
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rtp_llm.engine.schema_answers_for_tests import (
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.schema_answers import (
     answers_alone,
     answers_in_batches,
     free_alone,
     save_answering_model,
     schema_cases,
 )
-from rtp_llm.testing.each_token_alone import each_token_alone
 
 
 def test_answers_validate(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.drafting_models_for_tests import (
+from rtp_llm.testing.engine.drafting_models import (
     DRAFT_MODELS,
     HEADS,
     TIGHT,
@@ -25,10 +25,10 @@ from rtp_llm.engine.drafting_models_for_tests import (
     everything,
     save_drafting_model,
 )
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.hybrid_model import plain_logits
-from rtp_llm.testing.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import CLEAR_GAP, random_prompt
 
 TEXTS = ("ngram llama", "ngram qwen3_5", "suffix mistral", "suffix qwen3_next")

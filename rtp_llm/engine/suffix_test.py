@@ -10,9 +10,9 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
-from rtp_llm.engine import repetitive_requests_for_tests as repetitive
 from rtp_llm.engine.start.explain_speculation import explain_speculation
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine import repetitive_requests as repetitive
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.speculative.methods import make_proposer
 
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-pytest_plugins = "rtp_llm.engine.repetitive_requests_for_tests"
+pytest_plugins = "rtp_llm.testing.engine.repetitive_requests"
 
 
 def run(folder: Path, **settings: Any) -> TinyEngine:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import tokenizers
 
-from rtp_llm.engine.grammars_for_tests import (
+from rtp_llm.engine.messages import RequestError
+from rtp_llm.request.constraints import Thinking
+from rtp_llm.testing.engine.grammars import (
     EOS,
     VOCABULARY,
     regex_case,
     save_spelling_model,
     text_of,
 )
-from rtp_llm.engine.messages import RequestError
-from rtp_llm.request.constraints import Thinking
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
 DIGITS = regex_case("[0-9]{6}")

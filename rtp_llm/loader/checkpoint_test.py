@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rtp_llm.loader import CheckpointError
-from rtp_llm.loader.small_checkpoints_for_tests import CONFIG, tensors, write
 from rtp_llm.models.config import UnsupportedModelError
+from rtp_llm.testing.loader.small_checkpoints import CONFIG, tensors, write
 from rtp_llm.testing.open_model import open_model as load
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rtp_llm.loader import CheckpointError
-from rtp_llm.loader.small_checkpoints_for_tests import CONFIG
+from rtp_llm.testing.loader.small_checkpoints import CONFIG
 from rtp_llm.testing.open_model import open_model as load
 
 

@@ -17,8 +17,8 @@ from rtp_llm.device import CAPABILITIES, Support, resolve_device
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.loader import CheckpointError, WeightError, explain, load_model, staging
 from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
+from rtp_llm.testing.loader.small_checkpoints import tensors, write
 from rtp_llm.testing.open_model import open_model as load
 
 torch.set_num_threads(2)

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from rtp_llm.layers import options as layer_options
 from rtp_llm.loader import CheckpointError, WeightError
 from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.ops.huge_pages import empty_on
+from rtp_llm.testing.loader.small_checkpoints import tensors, write
 from rtp_llm.testing.open_model import open_model as load
 
 INDEX = "model.safetensors.index.json"

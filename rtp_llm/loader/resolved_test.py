@@ -12,10 +12,10 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.layers import LayerOptions
 from rtp_llm.loader import load_model, resolve
-from rtp_llm.loader.small_checkpoints_for_tests import tensors, write
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.qwen3 import Qwen3ForCausalLM
+from rtp_llm.testing.loader.small_checkpoints import tensors, write
 
 
 def test_what_is_automatic_comes_from_config_and_device(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from rtp_llm.router import backoff, forward, reply
 from rtp_llm.router.workers import Worker
-from rtp_llm.router.workers_for_tests import Behaviour, Case, Fake, play, well
+from rtp_llm.testing.router.workers import Behaviour, Case, Fake, play, well
 
 SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"

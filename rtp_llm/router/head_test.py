@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from rtp_llm.router.routing_for_tests import routing
-from rtp_llm.server.serving_for_tests import fake_engine, listening
+from rtp_llm.testing.router.routing import routing
+from rtp_llm.testing.server.serving import fake_engine, listening
 
 OTHERS = (
     "/",

@@ -12,7 +12,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
 from rtp_llm.server.keys.key_file import new_key
-from rtp_llm.server.serving_for_tests import CHAT, fake_engine, listening
+from rtp_llm.testing.server.serving import CHAT, fake_engine, listening
 
 
 def test_the_key_goes_through_and_limits_are_those_of_each_worker(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
-from rtp_llm.server.serving_for_tests import PROMPT, fake_engine, listening
+from rtp_llm.testing.server.serving import PROMPT, fake_engine, listening
 
 
 def test_the_load_report_of_the_worker_is_passed_on() -> None:

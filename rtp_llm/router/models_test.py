@@ -17,7 +17,7 @@ from rtp_llm.router.asked import COMPARED_BYTES, read_wanted
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.run import server_of
-from rtp_llm.router.workers_for_tests import Case, Fake, play, well
+from rtp_llm.testing.router.workers import Case, Fake, play, well
 
 
 def named(case: Case, *models: str | None) -> None:

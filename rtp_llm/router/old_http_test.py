@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.router.routing_for_tests import routing
-from rtp_llm.server.connections_for_tests import Listener
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, TEXT, fake_engine, listening, run
+from rtp_llm.testing.router.routing import routing
+from rtp_llm.testing.server.connections import Listener
+from rtp_llm.testing.server.serving import CHAT, PROMPT, TEXT, fake_engine, listening, run
 
 STREAMED: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": CHAT,

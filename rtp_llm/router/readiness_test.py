@@ -17,11 +17,11 @@ import pytest
 from rtp_llm.config.settings import Settings
 from rtp_llm.router import run
 from rtp_llm.router.health import Health, health_words, probe
-from rtp_llm.router.heard_for_tests import Heard, until
 from rtp_llm.router.workers import Worker, Workers
-from rtp_llm.router.workers_for_tests import Fake
 from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.testing.router.received import Heard, until
+from rtp_llm.testing.router.workers import Fake
 
 LOADING = {"status": "starting", "reason": "x", "loading": {"done": 250_000_000, "total": 10**9}}
 

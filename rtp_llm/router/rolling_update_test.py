@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from rtp_llm.server.serving_for_tests import CHAT
 from rtp_llm.testing.kept_port import kept_port
+from rtp_llm.testing.server.serving import CHAT
 from rtp_llm.testing.server_processes import PATIENCE, environment, process
 
 

@@ -19,19 +19,19 @@ import uvloop
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.router.health import probe
-from rtp_llm.router.routing_for_tests import routing
 from rtp_llm.router.run import route
 from rtp_llm.router.workers import Worker
-from rtp_llm.server.certificates_for_tests import (
+from rtp_llm.server.http.listener import bind, close
+from rtp_llm.server.http.start_error import StartError
+from rtp_llm.server.http.tls import Renewal, server_context
+from rtp_llm.testing.router.routing import routing
+from rtp_llm.testing.server.certificates import (
     LOCKED_KEY,
     SECOND,
     SECOND_KEY,
     write_certificates,
 )
-from rtp_llm.server.http.listener import bind, close
-from rtp_llm.server.http.start_error import StartError
-from rtp_llm.server.http.tls import Renewal, server_context
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, TEXT, fake_engine, listening, wait_for
+from rtp_llm.testing.server.serving import CHAT, PROMPT, TEXT, fake_engine, listening, wait_for
 from rtp_llm.testing.server_processes import process
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rtp_llm.server.serving_for_tests import TEXT, fake_engine, listening, wait_for
+from rtp_llm.testing.server.serving import TEXT, fake_engine, listening, wait_for
 
 SAYS: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
 

@@ -12,10 +12,10 @@ import openai
 import pytest
 
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.server.agent_clients_for_tests import agents
-from rtp_llm.server.keys.keys_for_tests import entry, key_file
 from rtp_llm.server.keys.keys_test import A, B
-from rtp_llm.server.serving_for_tests import TEXT, run
+from rtp_llm.testing.server.agent_clients import agents
+from rtp_llm.testing.server.keys import entry, key_file
+from rtp_llm.testing.server.serving import TEXT, run
 
 SAYS: Any = [{"role": "user", "content": "Hello"}]
 

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rtp_llm.server.agent_clients_for_tests import agents
-from rtp_llm.server.protocols.anthropic.events_for_tests import read_events as read_messages
-from rtp_llm.server.protocols.responses.events_for_tests import read_events as read_responses
-from rtp_llm.server.serving_for_tests import TEXT
+from rtp_llm.testing.server.agent_clients import agents
+from rtp_llm.testing.server.anthropic_events import read_events as read_messages
+from rtp_llm.testing.server.responses_events import read_events as read_responses
+from rtp_llm.testing.server.serving import TEXT
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SCALARS = st.sampled_from([None, True, 0, -1, 3, 10**18, 0.5, "", "a", "\ud800"])

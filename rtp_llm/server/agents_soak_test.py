@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rtp_llm.server.agent_turn_for_tests import ANSWER, WORD
+from rtp_llm.testing.server.agent_turn import ANSWER, WORD
 from rtp_llm.testing.server_processes import run_without_network
 
 PATHS = {"codex": "/v1/responses", "claude": "/v1/messages"}
@@ -22,7 +22,7 @@ def turn(name: str, folder: Path) -> dict[str, Any]:
     """What the agent and the server said."""
     modules = os.environ.get("AGENTS_MODULES", "")
     assert modules, "AGENTS_MODULES: the node_modules of tools/agents, which ./dev soak installs"
-    driver = "rtp_llm.server.agent_turn_for_tests"
+    driver = "rtp_llm.testing.server.agent_turn"
     said = run_without_network(driver, name, modules, str(folder))
     assert f"answers come from the script {folder}" in said["server"]
     return said

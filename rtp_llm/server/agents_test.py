@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.agent_clients_for_tests import CALL, SCHEMA, THOUGHT, agents
-from rtp_llm.server.protocols.anthropic import events_for_tests as messages
-from rtp_llm.server.protocols.responses import events_for_tests as responses
-from rtp_llm.server.serving_for_tests import run
 from rtp_llm.server.turn.opaque_reasoning import unseal
+from rtp_llm.testing.server import anthropic_events as messages
+from rtp_llm.testing.server import responses_events as responses
+from rtp_llm.testing.server.agent_clients import CALL, SCHEMA, THOUGHT, agents
+from rtp_llm.testing.server.serving import run
 
 QUESTION: Any = [{"role": "user", "content": "What is 1 + 2?"}]
 FUNCTION: Any = {"type": "function", "name": "add", "parameters": SCHEMA, "strict": False}

@@ -19,8 +19,8 @@ import pytest
 
 from example.demo_model.training import sums
 from rtp_llm.request.sampling_params import SamplingParams
-from rtp_llm.server.serving_for_tests import events, wait_for
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
+from rtp_llm.testing.server.serving import events, wait_for
 from rtp_llm.testing.server_processes import (
     REAL,
     ROOT,

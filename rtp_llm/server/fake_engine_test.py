@@ -7,7 +7,7 @@ import asyncio
 
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.request.sampling_params import SamplingParams
-from rtp_llm.server.serving_for_tests import fake_engine, run
+from rtp_llm.testing.server.serving import fake_engine, run
 
 
 @run

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.config.refusals import REFUSALS
-from rtp_llm.server.serving_for_tests import CHAT, JSON, PROMPT, served
 from rtp_llm.server.turn.parse import IGNORED_FIELDS
 from rtp_llm.server.types.openai_bodies import (
     ChatRequest,
@@ -20,6 +19,7 @@ from rtp_llm.server.types.openai_bodies import (
     Message,
     TokenizeRequest,
 )
+from rtp_llm.testing.server.serving import CHAT, JSON, PROMPT, served
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SCALARS = st.one_of(

@@ -22,8 +22,8 @@ FLAGS = ("--dtype", "float32", "--kv-cache-mem-mb", "64", "--served-model-name",
 
 @pytest.mark.parametrize("kind", ["--tensor-parallel-size", "--pipeline-parallel-size"])
 def test_they_answer_as_one_rank_and_end_together(kind: str, tmp_path: Path) -> None:
-    from rtp_llm.server.served_model_for_tests import answers, save_served_model
-    from rtp_llm.server.two_nodes_for_tests import node, two_nodes
+    from rtp_llm.testing.server.served_model import answers, save_served_model
+    from rtp_llm.testing.server.two_nodes import node, two_nodes
     from rtp_llm.testing.server_processes import REAL, Stream, other_ranks, process
 
     save_served_model(tmp_path, context=30_000, kv_heads=4)

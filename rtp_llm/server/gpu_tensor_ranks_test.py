@@ -33,7 +33,7 @@ RESTARTS = "rtp_llm_engine_restarts_total"
 
 def lose_a_rank(server: Process, number: int, how: signal.Signals) -> None:
     """Returns when the engine is there again."""
-    from rtp_llm.server.serving_for_tests import wait_for
+    from rtp_llm.testing.server.serving import wait_for
     from rtp_llm.testing.server_processes import (
         PATIENCE,
         Stream,
@@ -60,7 +60,7 @@ def lose_a_rank(server: Process, number: int, how: signal.Signals) -> None:
 @pytest.mark.parametrize("how", NOTICED_SECONDS, ids=lambda how: how.name)
 @pytest.mark.parametrize("size", LOSSES)
 def test_it_comes_back_and_leaves_nothing(size: int, how: signal.Signals, tmp_path: Path) -> None:
-    from rtp_llm.server.served_model_for_tests import answers, save_served_model
+    from rtp_llm.testing.server.served_model import answers, save_served_model
     from rtp_llm.testing.server_processes import REAL, process
 
     if size > COUNT:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rtp_llm.server.serving_for_tests import wait_for
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import PATIENCE, REAL, process, read_metrics
 from rtp_llm.testing.transformers_models import clear_prompt
 

@@ -17,11 +17,11 @@ import pytest
 
 from rtp_llm.engine.client.engine_client import TICK_SECONDS
 from rtp_llm.engine.client.liveness import SILENCE_SECONDS
-from rtp_llm.server.agent_clients_for_tests import template_file
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
-from rtp_llm.server.serving_for_tests import CHAT, TEXT, wait_for
-from rtp_llm.testing import scripted_engine as script
-from rtp_llm.testing.allowed_steps import AllowedSteps
+from rtp_llm.testing.engine import scripted_engine as script
+from rtp_llm.testing.engine.allowed_steps import AllowedSteps
+from rtp_llm.testing.server.agent_clients import template_file
+from rtp_llm.testing.server.serving import CHAT, TEXT, wait_for
 from rtp_llm.testing.server_processes import ROOT, Process, Stream, engines, process, read_metrics
 
 NO_RESTART = ("--restart-engine", "0")

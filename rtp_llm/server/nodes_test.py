@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.server.served_model_for_tests import ASK, PROMPTS, answers, save_served_model
-from rtp_llm.server.serving_for_tests import wait_for
-from rtp_llm.server.two_nodes_for_tests import STAGES, TENSOR, node, two_nodes
+from rtp_llm.testing.server.served_model import ASK, PROMPTS, answers, save_served_model
+from rtp_llm.testing.server.serving import wait_for
+from rtp_llm.testing.server.two_nodes import STAGES, TENSOR, node, two_nodes
 from rtp_llm.testing.server_processes import (
     PATIENCE,
     Stream,

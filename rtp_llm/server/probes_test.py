@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rtp_llm.engine.messages import EngineStats
-from rtp_llm.server.serving_for_tests import CHAT, run, served
+from rtp_llm.testing.server.serving import CHAT, run, served
 from rtp_llm.text.tokenizer import Tokenizer
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.server.served_model_for_tests import (
+from rtp_llm.testing.server.served_model import (
     GREEDY,
     PROMPTS,
     answers,

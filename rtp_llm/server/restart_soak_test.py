@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from rtp_llm.server.serving_for_tests import wait_for
+from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import (
     PATIENCE,
     Stream,

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from rtp_llm.server.serving_for_tests import CHAT, fake_engine, run, served, wait_for
-from rtp_llm.testing import scripted_engine as script
-from rtp_llm.testing.allowed_steps import AllowedSteps
+from rtp_llm.testing.engine import scripted_engine as script
+from rtp_llm.testing.engine.allowed_steps import AllowedSteps
+from rtp_llm.testing.server.serving import CHAT, fake_engine, run, served, wait_for
 from rtp_llm.testing.server_processes import (
     PATIENCE,
     Process,

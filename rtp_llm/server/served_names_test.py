@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.keys.keys_for_tests import bearer, entry, key_file
-from rtp_llm.server.serving_for_tests import CHAT, run, served
+from rtp_llm.testing.server.keys import bearer, entry, key_file
+from rtp_llm.testing.server.serving import CHAT, run, served
 
 NAMES = ("demo", "gpt-4o", "org/demo:free")
 MESSAGES = {"messages": CHAT["messages"], "max_tokens": 4}

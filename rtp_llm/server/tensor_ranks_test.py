@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from rtp_llm import LLM, SamplingParams
-from rtp_llm.server.served_model_for_tests import (
+from rtp_llm.testing.server.served_model import (
     GREEDY,
     PROMPTS,
     answers,
     save_served_model,
 )
-from rtp_llm.server.serving_for_tests import wait_for
+from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import (
     PATIENCE,
     REAL,

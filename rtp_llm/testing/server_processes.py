@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 
 from rtp_llm.engine.client.launch import SPARE
-from rtp_llm.server.serving_for_tests import CHAT, demo_folder, events
+from rtp_llm.testing.server.serving import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
-FAKE = [sys.executable, "-m", "rtp_llm.server.fake_server_for_tests"]
+FAKE = [sys.executable, "-m", "rtp_llm.testing.server.fake_server"]
 PATIENCE = 240.0  # timeout in seconds for expected events; never reached in practice
-REAL = [sys.executable, "-m", "rtp_llm.server.patient_server_for_tests"]
+REAL = [sys.executable, "-m", "rtp_llm.testing.server.patient_server"]
 
 _MODEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 

@@ -20,7 +20,7 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 SERVED = """
 import sys
 from pathlib import Path
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import clear_prompt, save_model
 folder = Path(sys.argv[1])
 prompt, expected = clear_prompt(save_model(folder, sys.argv[2]), 40, 24)

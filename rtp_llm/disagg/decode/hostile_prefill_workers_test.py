@@ -21,8 +21,8 @@ from rtp_llm.disagg.transports.client import TransportClient
 from rtp_llm.disagg.transports.registry import take_blocks
 from rtp_llm.disagg.wire import bounded_queue as queue
 from rtp_llm.disagg.wire.messages import LONGEST_HELLO, LONGEST_WELCOME, Failed, Offer
-from rtp_llm.disagg.wire.raw_peers_for_tests import HELLO, OFFERS, WELCOME, until
 from rtp_llm.engine.waker import Waker
+from rtp_llm.testing.disagg.raw_peers import HELLO, OFFERS, WELCOME, until
 from rtp_llm.testing.kept_port import kept_port
 
 

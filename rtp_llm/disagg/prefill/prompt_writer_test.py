@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prefill.prompt_writer import PromptWriter
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
 from rtp_llm.worker.cache.transfer.layout import CacheLayout

@@ -14,11 +14,11 @@ import pytest
 from rtp_llm.disagg.transports import pull_load as load_module
 from rtp_llm.disagg.transports import registry as ways
 from rtp_llm.disagg.transports.libraries import LIBRARIES, chosen
-from rtp_llm.disagg.transports.sides_for_tests import transport_called
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, Worker, prompt
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.testing.each_token_alone import each_token_alone
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.disagg.sides import transport_called
+from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 
 

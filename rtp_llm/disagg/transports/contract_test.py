@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rtp_llm.disagg.transports.sides_for_tests import BLOCKS, Sides, transport_called, wait_for
+from rtp_llm.testing.disagg.sides import BLOCKS, Sides, transport_called, wait_for
 
 TRANSPORTS = ("tcp", "copying", "nixl", "mooncake")
 

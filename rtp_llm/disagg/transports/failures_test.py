@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from rtp_llm.disagg.transports import pull_load as load_module
-from rtp_llm.disagg.transports.copying_for_tests import CopyingLibrary
 from rtp_llm.disagg.transports.interface import HOST
 from rtp_llm.disagg.transports.libraries import LIBRARIES, chosen, has_rdma
 from rtp_llm.disagg.transports.match import LayerMatch, RegionTable
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
-from rtp_llm.disagg.transports.sides_for_tests import Sides, transport_called, wait_for
 from rtp_llm.disagg.wire import bounded_queue as queue
 from rtp_llm.disagg.wire.messages import Stored
+from rtp_llm.testing.disagg.copying import CopyingLibrary
+from rtp_llm.testing.disagg.sides import Sides, transport_called, wait_for
 
 TEN = np.arange(10)
 

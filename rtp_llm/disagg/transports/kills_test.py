@@ -20,8 +20,8 @@ import pytest
 
 from rtp_llm.disagg.transports.interface import HOST, Region
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
-from rtp_llm.disagg.transports.sides_for_tests import transport_called, wait_for
 from rtp_llm.disagg.transports.store import TransportStore
+from rtp_llm.testing.disagg.sides import transport_called, wait_for
 from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
 KILLS = int(os.environ.get("RTP_LLM_READ_KILLS", "4"))

@@ -13,7 +13,7 @@ import pytest
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.disagg.transports.interface import HOST, ReadError
 from rtp_llm.disagg.transports.nixl import NixlLibrary
-from rtp_llm.disagg.transports.sides_for_tests import wait_for
+from rtp_llm.testing.disagg.sides import wait_for
 
 THEIRS = [(1 << 20, 4096, 3), (1 << 30, 64, HOST)]
 OURS = [(1 << 21, 4096, 0), (1 << 31, 64, HOST)]

@@ -23,8 +23,8 @@ from rtp_llm.disagg.wire import connection as connection_module
 from rtp_llm.disagg.wire.connection import MessageConnection
 from rtp_llm.disagg.wire.message_loop import MessageLoop
 from rtp_llm.disagg.wire.messages import LONGEST_HELLO, Hello, Load, Ping, Pong, Welcome
-from rtp_llm.disagg.wire.raw_peers_for_tests import HELLO, WELCOME, RawPeer, prefill_of, until
 from rtp_llm.engine.waker import Waker
+from rtp_llm.testing.disagg.raw_peers import HELLO, WELCOME, RawPeer, prefill_of, until
 
 
 @pytest.fixture

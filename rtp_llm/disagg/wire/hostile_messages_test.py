@@ -28,11 +28,11 @@ from rtp_llm.disagg.wire.messages import (
     ToDecode,
     Welcome,
 )
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.waker import Waker
 from rtp_llm.request.sampling_params import SamplingParams
+from rtp_llm.testing.disagg.workers import SIZES, Pair, prompt
 
-pytest_plugins = "rtp_llm.disagg.fixtures_for_tests"
+pytest_plugins = "rtp_llm.testing.disagg.fixtures"
 
 
 @pytest.fixture

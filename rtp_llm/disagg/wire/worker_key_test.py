@@ -23,10 +23,10 @@ from rtp_llm.disagg.prefill.listener import Listener
 from rtp_llm.disagg.transports.registry import take_blocks
 from rtp_llm.disagg.wire import rate_limited_log as log
 from rtp_llm.disagg.wire.messages import NONCE_BYTES, Challenge, Proof, Response
-from rtp_llm.disagg.wire.raw_peers_for_tests import HELLO, WELCOME, RawPeer, until
 from rtp_llm.disagg.wire.worker_key import WorkerKey, fresh_nonce
-from rtp_llm.disagg.workers_for_tests import SIZES, Pair, prompt
 from rtp_llm.engine.waker import Waker
+from rtp_llm.testing.disagg.raw_peers import HELLO, WELCOME, RawPeer, until
+from rtp_llm.testing.disagg.workers import SIZES, Pair, prompt
 from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.transformers_models import save_model
 

@@ -17,14 +17,14 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import liveness
-from rtp_llm.engine.client.client_calls_for_tests import collect, eventually, request
 from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
-from rtp_llm.testing import scripted_engine as script
-from rtp_llm.testing.allowed_steps import AllowedSteps
+from rtp_llm.testing.engine import scripted_engine as script
+from rtp_llm.testing.engine.allowed_steps import AllowedSteps
+from rtp_llm.testing.engine.client_calls import collect, eventually, request
 from rtp_llm.worker.ranks import stopped
 
-MODULE = "rtp_llm.testing.scripted_engine"
+MODULE = "rtp_llm.testing.engine.scripted_engine"
 
 
 def serve(test: Callable[[EngineClient], Awaitable[None]], **settings: object) -> None:

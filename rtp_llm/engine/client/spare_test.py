@@ -15,11 +15,11 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import restarting_client
-from rtp_llm.engine.client.client_calls_for_tests import eventually
 from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
+from rtp_llm.testing.engine.client_calls import eventually
 
-MODULE = "rtp_llm.testing.scripted_engine"
+MODULE = "rtp_llm.testing.engine.scripted_engine"
 
 
 @pytest.fixture(autouse=True)

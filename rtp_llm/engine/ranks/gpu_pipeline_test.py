@@ -29,8 +29,8 @@ SIZES: list[tuple[int, int, dict[str, Any]]] = [
 def test_the_tokens_of_one(
     kind: str, stages: int, size: int, chosen: dict[str, Any], tmp_path: Path
 ) -> None:
-    from rtp_llm.engine.ranks.tensor_for_tests import SMALL, check_alike, play, ranks
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, play, ranks
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
     from rtp_llm.testing.transformers_models import save_model
 
     if stages * size > COUNT:

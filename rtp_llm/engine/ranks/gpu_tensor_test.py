@@ -12,7 +12,7 @@ import torch
 from rtp_llm.testing.usable_gpu import usable_gpus
 
 if TYPE_CHECKING:
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
 # The packages of the engine's link are not part of every image that has a GPU.
 pytest.importorskip("msgspec")
@@ -30,9 +30,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("named", CASES)
 def test_the_tokens_of_one(named: str, tmp_path: Path) -> None:
-    from rtp_llm.engine.drafting_models_for_tests import everything, save_drafting_model
-    from rtp_llm.engine.ranks.tensor_for_tests import SMALL, check_alike, ranks
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.drafting_models import everything, save_drafting_model
+    from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, ranks
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     model = save_drafting_model(tmp_path, named)
     own = {} if named.startswith("plain") else model.settings
@@ -86,8 +86,8 @@ def save_even_model(folder: Path, kind: str, **config: Any) -> None:
     [("llama", {}), ("qwen3", {}), ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 4})],
 )
 def test_logits_of_one_in_bfloat16(kind: str, config: dict[str, Any], tmp_path: Path) -> None:
-    from rtp_llm.engine.ranks.tensor_for_tests import SMALL, ranks
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tensor_ranks import SMALL, ranks
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     save_even_model(tmp_path, kind, **config)
     settings = {**SMALL, "seq_size_per_block": 16, "device_type": GPU, "dtype": "bfloat16"}

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.engine.drafting_models_for_tests import everything, save_drafting_model
-from rtp_llm.engine.grammars_for_tests import VOCABULARY, cases, save_spelling_model, text_of
 from rtp_llm.engine.ranks import tensor_ranks
-from rtp_llm.engine.ranks.capturing_for_tests import (
+from rtp_llm.testing.engine.drafting_models import everything, save_drafting_model
+from rtp_llm.testing.engine.grammars import VOCABULARY, cases, save_spelling_model, text_of
+from rtp_llm.testing.engine.rank_capturing import (
     IN_A_RANK,
     capturing_worker,
     short_of_memory_worker,
 )
-from rtp_llm.engine.ranks.tensor_for_tests import SMALL, check_alike, play, ranks
-from rtp_llm.engine.replays_for_tests import capture_on_cpu
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, play, ranks
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 # Models of three layers, some of four, their stages, the ranks of each, and other settings.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.ranks import tensor_ranks
-from rtp_llm.engine.ranks.rank_failure_for_tests import MOMENTS, check_loss
-from rtp_llm.engine.ranks.tensor_for_tests import ranks
-from rtp_llm.testing.tiny_engine import TinyEngine
+from rtp_llm.testing.engine.rank_failures import MOMENTS, check_loss
+from rtp_llm.testing.engine.tensor_ranks import ranks
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
 from rtp_llm.worker.worker import Worker

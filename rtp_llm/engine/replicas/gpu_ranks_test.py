@@ -35,9 +35,9 @@ def rounds_for(size):
 
 def played(folder, tmp_path, size, scores=False, **settings):
     """What each rank did, and what one rank does alone: outcomes by prompt."""
-    from rtp_llm.engine.ranks.rank_runs_for_tests import Play, ask, play
+    from rtp_llm.testing.engine.rank_runs import Play, ask, play
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
     from rtp_llm.testing.ranks import run_ranks
-    from rtp_llm.testing.tiny_engine import TinyEngine
 
     moves = settings.get("eplb_mode") == "eplb"
     plays = Play(rounds_for(size), MAX_TOKENS, until_moved=moves, scores=scores)
@@ -94,7 +94,7 @@ def test_prompts_score_as_on_one_rank_in_bfloat16(tmp_path, graphs):
     """Experts in Triton; sums of ranks are rounded once more."""
     save_model(tmp_path, "qwen3_moe", seed=7, head_dim=64)
     settings = {"dtype": "bfloat16", "enable_cuda_graph": graphs, "reuse_cache": False}
-    from rtp_llm.engine.ranks.rank_runs_for_tests import scores_of
+    from rtp_llm.testing.engine.rank_runs import scores_of
 
     found, alone = played(tmp_path, tmp_path, 2, scores=True, **settings)
     exact, ours = [], []
@@ -113,7 +113,7 @@ def test_processes_serve_and_end_with_the_one_that_is_killed(tmp_path):
     from rtp_llm.engine.messages import EngineDeadError
     from rtp_llm.engine.replicas.rank_engines import RankEngines
     from rtp_llm.request.sampling_params import SamplingParams
-    from rtp_llm.testing.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
     save_model(tmp_path, "qwen3_moe", seed=7)
     common = {"kv_cache_mem_mb": 16, "dtype": "float32", "device_type": GPU}

@@ -20,10 +20,10 @@ from rtp_llm.engine.messages import AddRequest, EngineDeadError, StepOutput
 from rtp_llm.engine.replicas.rank_engines import RankEngines
 from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.request.sampling_params import SamplingParams
-from rtp_llm.testing import scripted_engine as script
+from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.worker.ranks import stopped
 
-MODULE = "rtp_llm.testing.scripted_engine"
+MODULE = "rtp_llm.testing.engine.scripted_engine"
 SETTINGS = Settings(model="scripted", data_parallel_size=2, step_timeout=1.0)
 LONG = 900
 SIGNS = [

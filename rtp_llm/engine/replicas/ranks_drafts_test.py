@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.engine.drafting_models_for_tests import WORDS, save_drafting_model
-from rtp_llm.engine.ranks.rank_runs_for_tests import Replays, capture_on_cpu
-from rtp_llm.testing.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.drafting_models import WORDS, save_drafting_model
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.rank_runs import Replays, capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.ranks import run_ranks
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 

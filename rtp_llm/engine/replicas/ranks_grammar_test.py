@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rtp_llm import LLM, SamplingParams, StructuredOutputsParams
-from rtp_llm.engine.grammars_for_tests import save_spelling_model
+from rtp_llm.testing.engine.grammars import save_spelling_model
 
 PATTERNS = [rf"(red|green) [0-9]{{{length}}}" for length in range(2, 8)]
 

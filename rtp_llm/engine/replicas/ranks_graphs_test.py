@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.engine.ranks.rank_runs_for_tests import Play, Played, Replays, play
+from rtp_llm.testing.engine.rank_runs import Play, Played, Replays, play
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.ranks import run_ranks
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 # With 8 tokens for each other rank, 3 sequences of a rank decode in the size of 4.

@@ -16,9 +16,9 @@ from rtp_llm.engine.messages import AddRequest, EngineReady
 from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.layers import MoeBlock
 from rtp_llm.request.sampling_params import SamplingParams
+from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu, round_products_once
-from rtp_llm.testing.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 PROMPTS = [random_prompt(length, length) for length in (3, 1, 17, 40, 9)]
@@ -36,7 +36,7 @@ MOVING = {
 # other form: that changes bfloat16's last bits on one rank, too.
 FP8 = {"dtype": "bfloat16", "reuse_cache": False}
 MOVED = "experts moved between ranks"
-PRODUCTS = "rtp_llm.engine.fp8_process_for_tests"
+PRODUCTS = "rtp_llm.testing.engine.fp8_process"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rtp_llm.server.clients.turn_for_tests import Sum
+from rtp_llm.testing.clients.turn import Sum
 from rtp_llm.testing.server_processes import run_without_network
 
 CALL = ["calculator", {"expression": "123 + 456"}]
@@ -28,7 +28,7 @@ def turns(library: str, folder: Path, requests: dict[str, int]) -> Any:
     """What the library gave; `requests` are all that the server got, by their paths."""
     python = os.environ.get("CLIENTS_PYTHON", "")
     assert python, "CLIENTS_PYTHON: an interpreter with deps/requirements_clients.txt (./dev soak)"
-    driver = "rtp_llm.server.clients.alone_for_tests"
+    driver = "rtp_llm.testing.clients.alone"
     said = run_without_network(driver, library, python, str(folder))
     reported = json.loads(said["stdout"].splitlines()[-1])
     assert reported["hosts"] == ["127.0.0.1"]

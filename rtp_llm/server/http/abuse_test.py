@@ -16,7 +16,7 @@ import httpx
 import msgspec
 import pytest
 
-from rtp_llm.server.serving_for_tests import wait_for
+from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import PATIENCE, Process, children, process
 
 MIB = 2**20

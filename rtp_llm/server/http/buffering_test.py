@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.connections_for_tests import Listener, Wire
 from rtp_llm.server.http import connections
 from rtp_llm.server.http.connection import HttpProtocol
 from rtp_llm.server.http.open_requests import OpenRequests
-from rtp_llm.server.http.slow_clients_for_tests import SlowClient
-from rtp_llm.server.serving_for_tests import fake_engine, listening, run, wait_for
+from rtp_llm.testing.server.connections import Listener, Wire
+from rtp_llm.testing.server.serving import fake_engine, listening, run, wait_for
+from rtp_llm.testing.server.slow_clients import SlowClient
 
 GET = b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n"

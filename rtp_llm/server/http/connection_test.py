@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rtp_llm.server.connections_for_tests import Listener, Wire
 from rtp_llm.server.http import connection as http_protocol
-from rtp_llm.server.serving_for_tests import run
+from rtp_llm.testing.server.connections import Listener, Wire
+from rtp_llm.testing.server.serving import run
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n"

@@ -17,7 +17,7 @@ from rtp_llm.engine.messages import describe_memory_error
 from rtp_llm.engine.process.main import _describe
 from rtp_llm.server.http import connections
 from rtp_llm.server.http.descriptors import BACKLOG, Shares, share_descriptors
-from rtp_llm.server.serving_for_tests import demo_folder, fake_engine, listening
+from rtp_llm.testing.server.serving import demo_folder, fake_engine, listening
 from rtp_llm.testing.server_processes import FAKE, environment
 
 GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

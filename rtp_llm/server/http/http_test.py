@@ -14,8 +14,8 @@ import openai
 import pytest
 
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.server.fake_engine_for_tests import FakeEngine
-from rtp_llm.server.serving_for_tests import CHAT, TEXT, fake_engine, listening, wait_for
+from rtp_llm.testing.server.fake_engine import FakeEngine
+from rtp_llm.testing.server.serving import CHAT, TEXT, fake_engine, listening, wait_for
 from rtp_llm.testing.server_processes import parse_metrics
 
 ASK = [{"role": "user", "content": "Hello"}]

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from rtp_llm.server.http import lingering_close as lingering
-from rtp_llm.server.serving_for_tests import PROMPT, fake_engine, listening, wait_for
+from rtp_llm.testing.server.serving import PROMPT, fake_engine, listening, wait_for
 
 LENGTH = 16 * 2**20  # more than sockets hold
 JSON = "Content-Type: application/json"

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from rtp_llm.engine.messages import EngineStats
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, fake_engine, run, served
+from rtp_llm.testing.server.serving import CHAT, PROMPT, fake_engine, run, served
 
 PATHS = {
     "/v1/chat/completions": CHAT,

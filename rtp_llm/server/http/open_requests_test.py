@@ -13,8 +13,8 @@ from starlette.types import Message
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.open_requests import SMALL_BYTES, OpenRequests
-from rtp_llm.server.http.slow_clients_for_tests import BODY, crowd
-from rtp_llm.server.serving_for_tests import JSON, fake_engine, listening, run, wait_for
+from rtp_llm.testing.server.serving import JSON, fake_engine, listening, run, wait_for
+from rtp_llm.testing.server.slow_clients import BODY, crowd
 
 MOST, CLIENTS = 5, 40
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from rtp_llm.server.http.page import BUNDLE
-from rtp_llm.server.serving_for_tests import Served, run, served
+from rtp_llm.testing.server.serving import Served, run, served
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 LOADED = ("page.js", "page.css", "icon.svg")

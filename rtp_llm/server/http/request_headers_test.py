@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from rtp_llm.server.http import request_headers
-from rtp_llm.server.serving_for_tests import (
+from rtp_llm.testing.server.serving import (
     CHAT,
     JSON,
     PROMPT,

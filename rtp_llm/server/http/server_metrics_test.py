@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, EngineStats
-from rtp_llm.server.serving_for_tests import fake_engine, run, served
+from rtp_llm.testing.server.serving import fake_engine, run, served
 
 PAGE = Path(__file__).parents[3] / "docs" / "serving.md"
 TRANSFERS = dict.fromkeys(TRANSFER_COUNTERS | TRANSFER_GAUGES, 2.5)

@@ -12,9 +12,9 @@ import httpx
 import pytest
 import uvloop
 
-from rtp_llm.server.fake_engine_for_tests import FakeEngine, ready_message
 from rtp_llm.server.generation.generation import Generation
-from rtp_llm.server.serving_for_tests import PROMPT, demo_tokenizer, events, listening, wait_for
+from rtp_llm.testing.server.fake_engine import FakeEngine, ready_message
+from rtp_llm.testing.server.serving import PROMPT, demo_tokenizer, events, listening, wait_for
 from rtp_llm.testing.server_processes import parse_metrics, read_metrics
 
 LONG = 2 * 10**5  # tokens

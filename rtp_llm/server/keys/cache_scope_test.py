@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from rtp_llm.server.keys import key_ring
-from rtp_llm.server.keys.keys_for_tests import bearer, entry, key_file
-from rtp_llm.server.served_model_for_tests import save_served_model
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, Served, run, served
+from rtp_llm.testing.server.keys import bearer, entry, key_file
+from rtp_llm.testing.server.served_model import save_served_model
+from rtp_llm.testing.server.serving import CHAT, PROMPT, Served, run, served
 from rtp_llm.testing.server_processes import PATIENCE, REAL, process
 
 A, B, C, D, OWNER = "sk-a", "sk-b", "sk-c", "sk-d", "sk-owner"

@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.server.fake_engine_for_tests import FakeEngine
 from rtp_llm.server.keys import key_ring
 from rtp_llm.server.keys.key_file import digest_of
-from rtp_llm.server.keys.keys_for_tests import bearer, entry, key_file
 from rtp_llm.server.keys.quota import Account
-from rtp_llm.server.serving_for_tests import (
+from rtp_llm.testing.server.fake_engine import FakeEngine
+from rtp_llm.testing.server.keys import bearer, entry, key_file
+from rtp_llm.testing.server.serving import (
     CHAT,
     Served,
     events,

@@ -12,8 +12,8 @@ from rtp_llm.server.keys.key_ring import ACCOUNT, client_of, unnamed
 from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.offload import fair_slots
 from rtp_llm.server.offload.fair_slots import FairSlots
-from rtp_llm.server.serving_for_tests import run
 from rtp_llm.server.types.errors import ApiError
+from rtp_llm.testing.server.serving import run
 
 
 class Bodies:

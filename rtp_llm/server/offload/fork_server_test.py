@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rtp_llm.server.offload.fork_server import Hello
-from rtp_llm.server.serving_for_tests import demo_folder
+from rtp_llm.testing.server.serving import demo_folder
 from rtp_llm.testing.server_processes import environment
 
 

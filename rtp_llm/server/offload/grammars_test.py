@@ -10,11 +10,11 @@ import pytest
 from rtp_llm.server.offload import grammars
 from rtp_llm.server.offload.grammars import Grammars
 from rtp_llm.server.offload.lane import OverrunError
-from rtp_llm.server.serving_for_tests import run
 from rtp_llm.server.turn.grammar_source import GrammarSource
 from rtp_llm.server.turn.prepared import Prepared, PreparedBody
 from rtp_llm.server.types.errors import ApiError, bad_request, unavailable
 from rtp_llm.server.types.openai_bodies import StructuredOutputs
+from rtp_llm.testing.server.serving import run
 
 
 def source(pattern: str) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from rtp_llm.server.serving_for_tests import CHAT, run
+from rtp_llm.testing.server.serving import CHAT, run
 from rtp_llm.testing.server_processes import PATIENCE, process
 from rtp_llm.text.grammar.check import DEADLINE_SECONDS
 

@@ -15,13 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from rtp_llm.server.fake_engine_for_tests import ready_message
 from rtp_llm.server.offload import fair_slots, inline_limit, lane
 from rtp_llm.server.offload import preprocessor as preparation
 from rtp_llm.server.offload.wire import LENGTHS, pack, unpack
 from rtp_llm.server.protocols.openai.chat_request import prepare_chat
 from rtp_llm.server.protocols.openai.tokenization import prepare_tokenize
-from rtp_llm.server.serving_for_tests import (
+from rtp_llm.server.turn.completion import prepare_completion
+from rtp_llm.server.turn.prepared import Prepared
+from rtp_llm.server.turn.sampling import Limits
+from rtp_llm.server.turn.served_model import ServedModel
+from rtp_llm.server.types.errors import ApiError
+from rtp_llm.testing.server.fake_engine import ready_message
+from rtp_llm.testing.server.serving import (
     Served,
     demo_folder,
     demo_tokenizer,
@@ -29,11 +34,6 @@ from rtp_llm.server.serving_for_tests import (
     run,
     served,
 )
-from rtp_llm.server.turn.completion import prepare_completion
-from rtp_llm.server.turn.prepared import Prepared
-from rtp_llm.server.turn.sampling import Limits
-from rtp_llm.server.turn.served_model import ServedModel
-from rtp_llm.server.types.errors import ApiError
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from rtp_llm.server.openapi.openapi import BODIES
-from rtp_llm.server.serving_for_tests import Served, fake_engine, run, served
+from rtp_llm.testing.server.serving import Served, fake_engine, run, served
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 BATCH, TOKENIZE = f"{CHAT}/batch", "/tokenize"

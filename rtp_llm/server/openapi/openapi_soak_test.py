@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rtp_llm.server.schemathesis_for_tests import find_nothing
-from rtp_llm.server.serving_for_tests import fake_engine, listening
+from rtp_llm.testing.server.schemathesis import find_nothing
+from rtp_llm.testing.server.serving import fake_engine, listening
 
 
 def test_two_thousand_cases_find_nothing(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 import schemathesis
 
-from rtp_llm.server.schemathesis_for_tests import find_nothing
-from rtp_llm.server.serving_for_tests import fake_engine, listening, run, served
 from rtp_llm.server.types import openai_answers as responses
+from rtp_llm.testing.server.schemathesis import find_nothing
+from rtp_llm.testing.server.serving import fake_engine, listening, run, served
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "hi"}]

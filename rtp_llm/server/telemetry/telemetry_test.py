@@ -17,11 +17,11 @@ import pytest
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import RequestError
-from rtp_llm.server.serving_for_tests import CHAT, Served, demo_folder, fake_engine, run, served
 from rtp_llm.server.telemetry import otlp
-from rtp_llm.server.telemetry.collector_for_tests import Collector, attributes, collecting
 from rtp_llm.server.telemetry.finished import FinishedRequest
 from rtp_llm.server.telemetry.setup import check_telemetry, start_telemetry
+from rtp_llm.testing.server.collector import Collector, attributes, collecting
+from rtp_llm.testing.server.serving import CHAT, Served, demo_folder, fake_engine, run, served
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SECRET = "a question that nobody else may read"

@@ -11,8 +11,8 @@ import pytest
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.server.agents_for_tests import agent_tokenizer
 from rtp_llm.server.turn.answer_forms import check_forms, choose_forms
+from rtp_llm.testing.server.agents import agent_tokenizer
 from rtp_llm.text.parsers.registry import REASONING_FORMS, TOOL_CALL_FORMS
 
 PAGE = Path(__file__).parents[3] / "docs/tools_and_reasoning.md"

@@ -10,7 +10,7 @@ import pytest
 
 from rtp_llm.config.refusals import REFUSALS, find_refusal, get_refusal
 from rtp_llm.engine.messages import EngineStats, RequestError
-from rtp_llm.server.serving_for_tests import (
+from rtp_llm.testing.server.serving import (
     CHAT,
     JSON,
     PROMPT,

@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from rtp_llm.server.serving_for_tests import (
+from rtp_llm.testing.server.serving import (
     CHAT,
     TEXT,
     Served,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rtp_llm.testing.text.matching import BYTES, accepts, matcher
 from rtp_llm.text.grammar import GrammarError, check_grammar, ebnf_grammar
 from rtp_llm.text.grammar.ebnf_parser import Characters, Choice, Reference, Repeat, Term, parse
-from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts, matcher
 
 JSON = r"""
 root   ::= value   # as llama.cpp has it

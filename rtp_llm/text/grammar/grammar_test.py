@@ -10,6 +10,7 @@ import pytest
 
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.model_folders import STYLES, write_folder
+from rtp_llm.testing.text.matching import BYTES, accepts
 from rtp_llm.text.grammar import (
     GrammarError,
     check,
@@ -22,7 +23,6 @@ from rtp_llm.text.grammar import (
     regex_grammar,
 )
 from rtp_llm.text.grammar.check import rehearse
-from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts
 from rtp_llm.text.tokenizer import Tokenizer
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rtp_llm.testing.text.matching import accepts, matcher
 from rtp_llm.text.grammar import GrammarError, json_schema_grammar, regex_grammar
-from rtp_llm.text.grammar.matching_for_tests import accepts, matcher
 from rtp_llm.text.grammar.pattern import matches, none_of, search, whole
 
 

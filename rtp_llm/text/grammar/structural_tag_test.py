@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.testing.text.matching import BYTES, ByteVocabulary, accepts, matcher
 from rtp_llm.text.grammar import GrammarError, check_grammar, structural_tag_grammar
-from rtp_llm.text.grammar.matching_for_tests import BYTES, ByteVocabulary, accepts, matcher
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 JSON = {"type": "json_schema", "json_schema": POINT}

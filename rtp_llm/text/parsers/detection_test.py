@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.testing.text.cutting import read
+from rtp_llm.testing.text.families import Family
+from rtp_llm.testing.text.more_families import ALL_FAMILIES as FAMILIES
 from rtp_llm.text.chat_template import ChatTemplate
 from rtp_llm.text.conversation import Message, Tool, ToolCall
-from rtp_llm.text.parsers.cutting_for_tests import read
 from rtp_llm.text.parsers.deltas import ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.families_for_tests import Family
-from rtp_llm.text.parsers.more_families_for_tests import ALL_FAMILIES as FAMILIES
 from rtp_llm.text.parsers.read_back import answers
 from rtp_llm.text.parsers.registry import detect, reasoning_is_open
 from rtp_llm.text.parsers.spec import ParserSpec

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.text.parsers.cutting_for_tests import read, read_every_way
+from rtp_llm.testing.text.cutting import read, read_every_way
+from rtp_llm.testing.text.writing import TOOLS, WRITERS, Call, dumps, form_of
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
 from rtp_llm.text.parsers.forms import CALLS
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.writing_for_tests import TOOLS, WRITERS, Call, dumps, form_of
 
 ARGUMENTS: list[dict[str, Any]] = [
     {},

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.text.parsers.cutting_for_tests import read_every_way
+from rtp_llm.testing.text.cutting import read_every_way
+from rtp_llm.testing.text.writing import TOOLS
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
     ReasoningDelta,
@@ -12,7 +13,6 @@ from rtp_llm.text.parsers.deltas import (
     ToolCallBegin,
 )
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.writing_for_tests import TOOLS
 
 CALLS_BEGIN, CALL_BEGIN = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"
 KIMI_BEGIN = "<|tool_calls_section_begin|><|tool_call_begin|>"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.text.parsers.cutting_for_tests import read_every_way
+from rtp_llm.testing.text.cutting import read_every_way
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
     ReasoningDelta,

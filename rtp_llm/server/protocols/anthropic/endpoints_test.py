@@ -8,10 +8,10 @@ import anthropic
 import pytest
 from anthropic.types import ModelInfo
 
-from rtp_llm.server.agent_clients_for_tests import agents
 from rtp_llm.server.endpoint import http_answer as answers
-from rtp_llm.server.protocols.anthropic.events_for_tests import add_up, read_events
-from rtp_llm.server.serving_for_tests import TEXT, run
+from rtp_llm.testing.server.agent_clients import agents
+from rtp_llm.testing.server.anthropic_events import add_up, read_events
+from rtp_llm.testing.server.serving import TEXT, run
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 

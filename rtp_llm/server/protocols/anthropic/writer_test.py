@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtp_llm.server.deltas_for_tests import answers
 from rtp_llm.server.endpoint.typed_events import encode_events
 from rtp_llm.server.generation.generation import Usage
-from rtp_llm.server.protocols.anthropic.events_for_tests import add_up, read_events
 from rtp_llm.server.protocols.anthropic.form import MessageForm
 from rtp_llm.server.protocols.anthropic.writer import MessageWriter, tool_input
 from rtp_llm.server.turn.opaque_reasoning import unseal
+from rtp_llm.testing.server.anthropic_events import add_up, read_events
+from rtp_llm.testing.server.deltas import answers
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
     ReasoningDelta,

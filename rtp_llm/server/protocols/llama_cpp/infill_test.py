@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rtp_llm.server.agent_clients_for_tests import agents
-from rtp_llm.server.code_model_for_tests import code_model, code_tokenizer, last_prompt
 from rtp_llm.server.protocols.llama_cpp.answers import InfillAnswer, InfillChunk
-from rtp_llm.server.serving_for_tests import events, run
+from rtp_llm.testing.server.agent_clients import agents
+from rtp_llm.testing.server.code_model import code_model, code_tokenizer, last_prompt
+from rtp_llm.testing.server.serving import events, run
 
 PREFIX, SUFFIX, BEGUN = "def add(a, b):\n", "\n\nprint(add(1, 2))\n", "    return"
 BODY: dict[str, Any] = {"input_prefix": PREFIX, "input_suffix": SUFFIX, "prompt": BEGUN}

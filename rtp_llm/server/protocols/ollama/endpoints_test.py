@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rtp_llm.server.agent_clients_for_tests import CALL, SCHEMA, THOUGHT, agents
-from rtp_llm.server.code_model_for_tests import code_model, last_prompt
 from rtp_llm.server.protocols.ollama.answers import OllamaChatAnswer, OllamaGenerateAnswer
-from rtp_llm.server.serving_for_tests import TEXT, run, served
+from rtp_llm.testing.server.agent_clients import CALL, SCHEMA, THOUGHT, agents
+from rtp_llm.testing.server.code_model import code_model, last_prompt
+from rtp_llm.testing.server.serving import TEXT, run, served
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 TOOL = {

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rtp_llm.server.agent_clients_for_tests import TEMPLATE, agents
-from rtp_llm.server.fake_engine_for_tests import FakeEngine, say
 from rtp_llm.server.protocols.ollama.answers import OllamaProcesses, OllamaShowAnswer, OllamaTags
 from rtp_llm.server.protocols.ollama.names import tagged
-from rtp_llm.server.serving_for_tests import run, served
 from rtp_llm.testing.model_folders import byte_level, write_folder
+from rtp_llm.testing.server.agent_clients import TEMPLATE, agents
+from rtp_llm.testing.server.fake_engine import FakeEngine, say
+from rtp_llm.testing.server.serving import run, served
 from rtp_llm.text.tokenizer import Tokenizer
 
 CONFIG = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import AddRequest
-from rtp_llm.server.fake_engine_for_tests import FakeEngine
-from rtp_llm.server.serving_for_tests import Served, demo_tokenizer, run, served
+from rtp_llm.testing.server.fake_engine import FakeEngine
+from rtp_llm.testing.server.serving import Served, demo_tokenizer, run, served
 
 PATH = "/v1/chat/completions/batch"
 WORDS = ("Hello", "Where is the house?", "x")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer, events, fake_engine, run, served
+from rtp_llm.testing.server.serving import TEXT, demo_tokenizer, events, fake_engine, run, served
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.model_files import ModelFilesError
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.fake_engine_for_tests import FakeStream
-from rtp_llm.server.serving_for_tests import TEXT, demo_tokenizer, events, fake_engine, run, served
+from rtp_llm.testing.server.fake_engine import FakeStream
+from rtp_llm.testing.server.serving import TEXT, demo_tokenizer, events, fake_engine, run, served
 
 USAGE = {
     "prompt_tokens": 3,

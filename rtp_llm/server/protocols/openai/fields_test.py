@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.fake_engine_for_tests import EOS, FakeEngine, say
-from rtp_llm.server.serving_for_tests import (
+from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
+from rtp_llm.testing.server.fake_engine import EOS, FakeEngine, say
+from rtp_llm.testing.server.serving import (
     TEXT,
     demo_tokenizer,
     events,
@@ -17,7 +18,6 @@ from rtp_llm.server.serving_for_tests import (
     run,
     served,
 )
-from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.text.tokenizer import Tokenizer
 
 RULES = """{% for m in messages %}{% if m.role in ('system', 'user', 'assistant', 'critic') -%}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.code_model_for_tests import FIM, code_model, code_tokenizer, last_prompt
-from rtp_llm.server.serving_for_tests import events, run
+from rtp_llm.testing.server.code_model import FIM, code_model, code_tokenizer, last_prompt
+from rtp_llm.testing.server.serving import events, run
 from rtp_llm.text.fill_in_middle import FillInMiddle, fill_in_middle
 from rtp_llm.text.tokenizer import Tokenizer
 

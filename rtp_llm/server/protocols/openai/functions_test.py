@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from rtp_llm.server.agents_for_tests import (
+from rtp_llm.testing.server.agents import (
     ARGUMENTS,
     CALL,
     TOOL,
@@ -17,7 +17,7 @@ from rtp_llm.server.agents_for_tests import (
     listening_agent,
     served_agent,
 )
-from rtp_llm.server.serving_for_tests import demo_tokenizer, events, run, served
+from rtp_llm.testing.server.serving import demo_tokenizer, events, run, served
 from rtp_llm.text.chat_template import ChatTemplate
 
 ADD: dict[str, Any] = TOOL["function"]

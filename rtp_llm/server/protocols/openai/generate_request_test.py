@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.serving_for_tests import CHAT, PROMPT, run, served
+from rtp_llm.testing.server.serving import CHAT, PROMPT, run, served
 
 RENDER_CHAT, RENDER_COMPLETION = "/v1/chat/completions/render", "/v1/completions/render"
 FIELDS = {

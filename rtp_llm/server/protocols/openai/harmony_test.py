@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.agents_for_tests import ARGUMENTS, CONTEXT, TOOL
-from rtp_llm.server.fake_engine_for_tests import FakeEngine, ready_message, say
 from rtp_llm.server.protocols.openai.tools_test import BOTH, NAMED, both
-from rtp_llm.server.serving_for_tests import Served, run, served
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
+from rtp_llm.testing.server.agents import ARGUMENTS, CONTEXT, TOOL
+from rtp_llm.testing.server.fake_engine import FakeEngine, ready_message, say
+from rtp_llm.testing.server.serving import Served, run, served
 from rtp_llm.text.grammar.check import check_grammar
 from rtp_llm.text.parsers.calls.harmony import CHANNEL, END, MESSAGE, START, Harmony
 from rtp_llm.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.serving_for_tests import demo_tokenizer, run, served
+from rtp_llm.testing.server.serving import demo_tokenizer, run, served
 from rtp_llm.text.chat_template import ChatTemplate
 
 HELLO = {"role": "user", "content": "Hello"}

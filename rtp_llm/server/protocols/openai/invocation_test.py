@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.server.serving_for_tests import CHAT, JSON, PROMPT, run, served
+from rtp_llm.testing.server.serving import CHAT, JSON, PROMPT, run, served
 
 CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
 

@@ -9,14 +9,14 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from rtp_llm.server.agents_for_tests import (
+from rtp_llm.testing.server.agents import (
     CALL,
     TOOL,
     agent_tokenizer,
     listening_agent,
     served_agent,
 )
-from rtp_llm.server.serving_for_tests import Served, events, run, served
+from rtp_llm.testing.server.serving import Served, events, run, served
 
 OPEN = "so it is 4.</think>\n\nFour."
 CLOSED = "<think>" + OPEN

@@ -11,8 +11,8 @@ import pytest
 from openai import OpenAI
 
 from rtp_llm.request.constraints import Grammar
-from rtp_llm.server.agents_for_tests import TOOL, listening_agent, served_agent
-from rtp_llm.server.serving_for_tests import run, served
+from rtp_llm.testing.server.agents import TOOL, listening_agent, served_agent
+from rtp_llm.testing.server.serving import run, served
 from rtp_llm.text.grammar import (
     choice_grammar,
     ebnf_grammar,

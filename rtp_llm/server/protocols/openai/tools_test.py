@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from rtp_llm.server.agents_for_tests import (
+from rtp_llm.testing.server.agents import (
     ARGUMENTS,
     CALL,
     TEMPLATE,
@@ -19,7 +19,7 @@ from rtp_llm.server.agents_for_tests import (
     listening_agent,
     served_agent,
 )
-from rtp_llm.server.serving_for_tests import Served, events, run, served
+from rtp_llm.testing.server.serving import Served, events, run, served
 from rtp_llm.text.chat_template import ChatTemplate
 
 TWO = CALL + "\n" + CALL.replace('"add"', '"sub"')

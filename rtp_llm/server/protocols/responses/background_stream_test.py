@@ -11,10 +11,10 @@ import httpx
 import openai
 import pytest
 
-from rtp_llm.server.agent_clients_for_tests import Agents, agents
-from rtp_llm.server.keys.keys_for_tests import bearer, entry, key_file
-from rtp_llm.server.protocols.responses.events_for_tests import add_up, read_events
-from rtp_llm.server.serving_for_tests import TEXT, fake_engine, listening, run
+from rtp_llm.testing.server.agent_clients import Agents, agents
+from rtp_llm.testing.server.keys import bearer, entry, key_file
+from rtp_llm.testing.server.responses_events import add_up, read_events
+from rtp_llm.testing.server.serving import TEXT, fake_engine, listening, run
 
 STORED: dict[str, Any] = {"max_stored_responses": 4}
 HELLO: dict[str, Any] = {"input": "Hello", "background": True, "stream": True}

@@ -7,9 +7,9 @@ from typing import Any
 import openai
 import pytest
 
-from rtp_llm.server.agent_clients_for_tests import agents
-from rtp_llm.server.protocols.responses.events_for_tests import add_up, read_events
-from rtp_llm.server.serving_for_tests import TEXT, run
+from rtp_llm.testing.server.agent_clients import agents
+from rtp_llm.testing.server.responses_events import add_up, read_events
+from rtp_llm.testing.server.serving import TEXT, run
 
 
 @run

@@ -9,8 +9,8 @@ import pytest
 from rtp_llm.server.protocols.responses import event_log
 from rtp_llm.server.protocols.responses.event_log import EventLog, EventsLostError
 from rtp_llm.server.protocols.responses.events import TextDelta
-from rtp_llm.server.protocols.responses.events_for_tests import read_events
-from rtp_llm.server.serving_for_tests import run
+from rtp_llm.testing.server.responses_events import read_events
+from rtp_llm.testing.server.serving import run
 
 
 def delta(number: int) -> TextDelta:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseOutputText
 
-from rtp_llm.server.agent_clients_for_tests import CALL, SCHEMA, THOUGHT, Agents, agents
-from rtp_llm.server.protocols.responses.events_for_tests import add_up, read_events
-from rtp_llm.server.serving_for_tests import TEXT, run
+from rtp_llm.testing.server.agent_clients import CALL, SCHEMA, THOUGHT, Agents, agents
+from rtp_llm.testing.server.responses_events import add_up, read_events
+from rtp_llm.testing.server.serving import TEXT, run
 
 INCLUDE = {"include": ["message.output_text.logprobs"]}
 ADD: dict[str, Any] = {"type": "function", "name": "add", "parameters": SCHEMA, "strict": False}

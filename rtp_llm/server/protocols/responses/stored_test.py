@@ -10,8 +10,8 @@ import openai
 import pytest
 from openai.types.responses import ResponseItemList
 
-from rtp_llm.server.agent_clients_for_tests import Agents, agents
-from rtp_llm.server.serving_for_tests import TEXT, run
+from rtp_llm.testing.server.agent_clients import Agents, agents
+from rtp_llm.testing.server.serving import TEXT, run
 
 STORED: dict[str, Any] = {"max_stored_responses": 4}
 

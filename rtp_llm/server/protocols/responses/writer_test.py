@@ -7,14 +7,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtp_llm.server.deltas_for_tests import answers
 from rtp_llm.server.endpoint.typed_events import encode_events
 from rtp_llm.server.generation.generation import Usage
-from rtp_llm.server.protocols.responses.events_for_tests import add_up, read_events
 from rtp_llm.server.protocols.responses.form import ResponseForm
 from rtp_llm.server.protocols.responses.writer import ResponseWriter
 from rtp_llm.server.turn.opaque_reasoning import unseal
 from rtp_llm.server.types.errors import unavailable
+from rtp_llm.testing.server.deltas import answers
+from rtp_llm.testing.server.responses_events import add_up, read_events
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
     ReasoningDelta,

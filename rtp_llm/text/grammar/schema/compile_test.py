@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.testing.text.matching import accepts, matcher
 from rtp_llm.text.grammar import GrammarError, json_schema_grammar
-from rtp_llm.text.grammar.matching_for_tests import accepts, matcher
 from rtp_llm.text.grammar.schema.compile import compile_schema
 
 KEYED = {"type": "object", "properties": {"a": {}, "b": {}}}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.testing.text.matching import BYTES
 from rtp_llm.text.grammar import GrammarError, check_grammar, json_schema_grammar
-from rtp_llm.text.grammar.matching_for_tests import BYTES
 
 
 def nested(keyword: str, depth: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.testing.text.matching import BYTES, accepts_value, matcher
 from rtp_llm.text.grammar import GrammarError, check_grammar, json_schema_grammar
-from rtp_llm.text.grammar.matching_for_tests import BYTES, accepts_value, matcher
 
 SUITE = Path(__file__).parents[4] / "3rdparty" / "json_schema_test_suite"
 # Groups whose schema is refused, by file. docs/structured_output.md says why.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rtp_llm.text.grammar.schema.verdicts_for_tests import Verdicts
+from rtp_llm.testing.text.verdicts import Verdicts
 
 
 def test_no_wrong_verdict_on_500_schemas() -> None:

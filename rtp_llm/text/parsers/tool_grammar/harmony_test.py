@@ -10,12 +10,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rtp_llm.request.constraints import Grammar
+from rtp_llm.testing.text.cutting import read, read_every_way
+from rtp_llm.testing.text.matching import ByteVocabulary, matcher
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar.json_schema import json_schema_grammar
-from rtp_llm.text.grammar.matching_for_tests import ByteVocabulary, matcher
 from rtp_llm.text.grammar.vocabulary import make_vocabulary
 from rtp_llm.text.parsers.calls.harmony import CALL, CHANNEL, END, MESSAGE, START
-from rtp_llm.text.parsers.cutting_for_tests import read, read_every_way
 from rtp_llm.text.parsers.deltas import OutputDelta, ToolArguments, ToolCallBegin
 from rtp_llm.text.parsers.registry import call_or_answer, thinking_tags
 from rtp_llm.text.parsers.spec import ParserSpec

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
 from rtp_llm.request.constraints import Grammar
+from rtp_llm.testing.text.cutting import read
+from rtp_llm.testing.text.matching import ByteVocabulary, matcher
+from rtp_llm.testing.text.writing import WRITERS, Call, form_of
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar import GrammarError
-from rtp_llm.text.grammar.matching_for_tests import ByteVocabulary, matcher
-from rtp_llm.text.parsers.cutting_for_tests import read
 from rtp_llm.text.parsers.deltas import OutputDelta, ToolArguments, ToolCallBegin
 from rtp_llm.text.parsers.forms import CALLS
 from rtp_llm.text.parsers.registry import tool_grammar
 from rtp_llm.text.parsers.spec import ParserSpec
-from rtp_llm.text.parsers.writing_for_tests import WRITERS, Call, form_of
 
 unhurried = settings(
     deadline=None,
