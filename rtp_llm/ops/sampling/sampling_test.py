@@ -190,6 +190,21 @@ def test_nearly_equal_logits_may_swap_places(
     assert len(first.unique()) > 5
 
 
+@every_isa
+@pytest.mark.parametrize("spread", [0.0, 0.3, 4.0])
+@pytest.mark.parametrize("vocab", [100, 5000])
+@pytest.mark.parametrize("filters", [{"top_p": 0.9}, {"top_k": 90}, {"top_p": 0.99, "min_p": 0.5}])
+def test_draws_near_either_end_equal_the_reference(
+    isa: str, spread: float, vocab: int, filters: dict[str, float]
+) -> None:
+    rows = 40  # as many seeds, whose draws are spread over the whole vocabulary
+    logits = spread * torch.randn(vocab).expand(rows, -1).contiguous()
+    options = settings(rows, **filters)  # type: ignore[arg-type]
+    with running(isa):
+        tokens, _ = ops.sample(logits, *options)
+    assert torch.equal(tokens, reference.sample_reference(logits, *options)[0])
+
+
 def test_top_p_and_min_p_leave_one_token() -> None:
     logits = torch.randn(50, 1000)
     best = logits.argmax(dim=1).int()

@@ -59,9 +59,9 @@ void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int
   for (int lane = 0; lane < kWidth; ++lane) slots[lane] = static_cast<float>(kBuckets + 1 + lane);
   const Vec last = Vec::load(slots);
   Vec late_mass = Vec::zero();
-  int64_t late_count = 0;
-  float numbers[kFewLogits + kWidth], weights[kFewLogits + kWidth];
-  int64_t count = 0;
+  int32_t late_count = 0;
+  alignas(64) float numbers[kFewLogits + kWidth], weights[kFewLogits + kWidth];
+  int32_t count = 0;
   for_logits(x, size, [&](Vec logit, int64_t, int lanes) {
     const Vec bucket = min(max(bucket_of(logit, weighting) - offset, Vec::zero()), last);
     const Vec weight = weight_of(logit, weighting);
@@ -77,10 +77,16 @@ void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int
   });
   uint32_t buckets[kFewLogits + kWidth];
   __builtin_memcpy(buckets, numbers, count * sizeof *buckets);
-  for (int64_t i = 0; i < count; ++i) histogram->mass[buckets[i] & kMantissa] += weights[i];
   histogram->mass[kBuckets + 1] += late_mass.sum();
-  if (!with_counts) return;
-  for (int64_t i = 0; i < count; ++i) ++histogram->count[buckets[i] & kMantissa];
+  if (!with_counts) {
+    for (int64_t i = 0; i < count; ++i) histogram->mass[buckets[i] & kMantissa] += weights[i];
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bucket = buckets[i] & kMantissa;
+    histogram->mass[bucket] += weights[i];
+    ++histogram->count[bucket];
+  }
   histogram->count[kBuckets + 1] += late_count;
 }
 
@@ -105,45 +111,38 @@ float sum_from(const float* x, int64_t size, const Weighting& weighting, float l
   return sum.sum();
 }
 
-struct BlockScan {
-  Vec max = Vec::set(-kInf);
-  Vec min = Vec::set(kInf);
-  uint32_t bad = 0;
-
-  // A NaN never gets into max or min, which take the second operand then.
-  void add(Vec x) {
-    max = RTP_LLM_ISA::max(x, max);
-    min = RTP_LLM_ISA::min(x, min);
-    bad |= lanes_not_less(x, Vec::set(kInf));
-  }
-};
-
 }  // namespace
 
 RowScan scan_row(const float* x, int64_t size, float* block_max) {
   RowScan scan = {-kInf, kInf, 0, false};
+  Vec lowest = Vec::set(kInf);
   int64_t best = 0;
   uint32_t bad = 0;
   for (int64_t begin = 0; begin < size; begin += kScanBlock) {
-    const int64_t length = size - begin < kScanBlock ? size - begin : kScanBlock;
-    BlockScan block;
+    const int64_t end = size - begin < kScanBlock ? size : begin + kScanBlock;
+    Vec highest = Vec::set(-kInf);
     int64_t i = begin;
-    for (; i + kWidth <= begin + length; i += kWidth) block.add(Vec::load(x + i));
-    float top = block.max.max_element();
-    float low = -(Vec::zero() - block.min).max_element();
-    for (; i < begin + length; ++i) {
+    for (; i + kWidth <= end; i += kWidth) {
+      const Vec logits = Vec::load(x + i);
+      // A NaN never gets into these, which take the second operand then.
+      highest = max(logits, highest);
+      lowest = min(logits, lowest);
+      bad |= lanes_not_less(logits, Vec::set(kInf));
+    }
+    float top = highest.max_element();
+    for (; i < end; ++i) {
       bad |= x[i] < kInf ? 0U : 1U;
       top = x[i] > top ? x[i] : top;
-      low = x[i] < low ? x[i] : low;
+      scan.min = x[i] < scan.min ? x[i] : scan.min;
     }
-    bad |= block.bad;
     *block_max++ = top;
-    scan.min = low < scan.min ? low : scan.min;
     if (top > scan.max) {
       scan.max = top;
       best = begin;
     }
   }
+  const float low = -(Vec::zero() - lowest).max_element();
+  scan.min = low < scan.min ? low : scan.min;
   scan.degenerate = bad != 0 || scan.max == -kInf;
   if (scan.max > -kInf) {
     scan.arg_max = best;
@@ -189,18 +188,19 @@ int64_t collect_at_least(const float* x, int64_t size, const float* block_max, f
   return end - keys;
 }
 
-void sum_blocks(const float* x, int64_t size, const Weighting& weighting, uint64_t last,
-                const float* block_max, float* sums) {
+void sum_blocks(const float* x, int64_t begin, int64_t end, const Weighting& weighting,
+                uint64_t last, const float* block_max, float* sums) {
   const float least = key_logit(last);
   const float more = key_logit(last - (uint64_t{1} << 32));  // the next float above
   const int64_t ties = static_cast<int64_t>(last & 0xffffffffU) + 1;
-  for (int64_t begin = 0; begin < size; begin += kScanBlock, ++block_max, ++sums) {
-    *sums = 0.0f;
-    if (*block_max < least) continue;
-    const int64_t end = size - begin < kScanBlock ? size : begin + kScanBlock;
-    const int64_t middle = ties < begin ? begin : ties < end ? ties : end;
-    if (begin < middle) *sums += sum_from(x + begin, middle - begin, weighting, least);
-    if (middle < end) *sums += sum_from(x + middle, end - middle, weighting, more);
+  for (; begin < end; begin += kScanBlock) {
+    const int64_t block = begin / kScanBlock;
+    sums[block] = 0.0f;
+    if (block_max[block] < least) continue;
+    const int64_t stop = end - begin < kScanBlock ? end : begin + kScanBlock;
+    const int64_t middle = ties < begin ? begin : ties < stop ? ties : stop;
+    if (begin < middle) sums[block] += sum_from(x + begin, middle - begin, weighting, least);
+    if (middle < stop) sums[block] += sum_from(x + middle, stop - middle, weighting, more);
   }
 }
 

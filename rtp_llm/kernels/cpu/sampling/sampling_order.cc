@@ -13,6 +13,8 @@ constexpr double kLog2E = 1.44269504088896340736;
 constexpr double kWindowPowers = 16.0;
 // Up to this share of the blocks, the first tokens are found through the maxima of blocks.
 constexpr int64_t kBlocksPerListed = 4;
+// A draw adds up this many blocks before it checks whether its token is among them.
+constexpr int64_t kBlocksSummed = 16;
 
 int64_t num_blocks(int64_t size) { return (size + kScanBlock - 1) / kScanBlock; }
 
@@ -189,32 +191,73 @@ void RowOrder::keep_weight(double least) {
     if (weight(lower) < least) break;
     logit = lower;
   }
-  last_ = std::min(last_, order_key_behind(logit));
+  const uint64_t last = order_key_behind(logit);
+  if (last >= last_) return;
+  last_ = last;
+  mass_ = -1.0;
 }
 
 int32_t RowOrder::draw(double share) const {
   if (list_.size > 0) return draw_listed(share);
+  // Once filters have found the mass, only what lies between the token and the nearer end of the
+  // row is added up.
+  if (mass_ >= 0.0) {
+    return share < 0.5 ? draw_forward(share * mass_, 0) : draw_backward((1.0 - share) * mass_);
+  }
   const int64_t blocks = num_blocks(size_);
-  float* const sums = workspace_.block_order;
-  kernels_.sum_blocks(x_, size_, weighting_, last_, workspace_.block_max, sums);
-  double all = 0.0;
-  for (int64_t block = 0; block < blocks; ++block) all += sums[block];
-  // The product may round up to `all`, which no sum exceeds.
-  const double target = std::min(share * all, all * (1.0 - 1e-15));
-  double before = 0.0;
-  int64_t block = 0;
-  while (!(before + sums[block] > target)) before += sums[block++];
-  return draw_from(block * kScanBlock, target - before);
+  sum_blocks(0, blocks);
+  const float* const sums = workspace_.block_order;
+  return draw_forward(share * std::accumulate(sums, sums + blocks, 0.0), blocks);
 }
 
-int32_t RowOrder::draw_from(int64_t begin, double mass) const {
+void RowOrder::sum_blocks(int64_t first, int64_t count) const {
+  const int64_t end = std::min((first + count) * kScanBlock, size_);
+  kernels_.sum_blocks(x_, first * kScanBlock, end, weighting_, last_, workspace_.block_max,
+                      workspace_.block_order);
+}
+
+int32_t RowOrder::draw_forward(double target, int64_t summed) const {
+  const float* const sums = workspace_.block_order;
+  double before = 0.0;
+  int64_t last = 0;
+  for (int64_t block = 0; block < num_blocks(size_); ++block) {
+    if (block == summed) {
+      sum_blocks(block, kBlocksSummed);
+      summed += kBlocksSummed;
+    }
+    if (before + sums[block] > target) return draw_within(block, target - before);
+    before += sums[block];
+    if (sums[block] > 0.0f) last = block;
+  }
+  // Rounding may leave the sums below the target: then it is the last token with a weight.
+  return draw_within(last, INFINITY);
+}
+
+int32_t RowOrder::draw_backward(double target) const {
+  const float* const sums = workspace_.block_order;
+  double after = 0.0;
+  int64_t summed = num_blocks(size_);
+  int64_t first = 0;
+  for (int64_t block = summed - 1; block >= 0; --block) {
+    if (block < summed) {
+      summed = std::max(summed - kBlocksSummed, int64_t{0});
+      sum_blocks(summed, block + 1 - summed);
+    }
+    after += sums[block];
+    if (after >= target) return draw_within(block, after - target);
+    if (sums[block] > 0.0f) first = block;
+  }
+  return draw_within(first, 0.0);
+}
+
+int32_t RowOrder::draw_within(int64_t block, double target) const {
   float weights[kScanBlock];
+  const int64_t begin = block * kScanBlock;
   const int64_t count = std::min(kScanBlock, size_ - begin);
   kernels_.store_weights(x_ + begin, count, weighting_, weights);
   int64_t found = 0;
   double sum = 0.0;
-  // Rounding may leave this sum below the block's: then it is the last token of all.
-  for (int64_t i = 0; i < count && !(sum > mass); ++i) {
+  for (int64_t i = 0; i < count && !(sum > target); ++i) {
     if (weights[i] == 0.0f || order_key(x_[begin + i], begin + i) > last_) continue;
     sum += weights[i];
     found = i;

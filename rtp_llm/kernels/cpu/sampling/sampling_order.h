@@ -88,8 +88,14 @@ class RowOrder {
   template <class Reached>
   Prefix find_prefix(const Segment& segment, Reached&& reached) const;
   int32_t draw_listed(double share) const;
-  // Of the tokens of one block.
-  int32_t draw_from(int64_t begin, double mass) const;
+  // The first token, by index, at which the mass exceeds `target`; the sums of the first `summed`
+  // blocks are known already.
+  int32_t draw_forward(double target, int64_t summed) const;
+  // The same from the other end: the last token from which on the mass is at least `target`, > 0.
+  int32_t draw_backward(double target) const;
+  // The first token of a block at which its mass exceeds `target`, or its last one with a weight.
+  int32_t draw_within(int64_t block, double target) const;
+  void sum_blocks(int64_t first, int64_t count) const;
 
   const SamplingKernels& kernels_;
   const float* const x_;

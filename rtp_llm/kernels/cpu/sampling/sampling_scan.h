@@ -26,7 +26,7 @@ struct Weighting {
 // Weights of the buckets [first, first + kBuckets), and of everything behind them.
 struct Histogram {
   double mass[kBuckets + 1 + kWidest];  // earlier, the buckets, later, and room for work
-  int64_t count[kBuckets + 1 + kWidest];
+  int32_t count[kBuckets + 1 + kWidest];
 };
 
 // A token that sorts ascending in the row's order: logit descending, then index ascending. Static,
@@ -61,9 +61,10 @@ RTP_LLM_FOR_EACH_ISA(
     // The keys of all logits that are at least `least`, in order of index; returns how many.
     int64_t collect_at_least(const float* x, int64_t size, const float* block_max, float least,
                              uint64_t* keys);
-    // sums[b] is the weight of block b's logits up to the key `last`.
-    void sum_blocks(const float* x, int64_t size, const Weighting& weighting, uint64_t last,
-                    const float* block_max, float* sums);
+    // sums[b] is the weight of block b's logits up to the key `last`, for the blocks of the logits
+    // [begin, end), where begin is the first one of a block.
+    void sum_blocks(const float* x, int64_t begin, int64_t end, const Weighting& weighting,
+                    uint64_t last, const float* block_max, float* sums);
     // weights[i] is the weight of logit i.
     void store_weights(const float* x, int64_t size, const Weighting& weighting, float* weights);
     // The sum of the weights.
