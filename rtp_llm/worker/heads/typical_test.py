@@ -21,6 +21,7 @@ from transformers import (
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.ops.sampling.sampling import ALL_BANNED, NOT_FINITE
+from rtp_llm.ops.sampling.sampling_reference import weigh_rows
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.heads import typical as typical_module
 from rtp_llm.worker.heads.sampler import SampledDrafts, Sampler
@@ -96,6 +97,35 @@ def test_what_is_kept_is_what_transformers_keeps(mass: float) -> None:
     kept = typical(weights, torch.full((len(values),), mass, dtype=torch.float64))
     assert (kept == expected).all()
     assert kept.any(1).all() and kept[5].all()
+
+
+@pytest.mark.parametrize("nearest", [1, 40, 300])
+def test_few_of_the_nearest_keep_what_all_would(
+    monkeypatch: pytest.MonkeyPatch, nearest: int
+) -> None:
+    values = torch.cat([4 * logits(6, 301), logits(2, 301, 2) / 100, logits(1, 301).round()])
+    values[2, ::2] = -torch.inf
+    weights = (values - values.amax(1, keepdim=True)).double().exp()
+    for mass in (0.02, 0.3, 0.95):
+        share = torch.full((len(values),), mass, dtype=torch.float64)
+        expected = typical(weights, share)
+        monkeypatch.setattr(typical_module, "_NEAREST", nearest)
+        assert (typical(weights, share) == expected).all()
+        for row in range(len(values)):  # alone, too: what others need changes nothing
+            assert (typical(weights[row : row + 1], share[:1])[0] == expected[row]).all()
+        monkeypatch.undo()
+
+
+def test_weights_are_the_same_with_and_without_sorting() -> None:
+    values = logits(5, 301)
+    values[0, 7], values[1], values[2, ::3], values[3] = torch.nan, -torch.inf, -torch.inf, 2.5
+    temperature, min_p = torch.tensor([0.7, 1, 1.3, 1, 0.01]), torch.tensor([0, 0.1, 0.2, 1, 0.5])
+    none, all_of_it = torch.zeros(5, dtype=torch.int32), torch.ones(5)
+    sorted_weights = weigh_rows(values, temperature, none, all_of_it, min_p).weights
+    unsorted = typical_module._weigh_unranked(values, temperature, min_p)
+    rows = [2, 3, 4]  # the others cannot be sampled
+    assert (unsorted[rows] == sorted_weights[rows]).all()
+    assert unsorted.isfinite().all()
 
 
 @pytest.mark.parametrize(
