@@ -75,7 +75,7 @@ class StoringEngine:
             num_threads=arguments.threads,
             kv_cache_mem_mb=arguments.cache_mib,
             cache_store_threads=threads,
-            enable_cuda_graph=False,
+            enable_graphs=False,
         )
         self.base = build_engine(settings)
         self.worker: Any = build_worker(settings, self.base).engine

@@ -90,7 +90,7 @@ def make_contenders(arguments: argparse.Namespace, device: Device) -> Contenders
     make = functools.partial(_Ours, shape, arguments.mtp, evenly=arguments.uniform_routing)
     made: Contenders = {"ours": make(changes)}
     if "eager" in peers:
-        made["eager"] = make({**changes, "enable_cuda_graph": False})
+        made["eager"] = make({**changes, "enable_graphs": False})
     if {"transformers", "compiled"}.intersection(peers):
         model = random_model(config_folder(shape), device)
         if "transformers" in peers:

@@ -68,7 +68,7 @@ def add_steps(report: Report, ranks: int, arguments: argparse.Namespace, rounds:
     times: dict[str, list[list[float]]] = {}
     for name, graphs in (("captured", True), ("eager", False)):
         print(f"steps of {ranks} ranks, {name} ...", flush=True)
-        given = {**settings, "enable_cuda_graph": graphs}
+        given = {**settings, "enable_graphs": graphs}
         asked = (arguments.shape, arguments.layers, batches, rounds, given)
         times[name] = together(ranks, measure_steps, *asked)
     for position, batch in enumerate(batches):

@@ -179,7 +179,7 @@ def compare_verification(arguments: argparse.Namespace) -> None:
         "plain": build(**changes),
         "waiting": build(**{**changes, "enable_overlap": False}),
         "verify": build(proposer=drafts(), **changes),
-        "eager verify": build(proposer=drafts(), **{**changes, "enable_cuda_graph": False}),
+        "eager verify": build(proposer=drafts(), **{**changes, "enable_graphs": False}),
     }
     title = f"Verifying {arguments.drafts} drafts on {device.description()}"
     report = Report(f"{title}, shape {arguments.shape}", COLUMNS)

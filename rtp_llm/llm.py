@@ -14,7 +14,7 @@ import msgspec
 
 from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_one_engine
-from rtp_llm.config.settings import Settings, check_names
+from rtp_llm.config.settings import Settings, current_names
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
     EngineDeadError,
@@ -340,7 +340,7 @@ def _settings(model: str, given: Mapping[str, Any]) -> Settings:
     named = settings_of(given)
     if named.get("tokenizer") == model:
         del named["tokenizer"]
-    check_names(named)
+    named = current_names(named)
     if isinstance(named.get("speculative_config"), dict):
         named["speculative_config"] = json.dumps(named["speculative_config"])
     settings = Settings(model=model, **named)

@@ -48,8 +48,8 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None or _changes_nothing(name, value):
             continue
         if name == "enforce_eager":
-            if options()["enable_cuda_graph"].parse(name, value):
-                _add(found, "enable_cuda_graph", False, given)
+            if options()["enable_graphs"].parse(name, value):
+                _add(found, "enable_graphs", False, given)
             continue
         _add(found, _RENAMED.get(name, name), value, given)
     return found

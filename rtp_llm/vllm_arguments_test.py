@@ -32,7 +32,7 @@ def test_names_and_values_of_vllm() -> None:
         "max_running_requests": 4,
         "gpu_memory_utilization": 0.9,
         "tensor_parallel_size": 1,
-        "enable_cuda_graph": False,
+        "enable_graphs": False,
         "seed": 0,
     }
     assert settings_of({"enforce_eager": "off"}) == {}

@@ -40,7 +40,7 @@ class CudaSm90Backend(PagedAttentionBackend):
     def supports(cls, config: AttentionConfig) -> Support:
         block, group = config.block_size, config.num_heads // config.num_kv_heads
         if "wgmma" not in config.capabilities:
-            return Support.no("its instructions are those of compute capability 9.0")
+            return Support.no("it is written for wgmma, the matrix instructions of Hopper GPUs")
         if config.dtype not in (torch.bfloat16, torch.float16):
             return Support.no(f"{config.dtype} products do not run on tensor cores")
         if config.head_dim not in _HEAD_DIMS:

@@ -31,7 +31,7 @@ class DecodeBackend(PartialBackend):
         group, block = config.num_heads // config.num_kv_heads, config.block_size
         most = _MOST_GROUP.get(config.head_dim, 0)
         if "mma" not in config.capabilities:
-            return Support.no("its instructions are those of compute capability 8.0 and newer")
+            return Support.no("it needs the mma and cp.async instructions of Ampere GPUs or newer")
         if not ops.has_kernel(_OPERATOR, config.capabilities.torch_type):
             return Support.no(f"the operator library has no {_OPERATOR}")
         if config.dtype not in (torch.bfloat16, torch.float16):

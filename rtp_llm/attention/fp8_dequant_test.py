@@ -139,7 +139,7 @@ def test_captured_steps_are_left():
     [
         ({}, ""),
         ({"kv_dtype": HALF}, "nothing to widen"),
-        ({"capabilities": ADA}, "compute capability 9.0"),
+        ({"capabilities": ADA}, "written for wgmma"),
         ({"head_dim": 80}, "heads of 80"),
     ],
 )

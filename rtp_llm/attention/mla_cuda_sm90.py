@@ -32,7 +32,7 @@ class CudaSm90MlaBackend(TritonMlaBackend):
     def supports(cls, config: MlaConfig) -> Support:
         block = config.block_size
         if "wgmma" not in config.capabilities:
-            return Support.no("its instructions are those of compute capability 9.0")
+            return Support.no("it is written for wgmma, the matrix instructions of Hopper GPUs")
         if not ops.has_kernel("mla_decode", config.capabilities.torch_type):
             return Support.no("the operator library has no mla_decode")
         if config.dtype not in (torch.bfloat16, torch.float16):

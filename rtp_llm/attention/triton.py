@@ -35,7 +35,8 @@ class TritonAttentionBackend(PagedAttentionBackend):
         if config.kv_dtype == torch.float8_e4m3fn:
             if "float8_conversion" not in config.capabilities:
                 return Support.no(
-                    "a KV cache of 8-bit floats (--kv-cache-dtype) needs compute capability 8.9"
+                    "a KV cache of 8-bit floats (--kv-cache-dtype) needs FP8 conversion, which Ada "
+                    "GPUs and newer have"
                 )
             config = replace(config, kv_dtype=config.dtype)
         return super().supports(config)

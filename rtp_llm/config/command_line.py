@@ -15,7 +15,13 @@ from typing import Any, NoReturn
 
 from rtp_llm.config.options import Option, SettingsError, flag_name
 from rtp_llm.config.other_engines import advice
-from rtp_llm.config.settings import Settings, check_names, options
+from rtp_llm.config.settings import (
+    Settings,
+    current_name,
+    current_names,
+    former_names,
+    options,
+)
 from rtp_llm.config.suggestions import meant
 
 PREFIX = "RTP_LLM_"
@@ -147,6 +153,8 @@ def _add_flag(group: Any, name: str, info: Option, is_shown: bool) -> None:
     metavar = (info.unit or info.kind).upper().replace(" ", "_")
     flags = (flag_name(name), *info.aliases)
     group.add_argument(*flags, dest=name, metavar=metavar, help=text, **extra)
+    if info.former:
+        group.add_argument(flag_name(info.former), help=argparse.SUPPRESS, **extra)
 
 
 def load_settings(
@@ -173,7 +181,7 @@ def read_settings(
     path = arguments.config or environ.get(PREFIX + "CONFIG")
     if path:
         _take(values, sources, read_file(path).items(), f"file {path}")
-    variables = ((name, environ.get(environment_name(name))) for name in options())
+    variables = ((name, environ.get(environment_name(name))) for name in _all_names())
     _take(values, sources, variables, "environment", label=environment_name)
     _free_model(arguments, values)
     _take(values, sources, _given(arguments), "flag", label=_label)
@@ -200,11 +208,18 @@ def setting_flags(arguments: argparse.Namespace) -> list[str]:
 
 
 def _given(arguments: argparse.Namespace) -> Iterable[tuple[str, object]]:
-    return ((name, getattr(arguments, name)) for name in arguments.setting_names)
+    taken = arguments.setting_names
+    names = (name for name in _all_names() if former_names().get(name, name) in taken)
+    return ((name, getattr(arguments, name)) for name in names)
+
+
+def _all_names() -> tuple[str, ...]:
+    """Former names, then the fields, so that a field's own name wins over its former one."""
+    return (*former_names(), *options())
 
 
 def _label(name: str) -> str:
-    return name if options()[name].positional else flag_name(name)
+    return name if name == "model" else flag_name(name)
 
 
 def _take(
@@ -216,8 +231,9 @@ def _take(
 ) -> None:
     for name, value in given:
         if value is not None:
-            values[name] = options()[name].parse(label(name), value)
-            sources[name] = source
+            current = current_name(name, label)
+            values[current] = options()[current].parse(label(name), value)
+            sources[current] = source
 
 
 def read_file(path: str) -> dict[str, Any]:
@@ -230,8 +246,7 @@ def read_file(path: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"--config: {path} is not valid TOML: {error}") from error
     named = {key.replace("-", "_"): value for key, value in content.items()}
-    check_names(named, f" in {path}")
-    return named
+    return current_names(named, f" in {path}")
 
 
 def _dashed(argv: Sequence[str]) -> list[str]:
@@ -245,7 +260,7 @@ def _dashed(argv: Sequence[str]) -> list[str]:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
-    known = {environment_name(name) for name in options()} | DEVELOPMENT_VARIABLES
+    known = {environment_name(name) for name in _all_names()} | DEVELOPMENT_VARIABLES
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
             near = meant(name, sorted(known))

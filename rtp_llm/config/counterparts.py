@@ -61,7 +61,7 @@ COUNTERPARTS = (
         "--enable-prefix-caching", "--disable-radix-cache", ("reuse_cache",), "on by default"
     ),
     Counterpart("--no-enable-prefix-caching", "", ("reuse_cache",), "off"),
-    Counterpart("--enforce-eager", "--disable-cuda-graph", ("enable_cuda_graph",), "off"),
+    Counterpart("--enforce-eager", "--disable-cuda-graph", ("enable_graphs",), "off"),
     Counterpart("--cudagraph-capture-sizes", "--cuda-graph-bs", (), _GRAPH_SIZES),
     Counterpart("--max-cudagraph-capture-size", "--cuda-graph-max-bs", (), _GRAPH_SIZES),
     Counterpart("--async-scheduling", "--disable-overlap-schedule", ("enable_overlap",)),

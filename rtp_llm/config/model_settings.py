@@ -62,7 +62,7 @@ class ModelSettings(CheckedSettings):
         "explain`. A name forces that one for every step that it supports.",
         choices=("auto", "flashinfer", "cuda_sm90", "fp8_dequant", "triton", "paged"),
         renamed=(("hopper", "cuda_sm90"), ("widened", "fp8_dequant")),
-        after="enable_cuda_graph",
+        after="enable_graphs",
     )
     moe_strategy: str = option(
         "auto",

@@ -72,7 +72,7 @@ WRITTEN = {
     "--think": "`enable_thinking`",
     "--format": "`response_format`",
     "--mem-fraction-static": "--gpu-memory-utilization",
-    "--enforce-eager": "here it is --enable-cuda-graph",
+    "--enforce-eager": "here it is --enable-graphs",
     "--disable-radix-cache": "here it is --reuse-cache",
     "--trust-remote-code": "leave it out",
     "--allowed-origins": "here it is --cors-origins",

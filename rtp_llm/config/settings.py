@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rtp_llm.config.disagg_settings import DisaggSettings
 from rtp_llm.config.listener_settings import ListenerSettings
@@ -22,6 +24,8 @@ from rtp_llm.config.rank_settings import RankSettings
 from rtp_llm.config.server_settings import ServerSettings
 from rtp_llm.config.speculative_settings import SpeculativeSettings
 from rtp_llm.config.suggestions import meant
+
+_logger = logging.getLogger("rtp_llm.config")
 
 # In the order of the documentation.
 _GROUPS = (
@@ -113,13 +117,14 @@ class Settings(
         "On an accelerator, allow the slow PyTorch reference of an operator without a kernel.",
         advanced=True,
     )
-    enable_cuda_graph: bool | None = option(
+    enable_graphs: bool | None = option(
         None,
         "switch",
         "device",
         "Capture decode steps, verification of drafts and short prompts as CUDA or HIP graphs "
         "where the device can; off: every step runs eagerly.",
         automatic="on where graphs were tried (cuda); off on rocm",
+        former="enable_cuda_graph",
     )
     enable_overlap: bool | None = option(
         None,
@@ -134,7 +139,7 @@ class Settings(
         "switch",
         "device",
         "Use swap-AB for FP8 products of few rows: the weight takes the tensor cores' 64-row side.",
-        automatic="on where the device has FP8 products (NVIDIA GPUs of compute capability 9.0)",
+        automatic="on where the device has FP8 products (NVIDIA Hopper GPUs)",
         advanced=True,
     )
     deep_gemm_swap_ab_rows: int | None = option(
@@ -251,14 +256,38 @@ def options() -> dict[str, Option]:
     return _OPTIONS
 
 
-def check_names(names: Iterable[str], where: str = "") -> None:
-    """Raise SettingsError for the first unknown name, suggesting the intended one."""
-    for name in names:
-        if name not in _OPTIONS:
+def former_names() -> Mapping[str, str]:
+    """Names of the previous version, each with the field that it sets now."""
+    return _FORMER
+
+
+def current_names(given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Return `given` with names of the previous version replaced, each with a warning.
+
+    Raises SettingsError for the first unknown name, suggesting the intended one, and for a setting
+    that is given by both of its names.
+    """
+    named: dict[str, Any] = {}
+    for name, value in given.items():
+        current = current_name(name)
+        if current not in _OPTIONS:
             near = meant(name, _OPTIONS)
             listed = f"did you mean {near}?" if near else f"there are {', '.join(_OPTIONS)}"
             hint = as_names(known_elsewhere(name) or listed)
             raise SettingsError(f"{name}: no such setting{where}; {hint}")
+        if current != name and current in given:
+            raise SettingsError(f"{name}: the former name of {current}, which is given, too{where}")
+        named[current] = value
+    return named
+
+
+def current_name(name: str, label: Callable[[str], str] = str) -> str:
+    """Return the current name; log a warning, in the words of `label`, if it has changed."""
+    current = _FORMER.get(name, name)
+    if current != name:
+        text = "%s is called %s now; the next version drops the old name"
+        _logger.warning(text, label(name), label(current))
+    return current
 
 
 def as_names(text: str) -> str:
@@ -285,7 +314,8 @@ def _table() -> dict[str, Option]:
 
 
 _OPTIONS: dict[str, Option] = _table()
+_FORMER = {info.former: name for name, info in _OPTIONS.items() if info.former}
 _FLAG = re.compile(r"(--[a-z][a-z0-9-]*[a-z0-9])(?: (\w+))?")
 _NAMES = {flag_name(name): name for name in _OPTIONS}
 
-__all__ = ["Settings", "SettingsError", "as_names", "check_names", "options"]
+__all__ = ["Settings", "SettingsError", "as_names", "current_names", "options"]

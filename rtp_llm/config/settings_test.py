@@ -16,7 +16,7 @@ from rtp_llm.config.command_line import (
 )
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.options import SettingsError
-from rtp_llm.config.settings import Settings, check_names, options
+from rtp_llm.config.settings import Settings, current_names, former_names, options
 
 EXAMPLES = {
     "model": ("folder", "other"),
@@ -242,7 +242,35 @@ def test_names_of_other_engines_in_files_and_python(tmp_path) -> None:
     with pytest.raises(SettingsError, match=r"; here it is max_running_requests$"):
         load_settings(["--config", str(file)], {})
     with pytest.raises(SettingsError, match=r"; here it is max_seq_len$"):
-        check_names(["max_model_len"])
+        current_names({"max_model_len": 4})
+
+
+@pytest.mark.parametrize(("former", "current"), former_names().items())
+def test_names_of_the_previous_version_are_taken_with_a_warning(
+    tmp_path, caplog, former: str, current: str
+) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(f"{former} = false\n")
+    variable, flag = f"RTP_LLM_{former.upper()}", f"--{former.replace('_', '-')}"
+    sources: list[tuple[list[str], dict[str, str]]] = [
+        (["m", flag, "off"], {}),
+        (["m"], {variable: "off"}),
+        (["m", "--config", str(file)], {}),
+    ]
+    for argv, environ in sources:
+        caplog.clear()
+        loaded = load_settings(argv, environ)
+        assert getattr(loaded.settings, current) is False
+        assert not loaded.warnings
+        assert "now; the next version drops the old name" in caplog.text
+    assert current_names({former: False}) == {current: False}
+    with pytest.raises(SettingsError, match=f"{former}: the former name of {current}"):
+        current_names({former: False, current: True})
+
+
+def test_a_settings_own_name_wins_over_its_former_one() -> None:
+    argv = ["m", "--enable-cuda-graph", "off", "--enable-graphs", "on"]
+    assert load_settings(argv, {}).settings.enable_graphs is True
 
 
 @pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--tp-size", "--tp", "-tp"])

@@ -23,7 +23,7 @@ PROMPTS = [random_prompt(length, seed=length) for length in (1, 15, 16, 17, 95, 
 
 def settings(graphs: bool) -> dict[str, Any]:
     small = {"kv_cache_mem_mb": 64, "max_batch_tokens_size": 96, "max_running_requests": 16}
-    return {**small, "device_type": GPU, "enable_cuda_graph": graphs}
+    return {**small, "device_type": GPU, "enable_graphs": graphs}
 
 
 def alone(folder: Path, graphs: bool) -> list[list[int]]:

@@ -46,7 +46,7 @@ def test_two_workers_give_the_tokens_of_one(
     settings = {
         "device_type": GPU,
         "allow_reference_ops": True,
-        "enable_cuda_graph": graphs,
+        "enable_graphs": graphs,
         "max_batch_tokens_size": 96,
         "max_running_requests": 16,
         "seed": 5,
@@ -100,7 +100,7 @@ def test_drafts_go_on_from_where_another_worker_ends(method: str, tmp_path: Path
 
 def test_loads_that_are_given_up_leave_nothing(tmp_path: Path) -> None:
     save_model(tmp_path, "qwen3", seed=7)
-    pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_cuda_graph=False)
+    pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_graphs=False)
     for steps in range(6):
         request = pair.decode.add(random_prompt(150, seed=steps))
         for _ in range(steps):
@@ -119,7 +119,7 @@ def test_a_receive_buffer_waits_for_nothing(blocks: list[int], tmp_path: Path) -
     if not hasattr(torch_of_it, "set_sync_debug_mode"):
         pytest.skip("this device finds no waits")
     save_model(tmp_path, "qwen3", seed=7)
-    pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_cuda_graph=False)
+    pair = made_pair(tmp_path, device_type=GPU, allow_reference_ops=True, enable_graphs=False)
     part = BlockPart(np.arange(3), np.arange(3), np.array(blocks))
     torch_of_it.set_sync_debug_mode("error")
     try:

@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 def engine_on(device, folder, monkeypatch):
     monkeypatch.setattr(build, "resolve_device", lambda requested: device)
     # A graph of the fake torch does nothing when it is replayed.
-    return TinyEngine(folder, seed=5, enable_cuda_graph=False)
+    return TinyEngine(folder, seed=5, enable_graphs=False)
 
 
 def count_waits(fake):

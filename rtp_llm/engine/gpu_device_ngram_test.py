@@ -47,9 +47,9 @@ def test_tokens_are_those_without_drafts(folder: Path, drafts: int) -> None:
 
     assert DEVICE is not None
     ngram = {"speculative": "ngram", "num_speculative_tokens": drafts}
-    graphs = {"enable_cuda_graph": bool(DEVICE.supports("graph_capture"))}
+    graphs = {"enable_graphs": bool(DEVICE.supports("graph_capture"))}
     outcomes = []
-    for settings in ({}, {**ngram, "enable_cuda_graph": False}, {**ngram, **graphs}):
+    for settings in ({}, {**ngram, "enable_graphs": False}, {**ngram, **graphs}):
         engine = TinyEngine(folder, device_type=DEVICE.name, **SETTINGS, **settings)
         drafter = engine.built.worker.drafter
         assert isinstance(drafter, NgramDrafter) is ("speculative" in settings)

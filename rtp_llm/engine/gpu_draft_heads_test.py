@@ -65,9 +65,9 @@ def test_tokens_are_those_without_drafts(tmp_path: Path, method: str, kind: str)
 
     assert DEVICE is not None
     drafts = head_of(tmp_path, method, kind)
-    graphs = {"enable_cuda_graph": bool(DEVICE.supports("graph_capture"))}
+    graphs = {"enable_graphs": bool(DEVICE.supports("graph_capture"))}
     outcomes, right = [], []
-    for settings in ({}, {**drafts, "enable_cuda_graph": False}, {**drafts, **graphs}):
+    for settings in ({}, {**drafts, "enable_graphs": False}, {**drafts, **graphs}):
         engine = TinyEngine(
             tmp_path / "model",
             device_type=DEVICE.name,
@@ -101,9 +101,9 @@ def test_sampled_drafts_are_those_of_eager_steps(tmp_path: Path, method: str, ki
 
     assert DEVICE is not None
     drafts = {**head_of(tmp_path, method, kind), "draft_sample_method": "probabilistic"}
-    graphs = {"enable_cuda_graph": bool(DEVICE.supports("graph_capture"))}
+    graphs = {"enable_graphs": bool(DEVICE.supports("graph_capture"))}
     outcomes, right = [], []
-    for settings in ({}, {**drafts, "enable_cuda_graph": False}, {**drafts, **graphs}):
+    for settings in ({}, {**drafts, "enable_graphs": False}, {**drafts, **graphs}):
         engine = TinyEngine(
             tmp_path / "model",
             device_type=DEVICE.name,
@@ -176,7 +176,7 @@ def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
                     seq_size_per_block=16,
                     num_speculative_tokens=3,
                     max_running_requests=16,
-                    enable_cuda_graph=False,
+                    enable_graphs=False,
                     **settings,
                 )
             )

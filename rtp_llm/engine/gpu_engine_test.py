@@ -98,9 +98,7 @@ def test_captured_steps_give_the_tokens_of_eager_ones(architecture, tmp_path):
     save_model(tmp_path, architecture, seed=7)
     outcomes = []
     for graphs, idle in ((False, False), (True, False), (True, True)):
-        made = tiny_engine(
-            tmp_path, device_type=GPU, enable_cuda_graph=graphs, max_running_requests=12
-        )
+        made = tiny_engine(tmp_path, device_type=GPU, enable_graphs=graphs, max_running_requests=12)
         while idle and made.engine.has_idle_work:
             made.engine.work_idle()
         outcomes.append(run_mixed(made))
@@ -114,7 +112,7 @@ def test_captured_steps_that_verify_drafts_give_the_plain_tokens(overlap, tmp_pa
     save_model(tmp_path, "qwen3", seed=7)
     outcomes = []
     drafts = {"speculative": "ngram", "num_speculative_tokens": 3, "enable_overlap": overlap}
-    for settings in ({}, {**drafts, "enable_cuda_graph": False}, drafts):
+    for settings in ({}, {**drafts, "enable_graphs": False}, drafts):
         made = tiny_engine(tmp_path, device_type=GPU, max_running_requests=12, **settings)
         while made.engine.has_idle_work:
             made.engine.work_idle()
@@ -138,7 +136,7 @@ def test_captured_prompts_score_as_eager_ones(tmp_path):
     scores = []
     for graphs in (False, True):
         engine = tiny_engine(
-            tmp_path, device_type=GPU, dtype="bfloat16", enable_cuda_graph=graphs, reuse_cache=False
+            tmp_path, device_type=GPU, dtype="bfloat16", enable_graphs=graphs, reuse_cache=False
         )
         while engine.engine.has_idle_work:
             engine.engine.work_idle()

@@ -115,7 +115,7 @@ def test_captured_steps_of_mixtures_score_as_eager_ones(tmp_path):
 
 
 def check_captured(folder, allowed=0.05):
-    eager = tiny_engine(folder, enable_cuda_graph=False)
+    eager = tiny_engine(folder, enable_graphs=False)
     captured = tiny_engine(folder)
     while captured.engine.has_idle_work:
         captured.engine.work_idle()

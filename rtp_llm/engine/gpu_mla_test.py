@@ -64,7 +64,7 @@ def test_decoded_tokens_are_those_of_the_cpu(tmp_path, dtype):
     save_model(tmp_path, "deepseek_v3", seed=7, **SETTINGS)
     _, expected = scores(tmp_path, device_type="cpu", dtype="float32")
     for graphs in (False, True):
-        _, tokens = scores(tmp_path, device_type="cuda", dtype=dtype, enable_cuda_graph=graphs)
+        _, tokens = scores(tmp_path, device_type="cuda", dtype=dtype, enable_graphs=graphs)
         least = 40 if dtype == "float32" else 8
         for ours, theirs in zip(tokens, expected, strict=True):
             assert ours[:least] == theirs[:least]

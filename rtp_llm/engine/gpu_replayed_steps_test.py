@@ -74,7 +74,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Made:
                 device_type=DEVICE.name,
                 dtype=kind.dtype,
                 seq_size_per_block=BLOCK,
-                enable_cuda_graph=False,
+                enable_graphs=False,
                 **kind.settings,
             )
         return made[name]

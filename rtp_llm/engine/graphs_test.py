@@ -54,7 +54,7 @@ def all_operators(monkeypatch):
 )
 def test_graphs_are_captured_where_they_can_be(asked, expected):
     yes = Support.yes()
-    assert captured("cuda", yes, max_running_requests=8, enable_cuda_graph=asked) == expected
+    assert captured("cuda", yes, max_running_requests=8, enable_graphs=asked) == expected
 
 
 def test_steps_with_drafts_are_captured():
@@ -88,9 +88,9 @@ def test_ranks_whose_messages_have_any_size_capture_nothing(caplog):
 
 @pytest.mark.parametrize(("asked", "count"), [(None, 0), (False, 0), (True, 1)])
 def test_where_no_graph_has_run_yet_one_must_ask_for_them(asked, count, caplog):
-    made = captured("rocm", Support.yes(), proven=False, enable_cuda_graph=asked)
+    made = captured("rocm", Support.yes(), proven=False, enable_graphs=asked)
     assert len(made) == count
-    told = "no graph has run on rocm yet; enable_cuda_graph on captures them" in caplog.text
+    told = "no graph has run on rocm yet; enable_graphs on captures them" in caplog.text
     assert told is (asked is None)
 
 
@@ -102,7 +102,7 @@ def test_amd_gpus_are_the_ones_on_which_none_has_run():
     ("settings", "words"),
     [
         ({}, "graphs: none: A CPU step"),
-        ({"enable_cuda_graph": False}, "graphs: none: enable_cuda_graph is off"),
+        ({"enable_graphs": False}, "graphs: none: enable_graphs is off"),
     ],
 )
 def test_explain_says_why_there_are_none(settings, words, tmp_path):

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.skipif(COUNT < 2, reason=f"{COUNT} usable GPUs")
 # Stages, the ranks of each, and settings.
 SIZES: list[tuple[int, int, dict[str, Any]]] = [
     (2, 1, {}),
-    (2, 1, {"enable_cuda_graph": False}),
+    (2, 1, {"enable_graphs": False}),
     (2, 2, {}),
-    (2, 2, {"enable_cuda_graph": False}),
+    (2, 2, {"enable_graphs": False}),
 ]
 
 

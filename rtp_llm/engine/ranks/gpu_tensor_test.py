@@ -21,7 +21,7 @@ GPU, COUNT = usable_gpus()
 pytestmark = pytest.mark.skipif(COUNT < 2, reason=f"{COUNT} usable GPUs")
 CASES: dict[str, dict[str, Any]] = {
     "plain llama": {},
-    "plain qwen3": {"enable_cuda_graph": False, "enable_overlap": False},
+    "plain qwen3": {"enable_graphs": False, "enable_overlap": False},
     "plain qwen3_moe": {},
     "ngram llama": {},
     "mtp deepseek_v3": {},

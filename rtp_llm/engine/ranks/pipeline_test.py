@@ -104,7 +104,7 @@ def test_graphs(
     one = run(TinyEngine(model.folder, **SMALL))
     counts = capture_on_cpu(monkeypatch)
     monkeypatch.setattr(tensor_ranks, "RANK_FACTORY", IN_A_RANK.format(factory.__name__))
-    settings: dict[str, Any] = {"pipeline_parallel_size": stages, "enable_cuda_graph": True}
+    settings: dict[str, Any] = {"pipeline_parallel_size": stages, "enable_graphs": True}
     with ranks(model.folder, size, **settings) as engine:
         while engine.engine.has_idle_work:
             engine.engine.work_idle()

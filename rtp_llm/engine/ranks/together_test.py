@@ -125,7 +125,7 @@ def test_graphs(factory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     one = run(TinyEngine(model.folder, **SMALL, enable_overlap=True))
     counts = capture_on_cpu(monkeypatch)
     monkeypatch.setattr(tensor_ranks, "RANK_FACTORY", IN_A_RANK.format(factory.__name__))
-    with ranks(model.folder, enable_cuda_graph=True, enable_overlap=True) as engine:
+    with ranks(model.folder, enable_graphs=True, enable_overlap=True) as engine:
         while engine.engine.has_idle_work:
             engine.engine.work_idle()
         run(engine)

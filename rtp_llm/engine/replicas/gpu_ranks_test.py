@@ -65,7 +65,7 @@ def check(found, alone, size):
 CASES = {
     "captured": {},
     "moving": MOVING,
-    "moving eager": {**MOVING, "enable_cuda_graph": False},
+    "moving eager": {**MOVING, "enable_graphs": False},
     "exact": {"expert_capacity": 0},
     "redundant, in lockstep": {"redundant_expert": 4, "enable_overlap": False},
 }
@@ -93,7 +93,7 @@ def test_ranks_give_the_tokens_of_one(kind, case, size, tmp_path):
 def test_prompts_score_as_on_one_rank_in_bfloat16(tmp_path, graphs):
     """Experts in Triton; sums of ranks are rounded once more."""
     save_model(tmp_path, "qwen3_moe", seed=7, head_dim=64)
-    settings = {"dtype": "bfloat16", "enable_cuda_graph": graphs, "reuse_cache": False}
+    settings = {"dtype": "bfloat16", "enable_graphs": graphs, "reuse_cache": False}
     from rtp_llm.testing.engine.rank_runs import scores_of
 
     found, alone = played(tmp_path, tmp_path, 2, scores=True, **settings)

@@ -191,7 +191,7 @@ def _sizes_to_capture(
     if choice.sizes and (missing := missing_operators(device)):
         # They read sizes from the device, which a graph cannot capture.
         choice = GraphChoice([], f"PyTorch stands in for {', '.join(missing)}")
-    if choice.reason and device.name != "cpu" and settings.enable_cuda_graph is not False:
+    if choice.reason and device.name != "cpu" and settings.enable_graphs is not False:
         _logger.warning("no graphs are captured: %s", choice.reason)
     return choice.sizes
 

@@ -49,12 +49,12 @@ def choose_graphs(
 
     ``token_bytes`` of the weights are for one token: see `graph_sizes`.
     """
-    if settings.enable_cuda_graph is False:
-        return GraphChoice([], "enable_cuda_graph is off")
+    if settings.enable_graphs is False:
+        return GraphChoice([], "enable_graphs is off")
     if not (answer := device.supports("graph_capture")):
         return GraphChoice([], answer.reason)
-    if settings.enable_cuda_graph is None and not device.graphs_by_default:
-        untried = f"no graph has run on {device.name} yet; enable_cuda_graph on captures them"
+    if settings.enable_graphs is None and not device.graphs_by_default:
+        untried = f"no graph has run on {device.name} yet; enable_graphs on captures them"
         return GraphChoice([], untried)
     if shares_experts(settings, config) and settings.tensor_parallel_size > 1:
         return GraphChoice([], "experts of several engines of several ranks are not captured")
