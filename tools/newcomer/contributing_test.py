@@ -82,7 +82,17 @@ def test_a_new_operator(tmp_path: Path) -> None:
     run_pytest(tree, recipes.commands(text), **{OPS_VARIABLE: str(library)})
 
 
-@pytest.mark.parametrize("heading", ["Add a device", "Add an endpoint", "Add a setting"])
+def test_a_new_setting(tmp_path: Path) -> None:
+    tree = recipes.copy_of(ROOT, tmp_path / "tree")
+    text = recipes.section(PAGE, "Add a setting")
+    recipes.follow(text, tree)
+    generate, *tests = recipes.commands(text)
+    command, page = generate.removeprefix(".venv/bin/python ").split(" > ")
+    (tree / page).write_text(python(tree, *command.split()))
+    run_pytest(tree, tests)
+
+
+@pytest.mark.parametrize("heading", ["Add a device", "Add an endpoint"])
 def test_files_that_the_page_names_are_there(heading: str) -> None:
     for line in recipes.section(PAGE, heading).splitlines():
         for name in recipes.paths(line):
