@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.attention.embeddings import InputEmbeddings
+
 
 @dataclass(frozen=True)
 class HostNumbers:
@@ -46,6 +48,8 @@ class ForwardBatch:
     never -1). A published block is never overwritten, so the two may differ.
     hidden [T, C]: on every pipeline stage after the first, the input of its first layer, which the
     stage may overwrite.
+    Only for models that need them (see model_inputs.py): mrope_offsets [T, 3], to be added to a
+    position for those on each axis; adapter_slots [B] (-1 = none); embeddings of placeholders.
     on_written is called for each layer once the writes of its keys and values are enqueued.
     """
 
@@ -66,6 +70,9 @@ class ForwardBatch:
     state_write: tuple[Tensor, ...] = ()
     on_written: Callable[[int], None] | None = None
     hidden: Tensor | None = None
+    mrope_offsets: Tensor | None = None
+    adapter_slots: Tensor | None = None
+    embeddings: InputEmbeddings | None = None
 
     def layer_written(self, layer: int) -> None:
         """Report that the writes of `layer`'s keys and values for this step are enqueued.

@@ -310,6 +310,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "Choose a draft model that has attention in all layers, or another --speculative.",
     ),
     Refusal(
+        "model",
+        "drafts at positions of three axes",
+        "Draft heads and draft models take positions of one axis, and the model or its draft model "
+        "has three (M-RoPE).",
+        "Set --speculative ngram or suffix, or none.",
+    ),
+    Refusal(
         "speculation",
         "speculative decoding of more drafts than recurrent states go back",
         "The state of a gated delta net can go back 7 tokens, others none.",

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, RequestError
+from rtp_llm.engine.prompt_inputs import check_inputs, scheduler_inputs
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
 from rtp_llm.request.sampling_params import check_token_fields, check_vocabulary
@@ -24,17 +25,6 @@ if TYPE_CHECKING:
     from rtp_llm.worker.speculative.proposer import Proposer
 
 _NO_MASKS = "grammar and thinking budget: this engine masks no logits: leave them out"
-
-
-@dataclass(frozen=True)
-class EngineLimits:
-    """What a request must fit into, and the ids that end a sequence."""
-
-    max_model_len: int
-    vocab_size: int
-    max_running: int
-    max_queued: int
-    eos_token_ids: tuple[int, ...]
 
 
 class Admission:
@@ -110,6 +100,7 @@ class Admission:
             processors=processors,
             pooling=bool(request.pooling),
             constrained=is_constrained(request),
+            mm_features=request.mm_features,
         )
 
     def _slots(
@@ -144,6 +135,7 @@ class Admission:
                 overlap=not waits,
                 tenant=request.tenant,
                 tenant_weight=request.tenant_weight,
+                **scheduler_inputs(request),
             )
         except (self._queue_full, ValueError) as error:
             invalid = isinstance(error, ValueError)
@@ -179,5 +171,6 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
     try:
         check_vocabulary("prompt", prompt, limits.vocab_size)
         check_token_fields(params, limits.vocab_size)
+        check_inputs(request, limits)
     except ValueError as error:
         raise RequestError("invalid", str(error)) from error

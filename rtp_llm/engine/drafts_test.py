@@ -24,8 +24,8 @@ from rtp_llm.testing.engine.scripted_proposer import (
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
+from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 WISHES: list[dict[str, Any]] = [
     {},

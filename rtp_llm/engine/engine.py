@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rtp_llm.engine.admission import Admission, EngineLimits
+from rtp_llm.engine.admission import Admission
 from rtp_llm.engine.columns import error_columns, score_columns, step_columns
 from rtp_llm.engine.intake import Intake, failure
+from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import (
     FINISH_NAN,
     INDEX_BITS,
@@ -27,6 +28,7 @@ from rtp_llm.engine.messages import (
     StepOutput,
 )
 from rtp_llm.engine.open_sequences import OpenSequences
+from rtp_llm.engine.prompt_inputs import EmbeddingBudget
 from rtp_llm.engine.remote_prompts import RemotePrompts
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
@@ -69,10 +71,11 @@ class Engine(Serving):
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
         self._draft_length = draft_length or DraftLength(proposer.max_draft_tokens)
         self._guard, self._metrics = StepGuard(), StepMetrics(scheduler)
-        self._sequences = sequences = OpenSequences(worker, proposer, self._constraints)
+        embeddings = EmbeddingBudget(limits.max_mm_bytes)
+        self._sequences = sequences = OpenSequences(worker, proposer, self._constraints, embeddings)
         admission = Admission(scheduler, limits, seed, proposer, constraints)
         library = self._constraints.library
-        self._intake = Intake(admission, sequences, self._metrics, library)
+        self._intake = Intake(admission, sequences, self._metrics, library, embeddings)
         self.remote_prompts = RemotePrompts(scheduler, worker, sequences, self._unblock)
         self._blocked = False  # nothing can run before a transfer ends
         self._in_flight: deque[StepHandle] = deque()  # submitted and not committed

@@ -22,7 +22,7 @@ from rtp_llm.testing.transformers_models import (
     save_model,
 )
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.graphs.inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 BLOCK = 4
 SIZES: dict[str, Any] = {

@@ -23,7 +23,7 @@ from rtp_llm.testing.hybrid_model import (
 )
 from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.graphs.inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 BLOCK = 4
 SIZES: dict[str, Any] = {

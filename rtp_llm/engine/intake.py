@@ -12,6 +12,7 @@ from rtp_llm.engine.uncompiled import Uncompiled, UncompiledRequests
 if TYPE_CHECKING:
     from rtp_llm.engine.admission import Admission
     from rtp_llm.engine.open_sequences import OpenSequences
+    from rtp_llm.engine.prompt_inputs import EmbeddingBudget
     from rtp_llm.engine.step_metrics import StepMetrics
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
@@ -26,9 +27,11 @@ class Intake:
         sequences: OpenSequences,
         metrics: StepMetrics,
         library: GrammarLibrary | None,
+        embeddings: EmbeddingBudget,
     ) -> None:
         """``library`` is None if there are no grammars."""
         self._admission, self._sequences, self._metrics = admission, sequences, metrics
+        self._embeddings = embeddings
         most = admission.limits.max_queued
         self._uncompiled = None if library is None else UncompiledRequests(library, most)
 
@@ -56,6 +59,16 @@ class Intake:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
         """
         self._admission.check(request)
+        self._embeddings.take(request)
+        try:
+            return self._add(request, processors, remote_prompt=remote_prompt)
+        except BaseException:
+            self._embeddings.give_back_request(request.request_id)
+            raise
+
+    def _add(
+        self, request: AddRequest, processors: Sequence[LogitsProcessor], *, remote_prompt: bool
+    ) -> Sequence[int]:
         grammar = None
         if request.grammar is not None and self._uncompiled is not None:
             compilation = self._uncompiled.compile(request.grammar)
@@ -96,6 +109,7 @@ class Intake:
                 grammar = self._uncompiled.result(each.compilation)
                 self._queue(each.request, each.processors, each.seeds, grammar, **where)
             except RequestError as error:
+                self._embeddings.give_back_request(each.request.request_id)
                 failed.append(failure(each.request.request_id, error))
             else:
                 abort(sorted(each.aborted))

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.mm_features import MultiModalFeature
 from rtp_llm.request.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -57,6 +58,10 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
     ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
     of the prompt's hidden states comes with the step that ends the prompt, along with its tokens.
+    ``mm_features`` bring embeddings for placeholders of the prompt, by offset. ``mrope_positions``
+    (int32 [3, P]: time, height, width) are where the prompt's tokens are for a model with M-RoPE,
+    and ``mrope_position_delta`` is added to the positions of the output; without them a token's
+    position is its index.
     ``grammar`` constrains the answer, with ``thinking`` only after that has ended. Waiting requests
     of one priority are scheduled fairly among ``tenant``s, by their weights.
     """
@@ -71,6 +76,9 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     thinking: Thinking | None = None
     tenant: str = ""
     tenant_weight: float = 1.0
+    mm_features: list[MultiModalFeature] = []
+    mrope_positions: bytes = b""
+    mrope_position_delta: int = 0
 
 
 class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):
@@ -241,6 +249,8 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     start_seconds: float
     prefill_address: str = ""  # where decode workers find this one
     lockstep: bool = False  # all ranks step together; none goes on without the others
+    embedding_width: int = 0  # of a row of MultiModalFeature.data; 0: it takes token ids alone
+    mrope: bool = False  # positions have three axes
     free_bytes: int = 0  # of a device with its own memory: what was free before anything was loaded
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
+    from rtp_llm.engine.prompt_inputs import EmbeddingBudget
     from rtp_llm.request.constraints import Thinking
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.grammar.library import Matcher
@@ -22,9 +23,16 @@ class OpenSequences:
     """Notifies all of them when sequences start, gain tokens and end. Belongs to the engine's
     thread."""
 
-    def __init__(self, worker: Worker, proposer: Proposer, constraints: Constraints) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        proposer: Proposer,
+        constraints: Constraints,
+        embeddings: EmbeddingBudget,
+    ) -> None:
         self._worker, self._proposer, self._constraints = worker, proposer, constraints
         self._watched: set[int] = set()  # sequences with somebody to notify of their end
+        self._embeddings = embeddings
 
     @property
     def watched(self) -> Collection[int]:
@@ -37,7 +45,8 @@ class OpenSequences:
             self._constraints.add(new.ids, new.slots, grammar, thinking)
         self._worker.add(new)
         self._proposer.add(new)
-        watched = new.processors or new.constrained or self._worker.keeps_sequences
+        watched = new.processors or new.constrained or new.mm_features
+        watched = watched or self._worker.keeps_sequences
         self._watched.update(new.ids if watched else ())
 
     def observe(self, result: Result) -> None:
@@ -60,6 +69,7 @@ class OpenSequences:
         ended = self._watched.intersection(ids)
         self._constraints.end(ended)
         self._worker.end(ended, aborted=False)
+        self._embeddings.give_back(ended)
         self._watched -= ended
 
     def abort(self, ids: Iterable[int]) -> None:
@@ -68,4 +78,5 @@ class OpenSequences:
         self._constraints.end(ids)
         self._worker.end(ids, aborted=True)
         self._proposer.end(ids)
+        self._embeddings.give_back(ids)
         self._watched.difference_update(ids)

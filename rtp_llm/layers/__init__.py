@@ -24,7 +24,7 @@ from rtp_llm.layers.mlp import GatedMLP
 from rtp_llm.layers.moe import MoeBlock, MoeConfig
 from rtp_llm.layers.norm import RMSNorm, residual_norm
 from rtp_llm.layers.options import LayerOptions, torch_dtype
-from rtp_llm.layers.rotary import Rotary
+from rtp_llm.layers.rotary import Mrope, MropeConfig, Rotary
 from rtp_llm.layers.weights.interleaved import Interleaved, SharedBlocksError
 from rtp_llm.layers.weights.shard import DivisionError, Shard
 from rtp_llm.layers.weights.shard_targets import ShardTarget, local_target
@@ -58,6 +58,8 @@ __all__ = [
     "LogitsHead",
     "MoeBlock",
     "MoeConfig",
+    "Mrope",
+    "MropeConfig",
     "RMSNorm",
     "Rotary",
     "SharedBlocksError",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rtp_llm.attention.model_inputs import NO_INPUTS, ModelInputs
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST, Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
@@ -34,7 +35,8 @@ class LayerOptions:
     `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
     `fp8_weights` names the weights that the checkpoint has in FP8 blocks, and `fp8_products` says
     whether the device multiplies such weights as they are. `planned`: parameters have shapes and
-    take no memory. `tensor_parallel`: the ranks that share each layer.
+    take no memory. `tensor_parallel`: the ranks that share each layer. `inputs`: what the current
+    step feeds the model.
     """
 
     settings: ModelSettings
@@ -46,6 +48,7 @@ class LayerOptions:
     fp8_products: bool = False
     planned: bool = False
     tensor_parallel: TensorParallel = SINGLE
+    inputs: ModelInputs = NO_INPUTS
 
     @property
     def dtype(self) -> torch.dtype:

@@ -22,6 +22,7 @@ from rtp_llm.attention import (
     explain,
     together,
 )
+from rtp_llm.attention.model_inputs import NO_INPUTS, ModelInputs
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
@@ -87,8 +88,8 @@ class ModelOptions:
         assert self.settings.seq_size_per_block is not None
         return self.settings.seq_size_per_block
 
-    def layer_options(self) -> LayerOptions:
-        """The options of the model's top-level layers."""
+    def layer_options(self, inputs: ModelInputs = NO_INPUTS) -> LayerOptions:
+        """The options of the top-level layers of a model with these ``inputs``."""
         return LayerOptions(
             self.settings,
             self.device,
@@ -98,6 +99,7 @@ class ModelOptions:
             tensor_parallel=self.tensor_parallel,
             fp8_weights=self.fp8_weights,
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
+            inputs=inputs,
         )
 
     def backend_options(self) -> BackendOptions:
@@ -112,9 +114,10 @@ class ModelOptions:
 
 
 class CausalLM(Layer):
-    """A language model over a paged KV cache."""
+    """A language model over a paged KV cache. ``inputs``: what it is fed, and needs to be fed."""
 
     config: ModelConfig
+    inputs: ModelInputs = NO_INPUTS
 
     @abstractmethod
     def cache_groups(self) -> CacheGroups:

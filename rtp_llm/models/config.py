@@ -12,6 +12,7 @@ from rtp_llm.layers.attention import AttentionShape
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.rotary import MropeConfig
 from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
@@ -47,6 +48,8 @@ _TAKEN = (
     "output_gate",
     "delta_net",
     "mtp_layers",
+    "mrope",
+    "takes_embeddings",
 )
 
 
@@ -67,6 +70,8 @@ class Features:
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
+    mrope: MropeConfig | None = None
+    takes_embeddings: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class ModelConfig:
     each layer uses the linear attention `delta_net` instead of softmax attention. `mtp_layers` is
     the number of multi-token prediction layers that follow the last layer in the checkpoint, and
     `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
-    from a separate model, `draft_model`.
+    from a separate model, `draft_model`. `mrope`: positions have three axes; `takes_embeddings`:
+    requests may bring embeddings for placeholder tokens.
     """
 
     architecture: str
@@ -118,6 +124,8 @@ class ModelConfig:
     draft_layers: int = 0
     eagle3: Eagle3Config | None = None
     draft_model: ModelConfig | None = None
+    mrope: MropeConfig | None = None
+    takes_embeddings: bool = False
 
     @property
     def has_drafts(self) -> bool:

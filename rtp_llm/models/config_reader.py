@@ -26,6 +26,8 @@ def read_model_config(
     for a missing or broken config.json.
     """
     config = _read(Path(path))
+    if config.mrope is not None and (draft_model or eagle3 or mtp):
+        raise refuse("drafts at positions of three axes", architecture=config.architecture)
     if draft_model:
         return replace(config, draft_model=_read_draft_model(Path(draft_model), config))
     if eagle3:
@@ -45,6 +47,8 @@ def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
         raise UnsupportedModelError(f"--speculative-model {folder}: {error}") from error
     if any(config.linear_layers):
         raise refuse("draft model with recurrent layers", f"{folder} has {config.architecture}")
+    if config.mrope is not None:
+        raise refuse("drafts at positions of three axes", f"{folder} has {config.architecture}")
     if config.vocab_size != target.vocab_size:
         found = (
             f"vocab_size is {config.vocab_size} in {folder}, and {target.vocab_size} the model's"

@@ -215,6 +215,7 @@ BY_SETTINGS = {
     "draft model of another kind",
     "draft model of another vocabulary",
     "draft model with recurrent layers",
+    "drafts at positions of three axes",
     "fp8 with another dtype",
     "no layer of multi-token prediction",
     "quantized twice",

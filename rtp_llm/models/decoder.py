@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
+from rtp_llm.attention.model_inputs import InputNeeds, ModelInputs
 from rtp_llm.layers import (
     AttentionShape,
     Embedding,
@@ -19,6 +20,7 @@ from rtp_llm.layers import (
     LogitsHead,
     MixerShape,
     MoeBlock,
+    Mrope,
     RMSNorm,
     Rotary,
     TiedLogitsHead,
@@ -64,6 +66,7 @@ class Decoder(Layer):
         is_last = stage.stop == config.num_layers
         self.norm: RMSNorm | None = make_norm(config, layers) if is_last else None
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
+        self.mrope = None if config.mrope is None else Mrope(config.mrope, options.device)
         self._ranks = options.tensor_parallel
         self._captures: tuple[int, ...] = ()
         self.captured: Tensor | None = None
@@ -71,6 +74,8 @@ class Decoder(Layer):
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual = self._input(batch)
         cos_sin = self.rotary.cos_sin
+        if self.mrope is not None:
+            cos_sin, batch = self.mrope(cos_sin, batch)
         pending: Tensor | None = None
         for index, layer in self._local:
             if index in self._captures:
@@ -85,7 +90,7 @@ class Decoder(Layer):
     def _input(self, batch: ForwardBatch) -> Tensor:
         if self.embed_tokens is not None:
             embedded: Tensor = self.embed_tokens(batch.token_ids)
-            return embedded
+            return embedded if batch.embeddings is None else batch.embeddings.place(embedded)
         assert batch.hidden is not None, "the stage before gives it"
         return batch.hidden
 
@@ -123,12 +128,14 @@ class DecoderForCausalLM(Architecture):
         super().__init__()
         self.config = config
         self._ranks = ranks = options.tensor_parallel
-        layers, mixers = options.layer_options(), self.local_mixers(config, ranks)
+        self._options, self._stage = options, options.stage or range(config.num_layers)
+        self.inputs = ModelInputs(self._input_needs(config))
+        self._is_fed = self.inputs.needs.any
+        layers, mixers = options.layer_options(self.inputs), self.local_mixers(config, ranks)
         self._backends = GroupBackends(self.backend_configs(config, options))
         groups = self.groups_of(config, options.cache_dtypes, ranks).layer_group
         backends = [self._backends[group] for group in groups]
         last = config.num_layers
-        self._options, self._stage = options, options.stage or range(last)
         self.model = Decoder(config, options, layers, mixers[:last], backends[:last], self._stage)
         if self._stage.start == 0:
             self.lm_head = self._make_head(config, layers)
@@ -173,8 +180,19 @@ class DecoderForCausalLM(Architecture):
         return self._backends.context_bytes(keys)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
-        hidden: Tensor = self.model(self._backends.prepare(batch))
+        prepared = self._backends.prepare(batch)
+        if self._is_fed:
+            self.inputs.begin(prepared)
+        hidden: Tensor = self.model(prepared)
         return hidden
+
+    def _input_needs(self, config: ModelConfig) -> InputNeeds:
+        has_embeddings = config.takes_embeddings and self._stage.start == 0
+        return InputNeeds(
+            mrope=config.mrope is not None,
+            embedding_width=config.hidden_size if has_embeddings else 0,
+            embedding_dtype=self._options.dtype,
+        )
 
     @property
     def has_logits(self) -> bool:

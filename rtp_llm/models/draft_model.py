@@ -122,7 +122,7 @@ class WithDraftModel(CausalLM):
 
     def __init__(self, target: CausalLM, draft: CausalLM) -> None:
         super().__init__()
-        self.config = target.config
+        self.config, self.inputs = target.config, target.inputs
         own, further = target.cache_groups(), draft.cache_groups()
         self._groups = _together(own, further)
         self._part = _Part.of(own, self._groups, 0)

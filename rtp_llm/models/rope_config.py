@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rtp_llm.layers.rotary import MropeConfig
 from rtp_llm.model_folder import finite
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
@@ -46,6 +47,24 @@ def read_rope(raw: RawConfig, head_dim: int) -> RopeConfig:
         max_position=length,
         **own,
     )
+
+
+def read_mrope(raw: RawConfig, rotary_dim: int) -> MropeConfig:
+    """The channels that turn by the position on each axis, of a model with M-RoPE.
+
+    Raises ModelConfigError naming the key.
+    """
+    settings = _Settings(raw)
+    sections = settings.values.get("mrope_section")
+    pairs = rotary_dim // 2
+    wanted = f"three positive numbers that add up to {pairs}, half of the channels that rotate"
+    are_numbers = isinstance(sections, list) and all(type(each) is int for each in sections)
+    if not are_numbers or len(sections) != 3 or min(sections) < 1 or sum(sections) != pairs:
+        raise settings.error("mrope_section", sections, wanted)
+    interleaved = settings.values.get("mrope_interleaved", False) is True
+    if interleaved and 3 * max(sections[1:]) > pairs + 2:
+        raise settings.error("mrope_section", sections, f"such that {pairs} pairs take turns")
+    return MropeConfig((sections[0], sections[1], sections[2]), interleaved)
 
 
 class _Settings:

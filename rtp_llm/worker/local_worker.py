@@ -73,11 +73,13 @@ class LocalWorker(Worker):
             self.pooler.add(sequences.ids[0], len(sequences.prompt))
         if self.drafter is not None:
             self.drafter.add(sequences)
+        self.runner.inputs.add(sequences)
         if sequences.processors:
             self._processor_slots.update(zip(sequences.ids, sequences.slots, strict=True))
 
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         ids = list(ids)
+        self.runner.inputs.end(ids)
         if self.drafter is not None:
             self.drafter.end(ids)
         for each in ids:

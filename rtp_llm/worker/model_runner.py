@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.worker.device_step import DeviceStep
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
-from rtp_llm.worker.plan.arrays import device_arrays
+from rtp_llm.worker.inputs.step_inputs import StepInputs, padding
 from rtp_llm.worker.plan.step_plan import rows_are_tokens
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
-
-_ARRAYS = device_arrays(())
 
 # The largest batch, in which all smaller ones can run, and that of one sequence, without and with
 # its drafts.
@@ -85,6 +82,7 @@ class ModelRunner:
         self.cache = cache
         self.device = device
         self.sampled = sampled
+        self.inputs = StepInputs(model, cache, device, sampled)
         self.writer: StepWriter | None = None
         self.drafts: StepDrafts | None = None
         self._layers = model if sampled is None else _Substituting(model, sampled)
@@ -101,7 +99,7 @@ class ModelRunner:
             captured = self._graphs.begin(plan)
             if captured is not None:
                 return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
-        batch = self._upload(plan)
+        batch = self.inputs.upload(plan)
         return DeviceStep(plan, self.device, lambda: batch, writing=writing)
 
     def forward(self, step: DeviceStep, states: Tensor | None = None) -> Tensor:
@@ -119,38 +117,6 @@ class ModelRunner:
                 batch = replace(batch, hidden=states)
             hidden: Tensor = self._layers(batch)
         return hidden
-
-    def _upload(self, batch: StepPlan) -> ForwardBatch:
-        groups = len(batch.slot_mapping)
-        correction = self.sampled.correction if self.sampled is not None else None
-        uploaded = self.device.upload_all(
-            *(getattr(batch, each.name) for each in _ARRAYS),
-            *batch.slot_mapping,
-            *batch.block_table,
-            *(batch.state_read + batch.state_write if self.cache.recurrent else ()),
-            *(() if correction is None else (correction.of_sequence,)),
-        )
-        arrays: dict[str, Any] = {
-            each.name: tensor for each, tensor in zip(_ARRAYS, uploaded, strict=False)
-        }
-        rest = list(uploaded[len(arrays) :])
-        places = None if correction is None else rest.pop()
-        forward = ForwardBatch(
-            **arrays,
-            slot_mapping=tuple(rest[:groups]),
-            block_table=tuple(rest[groups : 2 * groups]),
-            state_read=tuple(rest[2 * groups : 3 * groups]),
-            state_write=tuple(rest[3 * groups :]),
-            max_seqlen_q=batch.max_seqlen_q,
-            max_seqlen_k=batch.max_seqlen_k,
-            kv_cache=self.cache.layers,
-            layer_group=self.cache.layer_group,
-            states=self.cache.states,
-            host=HostNumbers(batch.cu_seqlens_q, batch.seq_lens, batch.block_table),
-        )
-        if correction is None or places is None:
-            return forward
-        return correction.apply(forward, places, self.cache.block_size)
 
     def logits(self, hidden: Tensor, rows: NDArray[np.int32]) -> Tensor:
         """Logits float32 [R, columns] of the tokens ``rows`` [R] of the batch, for the part of the
@@ -184,6 +150,7 @@ class ModelRunner:
             state_read=(numbers[:1] - 1,) * groups,
             state_write=(numbers[:1],) * groups,
             hidden=self.model.stage_input(2),
+            **padding(self.model.inputs.needs, 2, 1, device),
         )
         with torch.inference_mode():
             self.model.warm_up(self.cache.layers)
@@ -209,16 +176,8 @@ class ModelRunner:
         most = GraphSize(*(max(numbers) for numbers in zip(*map(astuple, sizes), strict=True)))
         slot = 0 if self.drafts is None else self.drafts.padding_slot
         self._graph_states = self.model.stage_input(most.tokens)
-        inputs = GraphInputs(
-            self.cache,
-            self.device,
-            most,
-            max_model_len,
-            block_size,
-            self.sampled,
-            slot,
-            self._graph_states,
-        )
+        sizes_held = most, max_model_len, block_size
+        inputs = self.inputs.for_graphs(*sizes_held, slot, self._graph_states)
         if ranks is None:
             self._graphs = StepGraphs(
                 self._layers, inputs, self.device, sizes, session=session, drafts=self.drafts

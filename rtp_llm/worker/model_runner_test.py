@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from rtp_llm.attention.model_inputs import NO_INPUTS
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.worker.model_runner import ModelRunner
 
 
 class Model:
+    inputs = NO_INPUTS
+
     @staticmethod
     def compute_logits(hidden):
         return 10 * hidden

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.request.mm_features import MultiModalFeature
 from rtp_llm.request.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class NewSequences:
 
     ``stop_ids`` are forbidden before ``params.min_tokens``. ``pooling`` (of a single sequence) asks
     for the mean of the prompt's hidden states. ``constrained``: masks limit what they may sample.
+    ``mm_features``: embeddings for some of the prompt's tokens, by offset.
     """
 
     ids: Sequence[int]
@@ -33,3 +35,4 @@ class NewSequences:
     processors: Sequence[LogitsProcessor] = ()
     pooling: bool = False
     constrained: bool = False
+    mm_features: Sequence[MultiModalFeature] = ()

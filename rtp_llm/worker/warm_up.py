@@ -15,6 +15,7 @@ from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.attention.cache_spec import CacheGroups
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.cache.plan import CacheShape
+from rtp_llm.worker.inputs.step_inputs import padding
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -139,6 +140,7 @@ class _LargestSteps:
             state_write=(torch.zeros_like(seq_lens).to(place),) * groups,
             host=HostNumbers(cu_seqlens_q.numpy(), seq_lens.numpy(), (table.numpy(),) * groups),
             hidden=self._model.stage_input(sum(lengths)),
+            **padding(self._model.inputs.needs, sum(lengths), len(lengths), place),
         )
 
     @staticmethod

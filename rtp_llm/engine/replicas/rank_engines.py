@@ -17,9 +17,10 @@ import zmq
 
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.engine.admission import EngineLimits, check_request
+from rtp_llm.engine.admission import check_request
 from rtp_llm.engine.client.engine_link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
+from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import (
     AbortRequest,
     AddRequest,
@@ -78,6 +79,8 @@ class RankEngines:
             max_running=settings.max_running_requests,
             max_queued=settings.max_queued_requests,
             eos_token_ids=self.ready.eos_token_ids,
+            embedding_width=self.ready.embedding_width,
+            mrope=self.ready.mrope,
         )
 
     # -- life ----------------------------------------------------------------------------------

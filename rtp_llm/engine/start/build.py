@@ -12,8 +12,8 @@ import torch
 
 from rtp_llm.device import resolve_device
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.engine.admission import EngineLimits
 from rtp_llm.engine.engine import Engine
+from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import EngineReady
 from rtp_llm.engine.ranks.engines_of_ranks import EnginesOfRanks
 from rtp_llm.engine.ranks.explain_ranks import explain_ranks
@@ -163,6 +163,8 @@ def _ready(
         num_threads=torch.get_num_threads(),
         start_seconds=seconds,
         lockstep=shares_experts(settings, config),
+        embedding_width=model.inputs.needs.embedding_width,
+        mrope=model.inputs.needs.mrope,
         free_bytes=free_bytes,
     )
 
@@ -224,6 +226,7 @@ def _scheduler(settings: Settings, built: BuiltWorker, *, shared: bool) -> Sched
         device_drafts=worker.drafter is not None,
         optimistic_drafts=worker.overlaps and worker.drafter is not None,
         shared_batch=shared,
+        **dict.fromkeys(worker.runner.model.inputs.needs.settings, True),
         stages=worker.in_flight,
     )
     # In its batches the names of drafts follow the names of rows; SampledTokens was sized for that.
@@ -247,6 +250,8 @@ def _engine(
         max_running=ready.max_running,
         max_queued=ready.max_queued,
         eos_token_ids=ready.eos_token_ids,
+        embedding_width=ready.embedding_width,
+        mrope=ready.mrope,
     )
     length = make_draft_length(settings, proposer)
     if isinstance(proposer, GrammarProposer):

@@ -69,7 +69,7 @@ def test_the_measured_steps_are_the_largest(model):
     class Watched:
         cache_groups, context_bytes = model.cache_groups, model.context_bytes
         gather_logits = model.gather_logits
-        config, drafts = model.config, None
+        config, drafts, inputs = model.config, None, model.inputs
         has_logits, stage_input = True, model.stage_input
 
         def __call__(self, batch):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -47,8 +47,10 @@ class TinyEngine:
     """Adds requests and collects what their sequences produce."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        """``settings`` may have a ``proposer`` of drafts among them."""
+        """``settings`` may have a ``proposer`` of drafts among them, and the ``factory`` of the
+        workers of other ranks."""
         proposer: Proposer | None = settings.pop("proposer", None)
+        factory: str | None = settings.pop("factory", None)
         small = {
             "kv_cache_mem_mb": 8,
             "dtype": "float32",
@@ -58,7 +60,7 @@ class TinyEngine:
         self.settings = Settings(model=str(folder), **{**small, **settings})
         place = None
         if self.settings.ranks_per_engine > 1:
-            place = RanksPlace(ranks_folder())
+            place = RanksPlace(ranks_folder(), factory=factory)
         built = build_engine(self.settings, proposer=proposer, place=place)
         self._place = place
         self.built = built
@@ -84,9 +86,11 @@ class TinyEngine:
         pooling: Literal["mean"] | None = None,
         grammar: str | None = None,
         thinking: Thinking | None = None,
+        inputs: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> int:
-        """Queue a request, greedy unless it says otherwise; returns its id."""
+        """Queue a request, greedy unless it says otherwise; returns its id. ``inputs``: fields of
+        AddRequest."""
         self._last += 1
         wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
         request = AddRequest(
@@ -97,6 +101,7 @@ class TinyEngine:
             pooling=pooling,
             grammar=None if grammar is None else Grammar(text=grammar),
             thinking=thinking,
+            **(inputs or {}),
         )
         self.engine.add(request, processors)
         for index in range(wanted.n):

@@ -23,7 +23,7 @@ from rtp_llm.worker.plan.step_plan import rows_are_tokens
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.device.streams import Graph
-    from rtp_llm.worker.graphs.inputs import GraphInputs
+    from rtp_llm.worker.inputs.graph_inputs import GraphInputs
     from rtp_llm.worker.plan.step_plan import StepPlan
 
 _logger = logging.getLogger("rtp_llm.engine")

@@ -20,8 +20,8 @@ from rtp_llm.worker.graphs.capture_sizes import (
     decode_sizes,
     graph_sizes,
 )
-from rtp_llm.worker.graphs.inputs import GraphInputs
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
+from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 BLOCK = 4
 LONGEST = 9  # tokens of a sequence

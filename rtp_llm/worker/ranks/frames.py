@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rtp_llm.request.mm_features import MultiModalFeature
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.node_link import LinkError
 from rtp_llm.worker.ranks.rank_messages import Ended
 
-PROTOCOL = 3  # changes with what follows
+PROTOCOL = 4  # changes with what follows
 
 # -- from another node to the first ---------------------------------------------------------------
 
@@ -87,6 +88,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
     stop_ids: list[int]
     pooling: bool
     constrained: bool
+    mm_features: list[MultiModalFeature]
 
     @classmethod
     def of(cls, new: NewSequences) -> Sequences:
@@ -100,6 +102,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
             stop_ids=_numbers(new.stop_ids),
             pooling=new.pooling,
             constrained=new.constrained,
+            mm_features=list(new.mm_features),
         )
 
     def new_sequences(self) -> NewSequences:
@@ -113,6 +116,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
             stop_ids=self.stop_ids,
             pooling=self.pooling,
             constrained=self.constrained,
+            mm_features=self.mm_features,
         )
 
 

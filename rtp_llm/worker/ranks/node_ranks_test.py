@@ -6,12 +6,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 import numpy as np
 import pytest
 
+from rtp_llm.request.mm_features import MultiModalFeature, PlaceholderRange
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import arrays
@@ -139,11 +141,15 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     params = SamplingParams(temperature=0.5, logit_bias={3: 1.0}, stop=["x"])
     prompt = np.arange(5, dtype=np.int32)
     new = NewSequences(np.array([7, 8]), (1, 2), [2**63], prompt, params, {4: 0}.keys(), (), True)  # type: ignore[arg-type]
+    place = PlaceholderRange(offset=1, length=1)
+    image = MultiModalFeature(mm_position=place, modality="image", identifier="a", data=b"four")
+    new = replace(new, mm_features=(image,))
     nodes.tell(new)
     nodes.tell(Ended((7,), True))
     found, ended = board.told
     assert (found.ids, found.slots, found.seeds, found.stop_ids) == ([7, 8], [1, 2], [2**63], [4])
     assert found.params == params and found.pooling and not found.constrained
+    assert found.mm_features == [image]
     assert found.prompt.tolist() == [0, 1, 2, 3, 4] and found.prompt.dtype == np.int32
     assert ended == Ended((7,), True)
 

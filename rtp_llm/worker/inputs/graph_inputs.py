@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,22 +18,20 @@ from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.device import StagedNumbers
 from rtp_llm.worker.graphs.capture_sizes import GraphSize
-from rtp_llm.worker.plan.arrays import device_arrays
+from rtp_llm.worker.plan.arrays import StepArray, device_arrays
 from rtp_llm.worker.plan.extents import Extent
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.worker.correction import Correction
+    from rtp_llm.worker.inputs.graph_embeddings import GraphEmbeddings
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
 
-_ARRAYS = device_arrays(())
-
-# Rows of what is copied: _ARRAYS of the plan, followed by these. _REJECTED: where each
-# sequence's correction is; _PREVIOUS: the token before those of each sequence.
-_ROWS = {each.name: row for row, each in enumerate(_ARRAYS)}
-_SLOTS, _REJECTED, _PREVIOUS, _FIRST_GROUP = range(len(_ROWS), len(_ROWS) + 4)
+# The first rows of what is copied; the plan's arrays follow, then the slots of groups. _REJECTED:
+# where each sequence's correction is; _PREVIOUS: the token before those of each sequence.
+_SLOTS, _REJECTED, _PREVIOUS, _FIRST_ARRAY = range(4)
 
 
 class GraphInputs:
@@ -53,13 +53,20 @@ class GraphInputs:
         sampled: SampledTokens | None = None,
         padding_slot: int = 0,
         hidden: Tensor | None = None,
+        arrays: Sequence[StepArray] = device_arrays(()),
+        embeddings: GraphEmbeddings | None = None,
     ) -> None:
         """`max_model_len` is the longest sequence in tokens that a batch can have; `sampled` knows
         how a plan has to be corrected; `padding_slot` is the slot of padding sequences; `hidden`
-        holds the input states of a pipeline stage."""
-        self._sampled = sampled
+        holds the input states of a pipeline stage; `arrays` are those of plans that steps read, and
+        `embeddings` is memory for those of placeholders."""
+        self._arrays, self._embeddings = arrays, embeddings
+        *starts, self._first_group = accumulate(
+            (each.extent.width for each in self._arrays), initial=_FIRST_ARRAY
+        )
+        self._row_of = {each.name: start for each, start in zip(self._arrays, starts, strict=True)}
+        self._sampled, self._padding_slot = sampled, padding_slot
         self.max_seqlen_k, self._block_size = max_model_len, block_size
-        self._padding_slot = padding_slot
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
         self._rows, self._columns = np.arange(most.sequences), np.arange(blocks)
         self._recurrent = cache.recurrent
@@ -67,8 +74,8 @@ class GraphInputs:
         # Groups by the rows of their slots; groups with slots are adjacent.
         self._slotted = [*self._tabled, *self._recurrent]
         # A step copies all its numbers at once: a row for each input, then the tables' used parts.
-        rows = _FIRST_GROUP + groups + 2 * len(self._recurrent)
-        self._first_state = _FIRST_GROUP + groups
+        self._first_state = self._first_group + groups
+        rows = self._first_state + 2 * len(self._recurrent)
         self._shape = (rows, max(most.tokens, most.sequences) + 1)
         self._count = math.prod(self._shape)
         tables = torch.zeros(len(self._tabled), most.sequences, blocks, dtype=torch.int32)
@@ -85,11 +92,14 @@ class GraphInputs:
             table[group] = self._tables[row]
         for place, group in enumerate(self._recurrent):
             read[group], write[group] = self._numbers[self._first_state + 2 * place :][:2]
-        arrays: dict[str, Any] = {name: self._numbers[row] for name, row in _ROWS.items()}
+        arrays: dict[str, Any] = {
+            each.name: self._rows_of(self._numbers, each) for each in self._arrays
+        }
         return ForwardBatch(
             **arrays,
             slot_mapping=tuple(
-                self._numbers[_FIRST_GROUP + self._slotted.index(group)] for group in range(groups)
+                self._numbers[self._first_group + self._slotted.index(group)]
+                for group in range(groups)
             ),
             block_table=tuple(table),
             max_seqlen_q=1,
@@ -101,13 +111,21 @@ class GraphInputs:
             state_write=tuple(write),
         )
 
+    def _rows_of(self, numbers: Any, array: StepArray) -> Any:
+        """The part of ``numbers`` (a tensor or an array of all rows) that holds an array of the
+        plan: [most], or [most, width]."""
+        row, width = self._row_of[array.name], array.extent.width
+        return numbers[row] if width == 1 else numbers[row : row + width].T
+
     def batch(self, size: GraphSize) -> ForwardBatch:
         """What a step of ``size`` reads."""
         whole, tokens, sequences = self._whole, size.tokens, size.sequences
         lengths = _lengths(tokens, sequences)
         arrays: dict[str, Any] = {
-            each.name: getattr(whole, each.name)[: lengths[each.extent]] for each in _ARRAYS
+            each.name: getattr(whole, each.name)[: lengths[each.extent]] for each in self._arrays
         }
+        if self._embeddings is not None:
+            arrays["embeddings"] = self._embeddings.on_device.first(tokens)
         return replace(
             whole,
             **arrays,
@@ -139,8 +157,13 @@ class GraphInputs:
         """Clear all inputs: no sequence has a token, and nothing is written to the cache."""
         self._numbers.zero_()
         self._numbers[_SLOTS] = self._padding_slot
-        self._numbers[_FIRST_GROUP:] = -1
+        self._numbers[self._first_group :] = -1
         self._numbers[self._first_state + 1 :: 2] = 0
+        for each in self._arrays:
+            if each.padding:
+                self._rows_of(self._numbers, each).fill_(each.padding)
+        if self._embeddings is not None:
+            self._embeddings.clear()
 
     def write(
         self, batch: StepPlan, size: GraphSize, slots: NDArray[np.int32] | None = None
@@ -150,6 +173,8 @@ class GraphInputs:
 
         ``slots`` [B] of its sequences are given if the step reads them and the previous tokens.
         """
+        if self._embeddings is not None:
+            self._embeddings.write(batch)
         host = self._staged.begin()
         numbers = host[: self._count].reshape(self._shape)
         self._write_numbers(numbers, batch, size)
@@ -181,11 +206,11 @@ class GraphInputs:
         previous step rejected."""
         tokens, sequences = batch.num_tokens, batch.num_seqs
         ops.correct_positions(
-            self._numbers[_ROWS["positions"], :tokens],
-            self._numbers[_ROWS["seq_lens"], :sequences],
-            self._numbers[_FIRST_GROUP:, :tokens][: len(self._tabled)],
+            self._numbers[self._row_of["positions"], :tokens],
+            self._numbers[self._row_of["seq_lens"], :sequences],
+            self._numbers[self._first_group :, :tokens][: len(self._tabled)],
             self._tables[:, :sequences],
-            self._numbers[_ROWS["cu_seqlens_q"], : sequences + 1],
+            self._numbers[self._row_of["cu_seqlens_q"], : sequences + 1],
             correction.rejected,
             self._numbers[_REJECTED, :sequences],
             self._block_size,
@@ -205,12 +230,13 @@ class GraphInputs:
     def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs
         ends = _lengths(size.tokens, size.sequences)
-        for row, each in enumerate(_ARRAYS):
+        for each in self._arrays:
             values, end = getattr(batch, each.name), ends[each.extent]
             count, padding = len(values), each.padding
-            numbers[row, :count] = values
-            numbers[row, count:end] = values[-1] if padding is None else padding
-        for row, group in enumerate(self._slotted, _FIRST_GROUP):
+            rows = self._rows_of(numbers, each)
+            rows[:count] = values
+            rows[count:end] = values[-1] if padding is None else padding
+        for row, group in enumerate(self._slotted, self._first_group):
             slots = batch.slot_mapping[group]
             if len(slots):
                 numbers[row, :tokens] = slots
@@ -224,6 +250,7 @@ class GraphInputs:
 def _lengths(tokens: int, sequences: int) -> dict[Extent, int]:
     return {
         Extent.TOKENS: tokens,
+        Extent.TOKEN_AXES: tokens,
         Extent.SEQUENCES: sequences,
         Extent.SEQUENCE_STARTS: sequences + 1,
     }

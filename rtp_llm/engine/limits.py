@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of an engine, which requests are checked against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """What a request must fit into, and the ids that end a sequence.
+
+    ``embedding_width``: numbers in a row of embeddings that a request may bring; 0: it may bring
+    none. ``mrope``: positions have three axes. ``max_mm_bytes``: of the embeddings of all requests.
+    """
+
+    max_model_len: int
+    vocab_size: int
+    max_running: int
+    max_queued: int
+    eos_token_ids: tuple[int, ...]
+    embedding_width: int = 0
+    mrope: bool = False
+    max_mm_bytes: int = 960 << 20  # one request's must fit in a frame between nodes

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Embeddings and positions of three axes, through whatever happens to a sequence.
+
+Tokens and log-probabilities are those of transformers (Qwen2-VL's text model).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.spanned_model import FACTORY
+from rtp_llm.testing.spanned_prompts import Image, Oracle, SpannedPrompt, save_spanned_model
+
+COUNT = 6
+SMALL: dict[str, Any] = {
+    "seq_size_per_block": 4,
+    "max_seq_len": 96,
+    "max_running_requests": 8,
+    "max_batch_tokens_size": 64,
+    "kv_cache_mem_mb": 2,
+}
+CAT, DOG, MAP = Image(3, 4, seed=1), Image(3, 4, seed=2), Image(2, 9, seed=3)
+PROMPTS = [
+    SpannedPrompt.random(5, CAT, 6),
+    SpannedPrompt.random(5, DOG, 6),
+    SpannedPrompt.random(3, MAP, 4, CAT, 2, seed=5),
+    SpannedPrompt.random(Image(1, 1, seed=4), 9),
+    SpannedPrompt.random(21),
+]
+
+
+class Answers:
+    """What transformers answers."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._tokens: dict[int, list[int]] = {}
+
+    def check(self, number: int, outcome: Outcome) -> None:
+        """An outcome is that of prompt ``number``."""
+        prompt, count = PROMPTS[number], len(outcome.tokens)
+        if len(self._tokens.get(number, ())) < count:
+            self._tokens[number] = self._oracle.answer(prompt, count)
+        expected = self._tokens[number][:count]
+        assert count >= COUNT
+        assert outcome.tokens == expected
+        scores = torch.log_softmax(self._oracle.logits(prompt, expected[:-1]), -1)
+        for row, entry in zip(scores, outcome.logprobs, strict=True):
+            top = [(token, float(row[token])) for token, _ in entry.top]
+            assert [value for _, value in entry.top] == pytest.approx(
+                [value for _, value in top], abs=2e-4
+            )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spanned")
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path) -> Answers:
+    return Answers(save_spanned_model(folder))
+
+
+def add(engine: TinyEngine, number: int, **params: Any) -> int:
+    prompt = PROMPTS[number]
+    wanted = {"max_tokens": COUNT, "ignore_eos": True, "logprobs": 3, **params}
+    return engine.add(prompt.ids, inputs=prompt.inputs, **wanted)
+
+
+def play(engine: TinyEngine, answers: Answers, times: int = 1) -> None:
+    """Every prompt, all at once; nothing is left afterwards."""
+    numbers = list(range(len(PROMPTS))) * times
+    requests = [add(engine, number) for number in numbers]
+    engine.run()
+    for number, request in zip(numbers, requests, strict=True):
+        answers.check(number, engine.outcomes[request, 0])
+    engine.assert_all_free()
+    assert not engine.built.worker.runner.inputs._embeddings._spans
+    assert not engine.engine._intake._embeddings._taken
+
+
+def test_whole_prompts(folder: Path, answers: Answers) -> None:
+    play(TinyEngine(folder, **SMALL, reuse_cache=False), answers)
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
+@pytest.mark.parametrize("tokens", [3, 7])
+def test_chunks(folder: Path, answers: Answers, tokens: int, overlap: bool) -> None:
+    settings = {**SMALL, "max_batch_tokens_size": tokens, "max_running_requests": 2}
+    play(TinyEngine(folder, **settings, enable_overlap=overlap), answers)
+
+
+def test_prefixes_are_shared_by_what_they_show(folder: Path, answers: Answers) -> None:
+    engine = TinyEngine(folder, **SMALL)
+
+    def cached(number: int) -> int:
+        request = add(engine, number)
+        engine.run()
+        answers.check(number, engine.outcomes[request, 0])
+        return engine.outcomes[request, 0].cached
+
+    assert PROMPTS[0].ids[5:17] == PROMPTS[1].ids[5:17]
+    assert cached(0) == 0
+    assert cached(1) == 4, "the text before the image"
+    assert cached(0) == 20
+    assert cached(1) == 20
+    play(engine, answers)
+
+
+def test_preempted_sequences_are_computed_again(folder: Path, answers: Answers) -> None:
+    engine = TinyEngine(folder, **{**SMALL, "kv_cache_mem_mb": 1}, reuse_cache=False)
+    waiting = [engine.add([3, 4, 5], max_tokens=80, ignore_eos=True, priority=-1) for _ in range(6)]
+    play(engine, answers, times=4)
+    assert engine.engine.stats().preemptions > 0
+    assert all(len(engine.outcomes[each, 0].tokens) == 80 for each in waiting)
+
+
+def test_sequences_of_one_prompt(folder: Path, answers: Answers) -> None:
+    engine = TinyEngine(folder, **SMALL)
+    request = add(engine, 2, n=3)
+    engine.step()
+    engine.engine.abort([(request, 0)])
+    engine.run()
+    for index in (1, 2):
+        answers.check(2, engine.outcomes[request, index])
+    assert not engine.engine._intake._embeddings._taken
+
+
+def test_graphs(folder: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = capture_on_cpu(monkeypatch)
+    engine = TinyEngine(folder, **SMALL, enable_graphs=True)
+    play(engine, answers, times=2)
+    assert sum(counts.values()) > COUNT
+    assert max(size.longest for size in counts) > 1, "prompts too"
+
+
+def test_drafts_that_the_device_finds(folder: Path, answers: Answers) -> None:
+    engine = TinyEngine(
+        folder, **SMALL, speculative="ngram", num_speculative_tokens=3, enable_overlap=True
+    )
+    requests = {number: add(engine, number, max_tokens=40) for number in (0, 2)}
+    engine.run()
+    for number, request in requests.items():
+        answers.check(number, engine.outcomes[request, 0])
+    stats = engine.engine.stats()
+    rejected = stats.spec_decode_num_draft_tokens - stats.spec_decode_num_accepted_tokens
+    assert stats.spec_decode_num_accepted_tokens > 0
+    assert rejected > 0, "positions were corrected"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}],
+    ids=lambda layout: next(iter(layout)),
+)
+def test_ranks(folder: Path, answers: Answers, layout: dict[str, int]) -> None:
+    engine = TinyEngine(folder, **{**SMALL, "max_batch_tokens_size": 7}, **layout, factory=FACTORY)
+    try:
+        play(engine, answers)
+    finally:
+        engine.close()
