@@ -23,6 +23,7 @@ from rtp_llm.server.http.listener import url_of
 from rtp_llm.server.http.log import announce
 from rtp_llm.server.http.shutdown import POLL_SECONDS, StopSignals, drain
 from rtp_llm.server.http.uvicorn_server import HttpServer
+from rtp_llm.server.offload.preprocessor import Preprocessor
 from rtp_llm.server.types.engine_interface import EngineInterface
 from rtp_llm.text.model_files import ModelFilesError
 from rtp_llm.text.tokenizer import Tokenizer
@@ -52,7 +53,8 @@ class _Lifecycle:
         self._settings = settings
         self._engine = engine
         self._listener = listener
-        self._state = ServerState(settings, engine)
+        self._preprocessor = Preprocessor(settings)
+        self._state = ServerState(settings, engine, self._preprocessor)
         self._server = HttpServer(build_app(self._state), settings)
         self._state.metrics.watch_connections(self._server.connections)
         self._signals = StopSignals(_log)
@@ -69,7 +71,7 @@ class _Lifecycle:
         finally:
             self._server.should_exit = True
             await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
-            await self._state.preparation.close()
+            await self._preprocessor.close()
             if self._state.telemetry is not None:
                 await asyncio.to_thread(self._state.telemetry.close)
             await self._engine.close(0.0 if self._signals.hurry else CLOSE_SECONDS)
@@ -79,7 +81,7 @@ class _Lifecycle:
 
     async def _load(self) -> int | None:
         """Load engine and tokenizer concurrently; returns an exit code if that fails or stops."""
-        self._state.preparation.start()
+        self._preprocessor.start()
         loading = asyncio.gather(
             self._engine.start(self._settings),
             asyncio.to_thread(

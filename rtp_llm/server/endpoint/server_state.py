@@ -12,9 +12,9 @@ from rtp_llm.server.http.server_metrics import Metrics
 from rtp_llm.server.http.shutdown import Cuttable
 from rtp_llm.server.keys.key_metrics import KeyCollector
 from rtp_llm.server.keys.key_ring import KeyRing
-from rtp_llm.server.offload.preprocessor import Preparation
 from rtp_llm.server.telemetry.setup import start_telemetry
 from rtp_llm.server.turn.answer_forms import choose_forms
+from rtp_llm.server.turn.body_kind import Preprocessing
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.types.engine_interface import EngineInterface
 from rtp_llm.server.types.errors import ApiError, unavailable
@@ -38,14 +38,16 @@ _REASONS = {
 class ServerState:
     """The state of the server. Belongs to the event loop of the HTTP server."""
 
-    def __init__(self, settings: Settings, engine: EngineInterface) -> None:
+    def __init__(
+        self, settings: Settings, engine: EngineInterface, preprocessing: Preprocessing
+    ) -> None:
         self.settings = settings
         self.engine = engine
         self.keys = KeyRing(settings)
         self.telemetry = start_telemetry(settings)
         self.metrics = Metrics(settings.model_name, settings.metrics_compat)
         self.metrics.registry.register(KeyCollector(self.keys))
-        self.preparation = Preparation(settings)
+        self.preprocessing = preprocessing
         self.created = int(time.time())
         self.answers: set[Cuttable] = set()
         self.answered = 0

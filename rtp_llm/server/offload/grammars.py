@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.server.offload.lane import OverrunError
 from rtp_llm.server.turn.grammar_source import GrammarSource
-from rtp_llm.server.turn.prepared import Prepared, PreparedBody
+from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.types.errors import ApiError, bad_request
 
 MAX_KNOWN, MAX_KNOWN_BYTES = 4096, 64 * 2**20
@@ -53,7 +53,7 @@ class Grammars:
         self._locks: WeakValueDictionary[tuple[bytes, str], asyncio.Lock] = WeakValueDictionary()
 
     async def find(
-        self, source: bytes, client: str, make: Callable[[], Awaitable[Prepared]]
+        self, source: bytes, client: str, make: Callable[[], Awaitable[PreparedBody]]
     ) -> Grammar:
         """The grammar of `source`, an encoded GrammarSource; `make` builds it in a process.
 
@@ -68,7 +68,7 @@ class Grammars:
                 self._keep(digest, known)
         return known.result()
 
-    async def _make(self, source: bytes, make: Callable[[], Awaitable[Prepared]]) -> _Known:
+    async def _make(self, source: bytes, make: Callable[[], Awaitable[PreparedBody]]) -> _Known:
         try:
             made = await make()
         except OverrunError as error:
@@ -80,7 +80,6 @@ class Grammars:
             if error.status != 400:
                 raise
             return _Known(refusal=(error.message, error.param, error.code))
-        assert isinstance(made, PreparedBody)
         return _Known(text=made.body.decode())
 
     def _find(self, digest: bytes) -> _Known | None:

@@ -11,7 +11,7 @@ from rtp_llm.server.offload import grammars
 from rtp_llm.server.offload.grammars import Grammars
 from rtp_llm.server.offload.lane import OverrunError
 from rtp_llm.server.turn.grammar_source import GrammarSource
-from rtp_llm.server.turn.prepared import Prepared, PreparedBody
+from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.types.errors import ApiError, bad_request, unavailable
 from rtp_llm.server.types.openai_bodies import StructuredOutputs
 from rtp_llm.testing.server.serving import run
@@ -27,7 +27,7 @@ class Maker:
     def __init__(self, error: Exception | None = None, text: str = "start: /a/") -> None:
         self.count, self.error, self.text = 0, error, text
 
-    async def __call__(self) -> Prepared:
+    async def __call__(self) -> PreparedBody:
         self.count += 1
         await asyncio.sleep(0)
         if self.error is not None:
@@ -56,7 +56,7 @@ async def test_a_grammar_is_made_once() -> None:
 async def test_a_client_does_not_wait_in_the_queue_of_another() -> None:
     known, maker, waits = Grammars(), Maker(), asyncio.Event()
 
-    async def late() -> Prepared:
+    async def late() -> PreparedBody:
         await waits.wait()
         return await maker()
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from rtp_llm.server.offload.fair_slots import FairSlots
 from rtp_llm.server.offload.process_link import PrepareLink, ProcessDiedError
 from rtp_llm.server.offload.wire import Call, unpack
-from rtp_llm.server.turn.prepared import Prepared
+from rtp_llm.server.turn.body_kind import BodyKind, P
 
 # A process may die through no fault of its request, but hardly twice in a row.
 ATTEMPTS = 2
@@ -40,8 +40,10 @@ class Lane:
         """The pids of the running processes."""
         return [link.pid for link in (*self._idle, *self._busy) if not link.ended]
 
-    async def call(self, call: Call, body: bytes, seconds: float, client: str) -> Prepared:
-        """Prepare a body in one of the processes, within `seconds` from its start there.
+    async def call(
+        self, kind: BodyKind[P], call: Call, body: bytes, seconds: float, client: str
+    ) -> P:
+        """Prepare a body of `kind` in one of the processes, within `seconds` from its start there.
 
         Raises ApiError (the body's own; 503 if the queue is full or no process can be started) or
         OverrunError.
@@ -62,7 +64,7 @@ class Lane:
                         text = f"more than {call.memory_bytes >> 20} MiB of memory"
                         raise OverrunError(text) from error
                 else:
-                    return unpack(head, tail)
+                    return unpack(kind, head, tail)
         raise OverrunError(f"more than this server has: {reason}, {ATTEMPTS} times")
 
     async def _exchange(self, link: PrepareLink, call: Call, body: bytes) -> tuple[bytes, bytes]:

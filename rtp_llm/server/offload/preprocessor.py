@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from dataclasses import replace
-from typing import Literal, overload
+from typing import Any, cast
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.offload.fork_client import CannotStartError, ForkClient
@@ -18,18 +18,10 @@ from rtp_llm.server.offload.inline_limit import InlineLimit
 from rtp_llm.server.offload.lane import Lane, OverrunError
 from rtp_llm.server.offload.process_link import PrepareLink
 from rtp_llm.server.offload.time_limit import TakesTooLong, TimeLimit
-from rtp_llm.server.offload.wire import FUNCTIONS, Call, Kind, facts_of
-from rtp_llm.server.turn.prepared import (
-    Prepared,
-    PreparedBody,
-    PreparedChat,
-    PreparedCompletion,
-    PreparedInfill,
-    PreparedJobs,
-    PreparedMessage,
-    PreparedOllama,
-    PreparedResponse,
-)
+from rtp_llm.server.offload.wire import Call, facts_of
+from rtp_llm.server.turn.body_kind import BodyKind, P
+from rtp_llm.server.turn.grammar_source import GRAMMAR
+from rtp_llm.server.turn.prepared import Prepared, PreparedJobs
 from rtp_llm.server.turn.served_model import NotInline, ServedModel
 from rtp_llm.server.types.errors import too_expensive, unavailable
 from rtp_llm.text.grammar.check import DEADLINE_SECONDS
@@ -47,7 +39,7 @@ MEMORY_BYTES_PER_TOKEN = 512
 _log = logging.getLogger("rtp_llm.server")
 
 
-class Preparation:
+class Preprocessor:
     """Turns bodies into prepared requests. Belongs to an event loop.
 
     Grammars have separate processes, so that they do not block other work. All processes are forked
@@ -88,104 +80,49 @@ class Preparation:
         """The pids of the processes that compile grammars."""
         return self._makers.pids
 
-    @overload
-    async def run(
-        self, kind: Literal["chat", "chat_batch"], body: bytes, model: ServedModel
-    ) -> PreparedChat: ...
-
-    @overload
-    async def run(
-        self, kind: Literal["completion"], body: bytes, model: ServedModel
-    ) -> PreparedCompletion: ...
-
-    @overload
-    async def run(
-        self,
-        kind: Literal["chat", "chat_batch", "completion", "invocation"],
-        body: bytes,
-        model: ServedModel,
-    ) -> PreparedChat | PreparedCompletion: ...
-
-    @overload
-    async def run(
-        self, kind: Literal["response"], body: bytes, model: ServedModel
-    ) -> PreparedResponse: ...
-
-    @overload
-    async def run(
-        self, kind: Literal["message"], body: bytes, model: ServedModel
-    ) -> PreparedMessage: ...
-
-    @overload
-    async def run(
-        self,
-        kind: Literal["ollama_chat", "ollama_generate"],
-        body: bytes,
-        model: ServedModel,
-    ) -> PreparedOllama | PreparedBody: ...
-
-    @overload
-    async def run(
-        self, kind: Literal["infill"], body: bytes, model: ServedModel
-    ) -> PreparedInfill: ...
-
-    @overload
-    async def run(
-        self,
-        kind: Literal[
-            "count_tokens",
-            "count_input",
-            "render_chat",
-            "render_completion",
-            "tokenize",
-            "detokenize",
-        ],
-        body: bytes,
-        model: ServedModel,
-    ) -> PreparedBody: ...
-
-    async def run(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
-        """Prepare a body.
-
-        Raises ApiError: the request's own, 400 if preparing it takes too much time or memory,
-        503 if the queue is full.
-        """
+    async def run(self, kind: BodyKind[P], body: bytes, model: ServedModel) -> P:
+        """See Preprocessing."""
         prepared = await self._prepare(kind, body, model)
-        if isinstance(prepared, PreparedBody):
-            return prepared
-        return await self._with_grammar(prepared, model)
+        if isinstance(prepared, PreparedJobs):
+            return cast("P", await self._with_grammar(prepared, model))
+        return prepared
 
-    async def _prepare(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
+    async def _prepare(self, kind: BodyKind[P], body: bytes, model: ServedModel) -> P:
         size = len(body)
-        if size <= INLINE_BYTES and (kind not in _RENDERING or self._inline.takes(size)):
+        if size <= INLINE_BYTES and (not kind.renders or self._inline.takes(size)):
             with contextlib.suppress(NotInline, TakesTooLong):
                 return self._run_inline(kind, body, model)
         seconds = self._settings.prepare_timeout
-        lane = self._makers if kind in _COMPILING else self._bodies
+        # Processes of grammars also do what compiles one.
+        lane = self._makers if kind.compiles else self._bodies
         try:
-            return await lane.call(_call(kind, model), body, seconds, model.client)
+            return await lane.call(kind, _call(kind, model), body, seconds, model.client)
         except OverrunError as error:
             hint = " (see --prepare-timeout)" if error.late else ""
             raise too_expensive(f"{error}{hint}") from error
 
-    def _run_inline(self, kind: Kind, body: bytes, model: ServedModel) -> Prepared:
-        if kind not in _RENDERING:
-            return FUNCTIONS[kind](body, model)
+    def _run_inline(self, kind: BodyKind[P], body: bytes, model: ServedModel) -> P:
+        if not kind.renders:
+            return kind.prepare(body, model)
         began = time.thread_time()
         try:
             with self._limit.inside():
-                return FUNCTIONS[kind](body, model)
+                return kind.prepare(body, model)
         finally:
             self._inline.note(len(body), time.thread_time() - began)
 
-    async def _with_grammar(self, prepared: PreparedJobs, model: ServedModel) -> PreparedJobs:
+    async def _with_grammar(
+        self, prepared: PreparedJobs[Any], model: ServedModel
+    ) -> PreparedJobs[Any]:
         """Fill in the grammar of the jobs' common source."""
         source = prepared.jobs[0].grammar_source
         if not source:
             return prepared
-        call, client = _call("grammar", model), model.client
+        call, client = _call(GRAMMAR, model), model.client
         grammar = await self._grammars.find(
-            source, client, lambda: self._makers.call(call, source, DEADLINE_SECONDS, client)
+            source,
+            client,
+            lambda: self._makers.call(GRAMMAR, call, source, DEADLINE_SECONDS, client),
         )
         jobs = [replace(job, grammar=grammar, grammar_source=b"") for job in prepared.jobs]
         return replace(prepared, jobs=jobs)
@@ -216,13 +153,6 @@ def default_processes() -> int:
     return min(max(2, len(os.sched_getaffinity(0)) // 4), 8)
 
 
-def _call(kind: Kind, model: ServedModel) -> Call:
+def _call(kind: BodyKind[Prepared], model: ServedModel) -> Call:
     memory = BASE_MEMORY_BYTES + MEMORY_BYTES_PER_TOKEN * model.limits.max_model_len
-    return Call(kind, facts_of(model), memory)
-
-
-# Answers of these processes contain the grammar itself.
-_COMPILING: frozenset[Kind] = frozenset({"render_chat", "render_completion"})
-_RENDERING: frozenset[Kind] = frozenset(
-    set(FUNCTIONS) - {"completion", "render_completion", "infill", "detokenize"}
-)
+    return Call(kind.name, facts_of(model), memory)

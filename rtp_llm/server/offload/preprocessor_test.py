@@ -16,12 +16,12 @@ import msgspec
 import pytest
 
 from rtp_llm.server.offload import fair_slots, inline_limit, lane
-from rtp_llm.server.offload import preprocessor as preparation
+from rtp_llm.server.offload import preprocessor as module
 from rtp_llm.server.offload.wire import LENGTHS, pack, unpack
-from rtp_llm.server.protocols.openai.chat_request import prepare_chat
-from rtp_llm.server.protocols.openai.tokenization import prepare_tokenize
-from rtp_llm.server.turn.completion import prepare_completion
-from rtp_llm.server.turn.prepared import Prepared
+from rtp_llm.server.protocols.openai.chat_request import CHAT, prepare_chat
+from rtp_llm.server.protocols.openai.tokenization import TOKENIZE, prepare_tokenize
+from rtp_llm.server.turn.body_kind import BodyKind, P
+from rtp_llm.server.turn.completion import COMPLETION, prepare_completion
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import ApiError
@@ -65,7 +65,7 @@ async def started(server: Served) -> int:
     """The process, loaded and idle."""
     answer = await server.post("/tokenize", prompt=LONG)
     assert answer.status_code == 200, answer.text
-    (pid,) = server.state.preparation.pids
+    (pid,) = server.state.preprocessing.pids
     return pid
 
 
@@ -82,21 +82,23 @@ def model(**fields: Any) -> ServedModel:
     return ServedModel(**{**known, **fields})
 
 
-def sent(prepared: Prepared) -> Prepared:
+def sent(kind: BodyKind[P], prepared: P) -> P:
     """As the other process sees it."""
-    lengths, head, tail = pack(prepared)
+    lengths, head, tail = pack(kind, prepared)
     assert LENGTHS.unpack(lengths) == (len(head), len(tail))
-    return unpack(head, tail)
+    return unpack(kind, head, tail)
 
 
 def test_what_was_prepared_arrives_as_it_was() -> None:
     chat = {**ask("Hello 😀"), "stop": ["x"], "logit_bias": {"7": -1}, "seed": 3, "logprobs": True}
-    assert sent(prepared := prepare_chat(msgspec.json.encode(chat), model())) == prepared
+    assert sent(CHAT, prepared := prepare_chat(msgspec.json.encode(chat), model())) == prepared
     asked = {"prompt": ["a b", "c"], "echo": True, "logprobs": 2, "n": 2, "cache_salt": "s"}
-    assert sent(plain := prepare_completion(msgspec.json.encode(asked), model())) == plain
+    assert (
+        sent(COMPLETION, plain := prepare_completion(msgspec.json.encode(asked), model())) == plain
+    )
     assert plain.form.echoes is not None
     assert [echo.text for echo in plain.form.echoes] == ["a b", "c"]
-    ids = sent(counted := prepare_tokenize(b'{"prompt": "Hello"}', model()))
+    ids = sent(TOKENIZE, counted := prepare_tokenize(b'{"prompt": "Hello"}', model()))
     assert ids == counted
 
 
@@ -104,9 +106,9 @@ def test_what_was_prepared_arrives_as_it_was() -> None:
 async def test_a_long_body_is_served_as_a_short_one_is() -> None:
     async with roomy() as server:
         assert (await server.chat()).status_code == 200
-        assert not server.state.preparation.pids
+        assert not server.state.preprocessing.pids
         assert (await server.chat(**ask(LONG))).status_code == 200
-        assert server.state.preparation.pids
+        assert server.state.preprocessing.pids
         template = server.state.tokenizer.apply_chat_template(ask(LONG)["messages"])
         ids = server.state.tokenizer.encode(template, add_special_tokens=False)
         assert server.engine.requests[-1].prompt_token_ids == ids
@@ -140,8 +142,8 @@ async def test_a_request_whose_process_is_killed_is_prepared_again() -> None:
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
         assert (await asked).status_code == (await waiting).status_code == 200
-        assert len(server.state.preparation.pids) == 1
-        assert pid not in server.state.preparation.pids
+        assert len(server.state.preprocessing.pids) == 1
+        assert pid not in server.state.preprocessing.pids
 
 
 @run
@@ -184,11 +186,11 @@ async def test_a_slow_conversation_and_longer_ones_leave_the_event_loop(
     monkeypatch.setattr(inline_limit, "SLOW_RENDER_SECONDS", 0.0)
     async with served() as server:
         assert (await server.chat(**ask("a" * 100))).status_code == 200
-        assert not server.state.preparation.pids
+        assert not server.state.preprocessing.pids
         assert (await server.chat(**ask("a" * 50))).status_code == 200
-        assert not server.state.preparation.pids, "a shorter one is tried"
+        assert not server.state.preprocessing.pids, "a shorter one is tried"
         assert (await server.chat(**ask("a" * 50))).status_code == 200
-        assert server.state.preparation.pids
+        assert server.state.preprocessing.pids
 
 
 @run
@@ -215,14 +217,14 @@ async def test_variables_that_a_template_could_count_to_leave_the_event_loop() -
         for variables, inline in (({"enable_thinking": False}, True), ({"rounds": 10**9}, False)):
             answer = await server.chat(chat_template_kwargs=variables)
             assert answer.status_code == 200
-            assert (not server.state.preparation.pids) == inline
+            assert (not server.state.preprocessing.pids) == inline
 
 
 @run
 async def test_a_template_of_a_request_is_compiled_and_rendered_in_the_process() -> None:
     async with roomy(trust_request_chat_template=True, prepare_timeout=2) as server:
         assert (await server.chat(chat_template="x")).status_code == 200
-        assert server.state.preparation.pids
+        assert server.state.preprocessing.pids
         for a_name, more in (("", {}), ("{{ reasoning_effort }}", {"reasoning_effort": "low"})):
             answer = await server.chat(**ask("loop"), chat_template=a_name + ENDLESS, **more)
             error = answer.json()["error"]
@@ -274,10 +276,10 @@ async def test_a_grammar_has_a_deadline_and_stops_nothing_else(
 ) -> None:
     async with roomy() as server:
         assert (await server.chat(regex="a")).status_code == 200
-        assert not server.state.preparation.pids
-        (pid,) = server.state.preparation.grammar_pids
+        assert not server.state.preprocessing.pids
+        (pid,) = server.state.preprocessing.grammar_pids
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(preparation, "DEADLINE_SECONDS", 0.5)
+        monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.5)
         asked = asyncio.create_task(server.chat(regex="b"))
         assert (await server.chat(**ask(LONG))).status_code == 200
         assert (await server.chat(regex="a")).status_code == 200, "it is known"
@@ -286,7 +288,7 @@ async def test_a_grammar_has_a_deadline_and_stops_nothing_else(
             error = answer.json()["error"]
             assert (answer.status_code, error["param"]) == (400, "regex")
             assert "takes more than 0.5 s; make it simpler" in error["message"]
-        assert not server.state.preparation.grammar_pids, "ended, and not asked again"
+        assert not server.state.preprocessing.grammar_pids, "ended, and not asked again"
         monkeypatch.undo()
         assert (await server.chat(regex="c")).status_code == 200
 
@@ -298,7 +300,7 @@ async def test_a_grammar_that_kills_its_process_is_refused(
     monkeypatch.setattr(lane, "ATTEMPTS", 1)
     async with roomy() as server:
         assert (await server.chat(regex="a")).status_code == 200
-        (pid,) = server.state.preparation.grammar_pids
+        (pid,) = server.state.preprocessing.grammar_pids
         os.kill(pid, signal.SIGSTOP)
         asked = asyncio.create_task(server.chat(regex="b"))
         await asyncio.sleep(0.1)

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from rtp_llm.server.offload.kinds import KINDS
 from rtp_llm.server.offload.wire import (
-    FUNCTIONS,
     LENGTHS,
     MAX_ANSWER_BYTES,
     Call,
@@ -57,10 +57,10 @@ def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
 
 def _prepare(call: Call, body: bytes, tokenizer: Tokenizer, base: int) -> list[bytes]:
     """The frame of the answer. `base`: address space, in bytes, used before the first call."""
-    model = ServedModel(**vars(call.facts), tokenizer=tokenizer)
+    model, kind = ServedModel(**vars(call.facts), tokenizer=tokenizer), KINDS[call.kind]
     try:
         with _limited(base + call.memory_bytes):
-            answer = pack(FUNCTIONS[call.kind](body, model))
+            answer = pack(kind, kind.prepare(body, model))
         if sum(map(len, answer)) > MAX_ANSWER_BYTES:
             raise too_expensive(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
         return answer

@@ -36,9 +36,9 @@ from rtp_llm.server.openapi.openapi_chat import (
 from rtp_llm.server.protocols.llama_cpp.answers import InfillAnswer, InfillChunk
 from rtp_llm.server.protocols.llama_cpp.protocol import PATH as INFILL
 from rtp_llm.server.protocols.llama_cpp.protocol import InfillRequest
-from rtp_llm.server.protocols.ollama.errors import is_of_ollama
 from rtp_llm.server.turn.parse import HARMLESS
 from rtp_llm.server.types import openai_answers as responses
+from rtp_llm.server.types.ollama_error import is_of_ollama
 from rtp_llm.server.types.openai_bodies import (
     BatchChatRequest,
     ChatRequest,

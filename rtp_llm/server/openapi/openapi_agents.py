@@ -12,11 +12,11 @@ from typing import Any, get_args
 import msgspec
 
 from rtp_llm.server.protocols.anthropic import events as messages
-from rtp_llm.server.protocols.anthropic.errors import PATH
 from rtp_llm.server.protocols.anthropic.protocol import CountRequest, MessagesRequest
 from rtp_llm.server.protocols.responses import events as responses
 from rtp_llm.server.protocols.responses.endpoints import MAX_LISTED
 from rtp_llm.server.protocols.responses.protocol import CountInputRequest, ResponsesRequest
+from rtp_llm.server.types.anthropic_error import PATH, MessageErrorAnswer
 
 Schema = dict[str, Any]
 Kind = type[msgspec.Struct]
@@ -43,7 +43,7 @@ CHUNKS: Mapping[str, tuple[Kind, ...]] = {
     _ONE: get_args(responses.Event),
     PATH: get_args(messages.Event),
 }
-ERROR = messages.MessageErrorAnswer
+ERROR = MessageErrorAnswer
 _LISTED: list[Schema] = [
     {"name": "limit", "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED}},
     {"name": "order", "schema": {"enum": ["asc", "desc"]}},

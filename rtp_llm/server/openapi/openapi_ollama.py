@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from rtp_llm.server.protocols.ollama import answers, protocol
-from rtp_llm.server.protocols.ollama.names import PATH, tagged
+from rtp_llm.server.protocols.ollama.names import tagged
+from rtp_llm.server.types.ollama_error import PATH, OllamaError
 
 Kind = type[msgspec.Struct]
 LINES = "application/x-ndjson"
@@ -27,7 +28,7 @@ ANSWERS: Mapping[str, Kind] = {
     f"{PATH}/version": answers.OllamaVersion,
 }
 STREAMED = (f"{PATH}/chat", f"{PATH}/generate")
-ERROR = answers.OllamaError
+ERROR = OllamaError
 
 
 def describe_names(components: dict[str, Any], served: Sequence[str]) -> None:

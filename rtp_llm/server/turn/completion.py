@@ -11,6 +11,7 @@ from rtp_llm.server.turn.answer_options import (
     completion_logprobs,
     prompt_logprobs,
 )
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.fill_in_middle import middle_prompt, suffix_tokens, with_ends
 from rtp_llm.server.turn.grammar_source import encoded
@@ -37,6 +38,9 @@ def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)
     return PreparedCompletion(jobs, bool(request.stream), form, ignored)
+
+
+COMPLETION = BodyKind("completion", prepare_completion, forms=(CompletionForm,), renders=False)
 
 
 def completion_of(

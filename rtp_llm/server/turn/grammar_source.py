@@ -12,6 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from rtp_llm.request.constraints import Grammar
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import ApiError, bad_request
@@ -84,6 +85,9 @@ def prepare_grammar(body: bytes, model: ServedModel) -> PreparedBody:
     except GrammarError as error:
         raise grammar_error(name, error) from error
     return PreparedBody(grammar.text.encode())
+
+
+GRAMMAR = BodyKind("grammar", prepare_grammar, renders=False, compiles=True)
 
 
 def _of_calls(

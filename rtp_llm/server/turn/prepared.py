@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of preparing a body: engine jobs and the form of answers, or a finished answer."""
+"""The result of preparing a body: jobs for the engine and the form of answers, or an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from rtp_llm.server.protocols.anthropic.form import MessageForm
-from rtp_llm.server.protocols.llama_cpp.form import InfillForm
-from rtp_llm.server.protocols.ollama.form import OllamaForm
-from rtp_llm.server.protocols.responses.form import ResponseForm
 from rtp_llm.server.types.jobs import ChatForm, CompletionForm, Job
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True)
@@ -23,72 +20,15 @@ class PreparedBody:
 
 
 @dataclass(frozen=True)
-class PreparedChat:
-    """A chat ready to be generated. `ignored`: unknown fields."""
+class PreparedJobs(Generic[F]):
+    """A request ready to be generated, a job for each prompt. `ignored`: unknown fields."""
 
     jobs: list[Job]
     stream: bool
-    form: ChatForm
+    form: F
     ignored: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PreparedCompletion:
-    """A completion ready to be generated: one job per prompt. `ignored`: unknown fields."""
-
-    jobs: list[Job]
-    stream: bool
-    form: CompletionForm
-    ignored: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PreparedResponse:
-    """A response ready to be generated. `inputs`: items of the request, if they are stored."""
-
-    jobs: list[Job]
-    stream: bool
-    form: ResponseForm
-    inputs: Sequence[dict[str, Any]] = ()
-    ignored: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PreparedMessage:
-    """A message ready to be generated. `ignored`: unknown fields."""
-
-    jobs: list[Job]
-    stream: bool
-    form: MessageForm
-    ignored: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PreparedOllama:
-    """An answer in Ollama's format ready to be generated. `ignored`: unknown fields."""
-
-    jobs: list[Job]
-    stream: bool
-    form: OllamaForm
-    ignored: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PreparedInfill:
-    """An answer in llama.cpp's format ready to be generated. `ignored`: unknown fields."""
-
-    jobs: list[Job]
-    stream: bool
-    form: InfillForm
-    ignored: tuple[str, ...] = ()
-
-
-PreparedJobs: TypeAlias = (
-    PreparedChat
-    | PreparedCompletion
-    | PreparedResponse
-    | PreparedMessage
-    | PreparedOllama
-    | PreparedInfill
-)
-Prepared: TypeAlias = PreparedJobs | PreparedBody
+PreparedChat: TypeAlias = PreparedJobs[ChatForm]
+PreparedCompletion: TypeAlias = PreparedJobs[CompletionForm]
+Prepared: TypeAlias = PreparedJobs[Any] | PreparedBody

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import msgspec
 
-from rtp_llm.server.protocols.anthropic.errors import PATH, message_error
-from rtp_llm.server.protocols.ollama.errors import is_of_ollama, ollama_error
+from rtp_llm.server.types.anthropic_error import PATH, message_error
 from rtp_llm.server.types.errors import ApiError
+from rtp_llm.server.types.ollama_error import is_of_ollama, ollama_error
 
 
 def error_event(error: ApiError, path: str) -> bytes:

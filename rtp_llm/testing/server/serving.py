@@ -22,6 +22,7 @@ from rtp_llm.server.app import build_app
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.server.http.uvicorn_server import HttpServer
+from rtp_llm.server.offload.preprocessor import Preprocessor
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.testing.server.fake_engine import FakeEngine, say
 from rtp_llm.text.tokenizer import Tokenizer
@@ -74,7 +75,8 @@ async def served(
     """In process, without a socket; `tokenizer`: of another folder, which `model` names then."""
     engine = engine or fake_engine()
     known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
-    state = ServerState(Settings(**{**known, **settings}), engine)
+    given = Settings(**{**known, **settings})
+    state = ServerState(given, engine, preprocessor := Preprocessor(given))
     await engine.start(state.settings)
     state.open(tokenizer or demo_tokenizer())
     app = build_app(state)
@@ -83,7 +85,7 @@ async def served(
         try:
             yield Served(engine, client, state, app)
         finally:
-            await state.preparation.close()
+            await preprocessor.close()
 
 
 @contextlib.contextmanager
@@ -96,7 +98,8 @@ def listening(
     """A real server on a loopback port, in a thread with its own loop; gives the base URL."""
 
     known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
-    state = ServerState(Settings(**{"port": 0, **known, **settings}), engine)
+    given = Settings(**{"port": 0, **known, **settings})
+    state = ServerState(given, engine, preprocessor := Preprocessor(given))
     listener = bind(state.settings)
     server = HttpServer(build_app(state), state.settings)
     state.metrics.watch_connections(server.connections)
@@ -105,7 +108,7 @@ def listening(
         await engine.start(state.settings)
         state.open(tokenizer or demo_tokenizer())
         await server.serve(sockets=[listener])
-        await state.preparation.close()
+        await preprocessor.close()
 
     with in_thread(server, run, new_loop):
         yield url_of(listener, state.settings)

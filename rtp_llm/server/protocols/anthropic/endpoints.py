@@ -8,10 +8,11 @@ from starlette.responses import Response
 
 from rtp_llm.server.endpoint.endpoint_base import EndpointBase
 from rtp_llm.server.endpoint.http_answer import StreamedAnswer, WholeAnswer
-from rtp_llm.server.endpoint.typed_events import encode_events
+from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.http.asgi import REQUEST_ID
 from rtp_llm.server.protocols.anthropic.events import Ping
 from rtp_llm.server.protocols.anthropic.message_answer import MessageAnswer
+from rtp_llm.server.protocols.anthropic.message_turn import COUNT_TOKENS, MESSAGE
 from rtp_llm.server.protocols.anthropic.writer import MessageWriter
 
 _PING = encode_events([Ping()])
@@ -24,7 +25,7 @@ class MessagesEndpoints(EndpointBase):
         """POST /v1/messages."""
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run("message", body, self._served_model(http))
+        request = await self._state.preprocessing.run(MESSAGE, body, self._served_model(http))
         generation = self._generation(request.jobs)
         headers = self._ignored.headers(request.ignored)
         writer, request_id = MessageWriter(request.form), http.scope[REQUEST_ID]
@@ -37,5 +38,5 @@ class MessagesEndpoints(EndpointBase):
         """POST /v1/messages/count_tokens."""
         body = await self._read(http)
         return self._answer(
-            await self._state.preparation.run("count_tokens", body, self._model(http))
+            await self._state.preprocessing.run(COUNT_TOKENS, body, self._model(http))
         )

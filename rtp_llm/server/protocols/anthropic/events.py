@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from rtp_llm.server.types.anthropic_error import MessageErrorAnswer
+
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
 ]
@@ -157,20 +159,6 @@ class MessageStop(_Typed, tag="message_stop", kw_only=True):
 
 class Ping(_Typed, tag="ping", kw_only=True):
     """Sent when there was no other event for a while."""
-
-
-class MessageError(_Plain, kw_only=True):
-    """What went wrong."""
-
-    type: str
-    message: str
-
-
-class MessageErrorAnswer(_Typed, tag="error", kw_only=True):
-    """The body of every error response; also the event of an interrupted stream."""
-
-    error: MessageError
-    request_id: str | None = None
 
 
 Event: TypeAlias = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import msgspec
 
-from rtp_llm.server.endpoint.typed_events import encode_events
+from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.generation.generation import ChoiceDelta, Usage
-from rtp_llm.server.protocols.anthropic.errors import message_error
 from rtp_llm.server.protocols.anthropic.events import Event
 from rtp_llm.server.protocols.anthropic.writer import MessageWriter
+from rtp_llm.server.types.anthropic_error import message_error
 from rtp_llm.server.types.errors import ApiError
 
 

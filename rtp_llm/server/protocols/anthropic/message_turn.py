@@ -10,13 +10,14 @@ from rtp_llm.server.protocols.anthropic.events import CountAnswer
 from rtp_llm.server.protocols.anthropic.form import MessageForm
 from rtp_llm.server.protocols.anthropic.protocol import CountRequest, MessagesRequest
 from rtp_llm.server.protocols.anthropic.tools import tool_choice, usable_tools
-from rtp_llm.server.protocols.openai.tokenization import count_prompt
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.turn.constraint import json_schema
+from rtp_llm.server.turn.count_tokens import count_prompt
 from rtp_llm.server.turn.grammar_source import GrammarSource
 from rtp_llm.server.turn.parse import parse_request, plain_names
 from rtp_llm.server.turn.prepare_turn import prepare_turn
-from rtp_llm.server.turn.prepared import PreparedBody, PreparedMessage
+from rtp_llm.server.turn.prepared import PreparedBody, PreparedJobs
 from rtp_llm.server.turn.sampling import MAX_STOP_LENGTH, MAX_STOPS, Lengths
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.bounds import MAX_TOOLS, check_count
@@ -25,7 +26,7 @@ from rtp_llm.server.types.openai_bodies import SamplingFields
 from rtp_llm.text.conversation import ToolChoice
 
 
-def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
+def prepare_message(body: bytes, model: ServedModel) -> PreparedJobs[MessageForm]:
     """Turn the body into a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, MessagesRequest, model, strict=False)
     prompt, choice, skipped = _asked(request, model)
@@ -44,7 +45,10 @@ def prepare_message(body: bytes, model: ServedModel) -> PreparedMessage:
         cut_by_context=isinstance(room, int) and room < request.max_tokens,
     )
     names = (*ignored, *plain_names(skipped))
-    return PreparedMessage(jobs=[job], stream=bool(request.stream), form=form, ignored=names)
+    return PreparedJobs(jobs=[job], stream=bool(request.stream), form=form, ignored=names)
+
+
+MESSAGE = BodyKind("message", prepare_message, forms=(MessageForm,))
 
 
 def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
@@ -53,6 +57,9 @@ def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
     prompt, choice, skipped = _asked(request, model)
     answer = CountAnswer(input_tokens=count_prompt(prompt, choice, "messages", model))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *plain_names(skipped)))
+
+
+COUNT_TOKENS = BodyKind("count_tokens", prepare_count)
 
 
 def _asked(request: CountRequest, model: ServedModel) -> tuple[ChatPrompt, ToolChoice, list[str]]:

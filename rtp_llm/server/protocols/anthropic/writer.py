@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
 
 from rtp_llm.server.generation.blocks import Block, Blocks, Closed, Grown, Opened, Step
+from rtp_llm.server.generation.call_arguments import tool_input
 from rtp_llm.server.generation.generation import Usage
 from rtp_llm.server.protocols.anthropic import events
 from rtp_llm.server.protocols.anthropic.events import ContentBlock, Event, StopReason
@@ -112,20 +111,6 @@ class MessageWriter:
     @property
     def _index(self) -> int:
         return len(self.message.content)
-
-
-def tool_input(arguments: str) -> dict[str, Any]:
-    """The object of a call's arguments; if they were truncated, the part that can be parsed.
-
-    Clients parse the pieces of an interrupted stream in the same way.
-    """
-    try:
-        return _OBJECT.validate_json(arguments, experimental_allow_partial="on")
-    except ValidationError:
-        return {}
-
-
-_OBJECT = TypeAdapter(dict[str, Any])
 
 
 def usage_content(usage: Usage) -> events.MessageUsage:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtp_llm.server.endpoint.typed_events import encode_events
+from rtp_llm.server.endpoint.server_sent_events import encode_events
+from rtp_llm.server.generation.call_arguments import tool_input
 from rtp_llm.server.generation.generation import Usage
 from rtp_llm.server.protocols.anthropic.form import MessageForm
-from rtp_llm.server.protocols.anthropic.writer import MessageWriter, tool_input
+from rtp_llm.server.protocols.anthropic.writer import MessageWriter
 from rtp_llm.server.turn.opaque_reasoning import unseal
 from rtp_llm.testing.server.anthropic_events import add_up, read_events
 from rtp_llm.testing.server.deltas import answers

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from rtp_llm.server.endpoint.endpoint_base import EndpointBase
 from rtp_llm.server.endpoint.http_answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.protocols.llama_cpp.generation import TimedGeneration
+from rtp_llm.server.protocols.llama_cpp.infill_turn import INFILL
 from rtp_llm.server.protocols.llama_cpp.writer import InfillWriter
 
 
@@ -24,7 +25,7 @@ class LlamaCppEndpoints(EndpointBase):
         state = self._state
         state.check_admission()
         body = await self._read(http)
-        request = await state.preparation.run("infill", body, self._served_model(http))
+        request = await state.preprocessing.run(INFILL, body, self._served_model(http))
         timed = functools.partial(TimedGeneration, seconds=request.form.predict_seconds)
         generation = self._generation(request.jobs, timed)
         headers = self._ignored.headers(request.ignored)

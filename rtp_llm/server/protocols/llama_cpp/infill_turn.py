@@ -8,13 +8,14 @@ from typing import Any
 from rtp_llm.server.protocols.llama_cpp.form import InfillForm
 from rtp_llm.server.protocols.llama_cpp.prompt import infill_prompt
 from rtp_llm.server.protocols.llama_cpp.protocol import InfillRequest
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import completion_jobs
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.fill_in_middle import with_ends
 from rtp_llm.server.turn.grammar_source import encoded
 from rtp_llm.server.turn.llama_sampling import in_their_names, sampling_of, unsupported
 from rtp_llm.server.turn.parse import parse_request
-from rtp_llm.server.turn.prepared import PreparedInfill
+from rtp_llm.server.turn.prepared import PreparedJobs
 from rtp_llm.server.turn.sampling import Lengths
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.bounds import check_count
@@ -42,7 +43,7 @@ _OFF: dict[str, dict[str, Any]] = {
 }
 
 
-def prepare_infill(body: bytes, model: ServedModel) -> PreparedInfill:
+def prepare_infill(body: bytes, model: ServedModel) -> PreparedJobs[InfillForm]:
     """Prepare the body of POST /infill; raises ApiError."""
     request, ignored = parse_request(body, InfillRequest, model)
     tokens = _tokens(model)
@@ -71,7 +72,10 @@ def prepare_infill(body: bytes, model: ServedModel) -> PreparedInfill:
     )
     if "infill" in (_samplers(request) or ()):
         ignored = (*ignored, "samplers")
-    return PreparedInfill(jobs, bool(request.stream), form, ignored)
+    return PreparedJobs(jobs, bool(request.stream), form, ignored)
+
+
+INFILL = BodyKind("infill", prepare_infill, forms=(InfillForm,), renders=False)
 
 
 def _tokens(model: ServedModel) -> FillInMiddle:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from rtp_llm.server.endpoint.server_sent_events import event
 from rtp_llm.server.generation.generation import ChoiceDelta, Generation, Usage
 from rtp_llm.server.protocols.llama_cpp.answers import InfillAnswer, InfillChunk, InfillTimings
 from rtp_llm.server.protocols.llama_cpp.form import InfillForm
-from rtp_llm.server.protocols.openai.chunks import event
 from rtp_llm.server.types.errors import ApiError
 
 _encode = msgspec.json.encode

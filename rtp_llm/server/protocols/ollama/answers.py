@@ -143,9 +143,3 @@ class OllamaVersion(_Plain, kw_only=True):
     """GET /api/version."""
 
     version: str
-
-
-class OllamaError(_Plain, kw_only=True):
-    """The body of every error response; also the last line of an interrupted stream."""
-
-    error: str

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -14,12 +13,15 @@ from rtp_llm.server.endpoint.endpoint_base import EndpointBase, json_response
 from rtp_llm.server.endpoint.http_answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.keys.key_ring import ACCOUNT, usable
 from rtp_llm.server.protocols.ollama.answers import OllamaProcesses, OllamaTags, OllamaVersion
+from rtp_llm.server.protocols.ollama.form import OllamaForm
 from rtp_llm.server.protocols.ollama.models import listed_model, running_models, shown_model
 from rtp_llm.server.protocols.ollama.names import check_name
+from rtp_llm.server.protocols.ollama.ollama_turn import OLLAMA_CHAT, OLLAMA_GENERATE
 from rtp_llm.server.protocols.ollama.protocol import OllamaShowRequest
 from rtp_llm.server.protocols.ollama.writer import MEDIA_TYPE, OllamaWriter
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.parse import parse
-from rtp_llm.server.turn.prepared import PreparedBody
+from rtp_llm.server.turn.prepared import PreparedBody, PreparedJobs
 from rtp_llm.server.types.errors import ApiError
 
 # The Ollama version that is implemented; clients use it to detect features.
@@ -33,11 +35,11 @@ class OllamaEndpoints(EndpointBase):
 
     async def chat(self, http: Request) -> Response:
         """POST /api/chat."""
-        return await self._generated(http, "ollama_chat")
+        return await self._generated(http, OLLAMA_CHAT)
 
     async def generate(self, http: Request) -> Response:
         """POST /api/generate."""
-        return await self._generated(http, "ollama_generate")
+        return await self._generated(http, OLLAMA_GENERATE)
 
     async def tags(self, request: Request) -> Response:
         """The served model under its names, as Ollama lists it."""
@@ -67,12 +69,12 @@ class OllamaEndpoints(EndpointBase):
         return usable(self._state.settings.model_names, request.scope.get(ACCOUNT))
 
     async def _generated(
-        self, http: Request, kind: Literal["ollama_chat", "ollama_generate"]
+        self, http: Request, kind: BodyKind[PreparedJobs[OllamaForm] | PreparedBody]
     ) -> Response:
         began = time.perf_counter()
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run(kind, body, self._served_model(http))
+        request = await self._state.preprocessing.run(kind, body, self._served_model(http))
         if isinstance(request, PreparedBody):
             return self._answer(request)
         generation = self._generation(request.jobs)

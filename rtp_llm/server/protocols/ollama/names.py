@@ -6,7 +6,6 @@ from __future__ import annotations
 from rtp_llm.server.turn.served_model import ModelFacts
 from rtp_llm.server.types.errors import ApiError
 
-PATH = "/api"
 _TAG = ":latest"
 
 

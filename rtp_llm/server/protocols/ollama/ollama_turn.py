@@ -24,6 +24,7 @@ from rtp_llm.server.protocols.ollama.protocol import (
     OllamaTool,
 )
 from rtp_llm.server.protocols.ollama.timestamps import now
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.turn.completion import completion_jobs
 from rtp_llm.server.turn.constraint import json_object, json_schema
@@ -33,7 +34,7 @@ from rtp_llm.server.turn.grammar_source import GrammarSource, encoded
 from rtp_llm.server.turn.llama_sampling import in_their_names, sampling_of
 from rtp_llm.server.turn.parse import parse, plain_names
 from rtp_llm.server.turn.prepare_turn import prepare_turn
-from rtp_llm.server.turn.prepared import PreparedBody, PreparedOllama
+from rtp_llm.server.turn.prepared import PreparedBody, PreparedJobs
 from rtp_llm.server.turn.prompts import encode_prompt
 from rtp_llm.server.turn.sampling import Lengths
 from rtp_llm.server.turn.served_model import ServedModel
@@ -54,7 +55,7 @@ PLACE = "options."
 T = TypeVar("T", bound=OllamaBase)
 
 
-def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedOllama | PreparedBody:
+def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedJobs[OllamaForm] | PreparedBody:
     """Prepare the body of POST /api/chat; raises ApiError."""
     request, ignored = _parse(body, OllamaChatRequest, model)
     form = _form(request, model, chat=True)
@@ -79,10 +80,15 @@ def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedOllama | Pre
         continue_final_message=last.role == "assistant" and bool(last.content),
     )
     job = _turn_job(request, prompt, "messages", model)
-    return PreparedOllama([job], request.stream is not False, form, ignored)
+    return PreparedJobs([job], request.stream is not False, form, ignored)
 
 
-def prepare_ollama_generate(body: bytes, model: ServedModel) -> PreparedOllama | PreparedBody:
+OLLAMA_CHAT = BodyKind("ollama_chat", prepare_ollama_chat, forms=(OllamaForm,))
+
+
+def prepare_ollama_generate(
+    body: bytes, model: ServedModel
+) -> PreparedJobs[OllamaForm] | PreparedBody:
     """Prepare the body of POST /api/generate; raises ApiError."""
     request, ignored = _parse(body, OllamaGenerateRequest, model)
     _check_generate(request)
@@ -100,7 +106,10 @@ def prepare_ollama_generate(body: bytes, model: ServedModel) -> PreparedOllama |
             messages=(*said, Message("user", request.prompt)), reasoning=_reasoning(request, model)
         )
         job = _turn_job(request, prompt, "prompt", model)
-    return PreparedOllama([job], request.stream is not False, form, ignored)
+    return PreparedJobs([job], request.stream is not False, form, ignored)
+
+
+OLLAMA_GENERATE = BodyKind("ollama_generate", prepare_ollama_generate, forms=(OllamaForm,))
 
 
 # -- parts -------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from msgspec import UNSET, UnsetType
 
 from rtp_llm.engine.messages import TokenLogprob
 from rtp_llm.server.generation.blocks import Block, Blocks, Closed, Grown, Step
+from rtp_llm.server.generation.call_arguments import tool_input
 from rtp_llm.server.generation.generation import ChoiceDelta, Generation, LogprobEntry, Usage
-from rtp_llm.server.protocols.anthropic.writer import tool_input
 from rtp_llm.server.protocols.ollama.answers import (
     OllamaAnswer,
     OllamaAnswerMessage,
@@ -23,10 +23,10 @@ from rtp_llm.server.protocols.ollama.answers import (
     OllamaLogprob,
     OllamaTopLogprob,
 )
-from rtp_llm.server.protocols.ollama.errors import ollama_error
 from rtp_llm.server.protocols.ollama.form import OllamaForm
 from rtp_llm.server.protocols.ollama.timestamps import now
 from rtp_llm.server.types.errors import ApiError
+from rtp_llm.server.types.ollama_error import ollama_error
 from rtp_llm.text.tokenizer import Tokenizer
 
 MEDIA_TYPE = b"application/x-ndjson"

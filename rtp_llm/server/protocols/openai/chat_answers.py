@@ -9,53 +9,24 @@ from typing import Any
 import msgspec
 
 from rtp_llm.engine.messages import TokenLogprob
+from rtp_llm.server.endpoint.server_sent_events import event
+from rtp_llm.server.generation.chat_logprobs import ChatLogprobs
 from rtp_llm.server.generation.generation import ChoiceDelta, LogprobEntry, Usage
 from rtp_llm.server.protocols.openai.chunks import (
     ChunkFrame,
     answer_head,
-    event,
     prompt_logprobs_content,
     usage_content,
 )
 from rtp_llm.server.protocols.openai.message_parts import MessageParts
 from rtp_llm.server.protocols.openai.vllm_fields import VLLM_CHAT, VLLM_CHAT_CHOICE, VLLM_MESSAGE
 from rtp_llm.server.types.errors import ApiError
-from rtp_llm.server.types.jobs import AnswerOptions, ChatForm
+from rtp_llm.server.types.jobs import ChatForm
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
 from rtp_llm.text.tokenizer import Tokenizer
 
 _json = msgspec.json.encode
 _PLAIN = b'{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}'
-
-
-class ChatLogprobs:
-    """Log-probabilities in the format of the chat endpoint."""
-
-    def __init__(self, tokenizer: Tokenizer, options: AnswerOptions) -> None:
-        self._tokenizer = tokenizer
-        self._as_ids = options.tokens_as_ids
-        self._named = options.named_logprobs
-
-    def content(self, entries: list[LogprobEntry]) -> dict[str, Any]:
-        """{"content": [{token, logprob, bytes, top_logprobs}], "refusal": null}."""
-        return {"content": [self._entry(entry) for entry in entries], "refusal": None}
-
-    def _entry(self, entry: LogprobEntry) -> dict[str, Any]:
-        logprob = entry.logprob
-        shown = logprob.top
-        if self._named:  # the sampled token comes first, as in vLLM
-            own = logprob.token_id
-            shown = [(own, logprob.logprob), *(pair for pair in shown if pair[0] != own)]
-        top = [self._token(token, value) for token, value in shown]
-        return {**self._token(logprob.token_id, logprob.logprob), "top_logprobs": top}
-
-    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
-        data = self._tokenizer.token_bytes(token_id)
-        return {
-            "token": f"token_id:{token_id}" if self._as_ids else data.decode(errors="replace"),
-            "logprob": logprob,
-            "bytes": list(data),
-        }
 
 
 class ChatStream:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rtp_llm.server.protocols.openai.chat_request import chat_job
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.parse import parse_request
 from rtp_llm.server.turn.prepared import PreparedChat
 from rtp_llm.server.turn.prompts import check_size
 from rtp_llm.server.turn.served_model import NotInline, ServedModel
 from rtp_llm.server.types.errors import bad_request
+from rtp_llm.server.types.jobs import ChatForm
 from rtp_llm.server.types.openai_bodies import BatchChatRequest, ChatFields, ChatRequest
 
 
@@ -30,6 +32,9 @@ def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
     echoes = tuple(form.echo_of(0) for _, form in made)
     form = replace(made[0][1], num_choices=len(jobs), echoes=echoes, batch=True)
     return PreparedChat(jobs, False, form, ignored)
+
+
+CHAT_BATCH = BodyKind("chat_batch", prepare_chat_batch, forms=(ChatForm,))
 
 
 def _check(request: BatchChatRequest) -> None:

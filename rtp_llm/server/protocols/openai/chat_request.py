@@ -6,6 +6,7 @@ from __future__ import annotations
 from rtp_llm.server.protocols.openai.chat_messages import conversation
 from rtp_llm.server.protocols.openai.functions import choice, declared, with_tool_calls
 from rtp_llm.server.turn.answer_options import answer_options, chat_logprobs, prompt_logprobs
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.grammar_source import GrammarSource
@@ -26,6 +27,9 @@ def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
     request, ignored = parse_request(body, ChatRequest, model)
     job, form = chat_job(request, constraint_of(request), model)
     return PreparedChat([job], bool(request.stream), form, ignored)
+
+
+CHAT = BodyKind("chat", prepare_chat, forms=(ChatForm,))
 
 
 def chat_job(

@@ -48,11 +48,6 @@ def usage_content(usage: Usage) -> dict[str, Any]:
     return content
 
 
-def event(content: bytes) -> bytes:
-    """One server-sent event."""
-    return b"data: " + content + b"\n\n"
-
-
 def prompt_logprobs_content(
     tokenizer: Tokenizer, entries: Sequence[TokenLogprob | None], count: int
 ) -> list[dict[str, Any] | None]:

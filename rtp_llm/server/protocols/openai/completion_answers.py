@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from rtp_llm.engine.messages import TokenLogprob
+from rtp_llm.server.endpoint.server_sent_events import event
 from rtp_llm.server.generation.generation import ChoiceDelta, Usage
 from rtp_llm.server.protocols.openai.chunks import (
     ChunkFrame,
     answer_head,
-    event,
     prompt_logprobs_content,
     usage_content,
 )

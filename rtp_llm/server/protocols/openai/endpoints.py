@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The OpenAI endpoints: admit a request, have its body prepared, start what generates the answer.
 
-Bodies are prepared by rtp_llm.server.turn; preparation.py decides in which process.
+Where bodies are prepared is decided by rtp_llm.server.offload.preprocessor.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,8 +17,16 @@ from rtp_llm.server.endpoint.http_answer import (
     WholeAnswer,
 )
 from rtp_llm.server.protocols.openai.chat_answers import ChatAnswer, ChatStream
+from rtp_llm.server.protocols.openai.chat_batch import CHAT_BATCH
+from rtp_llm.server.protocols.openai.chat_request import CHAT
 from rtp_llm.server.protocols.openai.completion_answers import CompletionAnswer, CompletionStream
-from rtp_llm.server.turn.prepared import PreparedChat
+from rtp_llm.server.protocols.openai.generate_request import RENDER_CHAT, RENDER_COMPLETION
+from rtp_llm.server.protocols.openai.invocation import INVOCATION
+from rtp_llm.server.protocols.openai.tokenization import DETOKENIZE, TOKENIZE
+from rtp_llm.server.turn.body_kind import BodyKind
+from rtp_llm.server.turn.completion import COMPLETION
+from rtp_llm.server.turn.prepared import PreparedChat, PreparedCompletion
+from rtp_llm.server.types.jobs import ChatForm
 
 
 class Endpoints(EndpointBase):
@@ -28,60 +34,61 @@ class Endpoints(EndpointBase):
 
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
-        return await self._generated(http, "chat")
+        return await self._generated(http, CHAT)
 
     async def chat_batch(self, http: Request) -> Response:
         """POST /v1/chat/completions/batch."""
-        return await self._generated(http, "chat_batch")
+        return await self._generated(http, CHAT_BATCH)
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
-        return await self._generated(http, "completion")
+        return await self._generated(http, COMPLETION)
 
     async def invocations(self, http: Request) -> Response:
         """POST /invocations: a chat or a completion, as Amazon SageMaker asks for them."""
-        return await self._generated(http, "invocation")
+        return await self._generated(http, INVOCATION)
 
     async def _generated(
-        self, http: Request, kind: Literal["chat", "chat_batch", "completion", "invocation"]
+        self, http: Request, kind: BodyKind[PreparedChat | PreparedCompletion]
     ) -> Response:
         self._state.check_admission()
         body = await self._read(http)
-        request = await self._state.preparation.run(kind, body, self._served_model(http))
+        request = await self._state.preprocessing.run(kind, body, self._served_model(http))
         generation, headers = self._generation(request.jobs), self._ignored.headers(request.ignored)
         tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
+        form = request.form
         if request.stream:
             stream: StreamWriter
-            if isinstance(request, PreparedChat):
-                stream = ChatStream(request.form, tokenizer, prompts[0], generation.usage)
+            if isinstance(form, ChatForm):
+                stream = ChatStream(form, tokenizer, prompts[0], generation.usage)
             else:
-                stream = CompletionStream(request.form, tokenizer, prompts, generation.usage)
+                stream = CompletionStream(form, tokenizer, prompts, generation.usage)
             return StreamedAnswer(self._state, generation, stream, headers)
         writer: AnswerWriter
-        if isinstance(request, PreparedChat):
-            writer = ChatAnswer(request.form, tokenizer, prompts)
+        if isinstance(form, ChatForm):
+            writer = ChatAnswer(form, tokenizer, prompts)
         else:
-            writer = CompletionAnswer(request.form, tokenizer, prompts)
+            writer = CompletionAnswer(form, tokenizer, prompts)
         return WholeAnswer(self._state, generation, writer, headers)
 
     async def render_chat(self, http: Request) -> Response:
         """POST /v1/chat/completions/render: the prompt's token ids, nothing is generated."""
         body, model = await self._read(http), self._served_model(http)
-        return self._answer(await self._state.preparation.run("render_chat", body, model))
+        return self._answer(await self._state.preprocessing.run(RENDER_CHAT, body, model))
 
     async def render_completion(self, http: Request) -> Response:
         """POST /v1/completions/render: the same of a completion."""
         body, model = await self._read(http), self._served_model(http)
-        return self._answer(await self._state.preparation.run("render_completion", body, model))
+        return self._answer(await self._state.preprocessing.run(RENDER_COMPLETION, body, model))
 
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""
         body = await self._read(http)
-        return self._answer(await self._state.preparation.run("tokenize", body, self._model(http)))
+        return self._answer(await self._state.preprocessing.run(TOKENIZE, body, self._model(http)))
 
     async def detokenize(self, http: Request) -> Response:
         """POST /detokenize."""
         body = await self._read(http)
         return self._answer(
-            await self._state.preparation.run("detokenize", body, self._model(http))
+            await self._state.preprocessing.run(DETOKENIZE, body, self._model(http))
         )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from rtp_llm.server.protocols.openai.chat_request import chat_job
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import completion_of
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.grammar_source import prepare_grammar
@@ -55,6 +56,9 @@ def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
     return PreparedBody(msgspec.json.encode(rendered), ignored)
 
 
+RENDER_CHAT = BodyKind("render_chat", render_chat, compiles=True)
+
+
 def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
     """Turn the body of a completion into the body of the answer, a list; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
@@ -62,6 +66,9 @@ def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
     grammar = _grammar(jobs[0], model)
     rendered = [_generate_request("cmpl", request, job, form.options, grammar) for job in jobs]
     return PreparedBody(msgspec.json.encode(rendered), ignored)
+
+
+RENDER_COMPLETION = BodyKind("render_completion", render_completion, renders=False, compiles=True)
 
 
 def _grammar(job: Job, model: ServedModel) -> str | None:

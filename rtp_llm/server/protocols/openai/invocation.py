@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from rtp_llm.server.protocols.openai.chat_request import prepare_chat
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import prepare_completion
 from rtp_llm.server.turn.parse import decode
 from rtp_llm.server.turn.prepared import PreparedChat, PreparedCompletion
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import bad_request
+from rtp_llm.server.types.jobs import ChatForm, CompletionForm
 
 
 def prepare_invocation(body: bytes, model: ServedModel) -> PreparedChat | PreparedCompletion:
@@ -23,3 +25,6 @@ def prepare_invocation(body: bytes, model: ServedModel) -> PreparedChat | Prepar
         "messages",
         "missing_required_parameter",
     )
+
+
+INVOCATION = BodyKind("invocation", prepare_invocation, forms=(ChatForm, CompletionForm))

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from rtp_llm.server.protocols.openai.chat_request import chat_prompt
-from rtp_llm.server.turn.chat_turn import ChatPrompt
+from rtp_llm.server.turn.body_kind import BodyKind
+from rtp_llm.server.turn.count_tokens import check_characters
 from rtp_llm.server.turn.parse import parse_request
-from rtp_llm.server.turn.prepare_turn import shown_tools
 from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.turn.render import check_template, render
 from rtp_llm.server.turn.sampling import Limits, check_token_ids
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import bad_request
 from rtp_llm.server.types.openai_bodies import DetokenizeRequest, TokenizeRequest
-from rtp_llm.text.conversation import ToolChoice
 
 
 def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
@@ -43,23 +41,7 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
     return PreparedBody(msgspec.json.encode(content), ignored)
 
 
-def count_prompt(prompt: ChatPrompt, choice: ToolChoice, name: str, model: ServedModel) -> int:
-    """Number of tokens of a conversation in the field `name`; raises ApiError."""
-    prompt = replace(prompt, tools=shown_tools(prompt, choice, model))
-    text = render(prompt, model).text
-    check_characters(text, name, model)
-    return len(model.tokenizer.encode(text, add_special_tokens=False))
-
-
-def check_characters(text: str, param: str, model: ServedModel) -> None:
-    """Raise ApiError 400 for a text that would take too long to tokenise; `param`: its field."""
-    if len(text) > model.max_tokenize_characters:
-        raise bad_request(
-            f"The text has {len(text)} characters; at most {model.max_tokenize_characters} are "
-            "tokenised at once (see --max-tokenize-characters).",
-            param=param,
-            code="text_too_long",
-        )
+TOKENIZE = BodyKind("tokenize", prepare_tokenize)
 
 
 def prepare_detokenize(body: bytes, model: ServedModel) -> PreparedBody:
@@ -70,3 +52,6 @@ def prepare_detokenize(body: bytes, model: ServedModel) -> PreparedBody:
     check_token_ids("tokens", request.tokens, Limits(0, size))
     text = model.tokenizer.decode(request.tokens, bool(request.skip_special_tokens))
     return PreparedBody(msgspec.json.encode({"prompt": text}), ignored)
+
+
+DETOKENIZE = BodyKind("detokenize", prepare_detokenize, renders=False)

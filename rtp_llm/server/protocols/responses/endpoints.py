@@ -24,6 +24,7 @@ from rtp_llm.server.protocols.responses.keeper import Keeper
 from rtp_llm.server.protocols.responses.log_stream import LogStream, events_lost
 from rtp_llm.server.protocols.responses.logprobs import TextLogprobs
 from rtp_llm.server.protocols.responses.response_answer import ResponseAnswer
+from rtp_llm.server.protocols.responses.response_turn import COUNT_INPUT, RESPONSE
 from rtp_llm.server.protocols.responses.store import ResponseStore, StoredItem, StoredResponse
 from rtp_llm.server.protocols.responses.writer import ResponseWriter
 from rtp_llm.server.types.errors import bad_request
@@ -52,14 +53,14 @@ class ResponsesEndpoints(EndpointBase):
         owner = owner_of(http.scope)
         context, history = self._context(body, owner)
         model = self._served_model(http)
-        request = await self._state.preparation.run("response", join(context, body), model)
+        request = await self._state.preprocessing.run(RESPONSE, join(context, body), model)
         generation, form = self._generation(request.jobs), request.form
         logprobs = None
         if form.options.logprobs:
             logprobs = TextLogprobs(self._state.tokenizer, form.options)
         writer = ResponseWriter(form, logprobs)
         headers = self._ignored.headers(request.ignored)
-        inputs = [StoredItem(each["id"], msgspec.json.encode(each)) for each in request.inputs]
+        inputs = [StoredItem(each["id"], msgspec.json.encode(each)) for each in form.inputs]
         keeper = Keeper(self._store, owner, inputs, history)
         if writer.response.background:
             log = keeper.event_log(writer.response) if request.stream else None
@@ -81,7 +82,7 @@ class ResponsesEndpoints(EndpointBase):
         context, _ = self._context(body, owner_of(http.scope))
         joined = join(context, body)
         return self._answer(
-            await self._state.preparation.run("count_input", joined, self._model(http))
+            await self._state.preprocessing.run(COUNT_INPUT, joined, self._model(http))
         )
 
     async def get(self, http: Request) -> Response:

@@ -8,7 +8,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from rtp_llm.server.endpoint.typed_events import encode_events
+from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.protocols.responses.events import Event
 
 # Events are compressed in blocks of this many bytes: a tenth of the size, in 0.2 ms.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rtp_llm.server.generation.chat_logprobs import ChatLogprobs
 from rtp_llm.server.generation.generation import LogprobEntry
-from rtp_llm.server.protocols.openai.chat_answers import ChatLogprobs
 from rtp_llm.server.protocols.responses.events import Logprob, TopLogprob
 from rtp_llm.server.types.jobs import AnswerOptions
 from rtp_llm.text.parsers.deltas import TextDelta

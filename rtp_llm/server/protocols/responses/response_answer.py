@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rtp_llm.server.endpoint.typed_events import encode_events
+from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.generation.generation import ChoiceDelta, Usage
 from rtp_llm.server.protocols.responses.events import Event
 from rtp_llm.server.protocols.responses.keeper import Keeper

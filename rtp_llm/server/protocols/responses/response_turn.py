@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from rtp_llm.server.protocols.openai.tokenization import count_prompt
 from rtp_llm.server.protocols.responses.context import ReadContext, split
 from rtp_llm.server.protocols.responses.events import InputTokens
 from rtp_llm.server.protocols.responses.form import ResponseForm
@@ -21,12 +20,14 @@ from rtp_llm.server.protocols.responses.protocol import (
 )
 from rtp_llm.server.protocols.responses.tools import Tools
 from rtp_llm.server.turn.answer_options import check_logprobs
+from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.turn.constraint import json_object, json_schema
+from rtp_llm.server.turn.count_tokens import count_prompt
 from rtp_llm.server.turn.grammar_source import GrammarSource
 from rtp_llm.server.turn.parse import is_harmless, parse_request, plain_names, refused
 from rtp_llm.server.turn.prepare_turn import prepare_turn
-from rtp_llm.server.turn.prepared import PreparedBody, PreparedResponse
+from rtp_llm.server.turn.prepared import PreparedBody, PreparedJobs
 from rtp_llm.server.turn.sampling import Lengths
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.bounds import MAX_TOOLS, check_count
@@ -67,7 +68,7 @@ _ECHOED = (
 )
 
 
-def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
+def prepare_response(joined: bytes, model: ServedModel) -> PreparedJobs[ResponseForm]:
     """Turn context and body into a job and the form of its answer; raises ApiError."""
     context, body = split(joined)
     request, ignored = parse_request(body, ResponsesRequest, model)
@@ -81,14 +82,17 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedResponse:
         namespaces=prompt.tools.namespaces,
         seal_reasoning=_ENCRYPTED in (request.include or ()),
         options=options,
+        inputs=[full_item(item, context.items) for item in _given(request)] if stored else [],
     )
-    return PreparedResponse(
+    return PreparedJobs(
         jobs=[job],
         stream=bool(request.stream),
         form=form,
-        inputs=[full_item(item, context.items) for item in _given(request)] if stored else [],
         ignored=(*ignored, *prompt.unused()),
     )
+
+
+RESPONSE = BodyKind("response", prepare_response, forms=(ResponseForm,))
 
 
 def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
@@ -99,6 +103,9 @@ def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
     prompt = _read(request, context, model)
     answer = InputTokens(input_tokens=count_prompt(prompt.chat, prompt.choice, "input", model))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *prompt.unused()))
+
+
+COUNT_INPUT = BodyKind("count_input", prepare_count_input)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtp_llm.server.endpoint.typed_events import encode_events
+from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.generation.generation import Usage
 from rtp_llm.server.protocols.responses.form import ResponseForm
 from rtp_llm.server.protocols.responses.writer import ResponseWriter

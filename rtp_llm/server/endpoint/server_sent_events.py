@@ -15,3 +15,8 @@ def encode_events(events: Iterable[msgspec.Struct]) -> bytes:
         % (str(type(each).__struct_config__.tag).encode(), msgspec.json.encode(each))
         for each in events
     )
+
+
+def event(content: bytes) -> bytes:
+    """One server-sent event."""
+    return b"data: " + content + b"\n\n"

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from rtp_llm.server.protocols.anthropic.events import MessageError, MessageErrorAnswer
+import msgspec
+
 from rtp_llm.server.types.errors import ApiError
 
 PATH = "/v1/messages"
@@ -16,6 +17,22 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
+
+
+class MessageError(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What went wrong."""
+
+    type: str
+    message: str
+
+
+class MessageErrorAnswer(
+    msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="error"
+):
+    """The body of every error response; also the event of an interrupted stream."""
+
+    error: MessageError
+    request_id: str | None = None
 
 
 def message_error(error: ApiError, request_id: str | None = None) -> MessageErrorAnswer:

@@ -5,9 +5,15 @@ from __future__ import annotations
 
 import msgspec
 
-from rtp_llm.server.protocols.ollama.answers import OllamaError
-from rtp_llm.server.protocols.ollama.names import PATH
 from rtp_llm.server.types.errors import ApiError
+
+PATH = "/api"
+
+
+class OllamaError(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of every error response; also the last line of an interrupted stream."""
+
+    error: str
 
 
 def is_of_ollama(path: str) -> bool:
