@@ -55,10 +55,10 @@ def _explain_engine(settings: Settings) -> None:
     from rtp_llm.device import known_devices, resolve_device
     from rtp_llm.device.built import describe_build
     from rtp_llm.engine.ranks.explain_ranks import explain_ranks
-    from rtp_llm.engine.ranks.rank_setup import check_ranks
     from rtp_llm.engine.ranks.topology_checks import check_topology
     from rtp_llm.engine.start.explain_speculation import explain_speculation
     from rtp_llm.engine.start.memory_estimate import explain_cache, explain_graphs
+    from rtp_llm.engine.start.rank_setup import check_ranks
     from rtp_llm.engine.start.start_checks import check_settings
     from rtp_llm.models.config_reader import read_model_config
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.lint import architecture, cycles, layers, limits, sizes, sources
+from tools.lint import architecture, cycles, layers, limits, rooms, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
 PRETTIER = "tools/lint/node_modules/.bin/prettier"
@@ -40,6 +40,7 @@ def checks(root: Path) -> Iterator[Check]:
     yield Check("sizes", function=sizes.check)
     yield Check("layers", function=layers.check)
     yield Check("cycles", function=cycles.check)
+    yield Check("rooms", function=rooms.check)
     yield Check("architecture", function=architecture.check)
     licenses = [*python, "tools.lint.licenses"]
     yield Check("licenses", licenses, [*licenses, "--fix"])

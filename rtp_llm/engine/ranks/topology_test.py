@@ -18,10 +18,10 @@ from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.engine.ranks.rank_setup import host_threads
 from rtp_llm.engine.ranks.rank_start import rank_environment
 from rtp_llm.engine.ranks.topology import Topology
 from rtp_llm.engine.start.build import build_engine
+from rtp_llm.engine.start.rank_setup import host_threads
 from rtp_llm.testing.engine.grammars import save_spelling_model
 from rtp_llm.testing.transformers_models import save_model
 

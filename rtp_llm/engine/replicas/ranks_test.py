@@ -19,8 +19,8 @@ from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client.launch import EngineProcess
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineLog, EngineStartError
-from rtp_llm.engine.ranks.rank_setup import check_ranks
 from rtp_llm.engine.replicas.ranks_client import RanksClient
+from rtp_llm.engine.start.rank_setup import check_ranks
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.model_folders import byte_level
 from rtp_llm.testing.transformers_models import clear_prompt, save_model

@@ -18,12 +18,12 @@ from rtp_llm.engine.messages import EngineReady
 from rtp_llm.engine.ranks.engines_of_ranks import EnginesOfRanks
 from rtp_llm.engine.ranks.explain_ranks import explain_ranks
 from rtp_llm.engine.ranks.lockstep_worker import RankWorker
-from rtp_llm.engine.ranks.rank_setup import shares_experts
 from rtp_llm.engine.ranks.tensor_ranks import RanksPlace, TensorRanks, start_ranks
 from rtp_llm.engine.ranks.topology_checks import check_topology
 from rtp_llm.engine.start.build_worker import build_worker, prepare
 from rtp_llm.engine.start.memory_plan import weight_bytes
 from rtp_llm.engine.start.phases import Phases
+from rtp_llm.engine.start.rank_setup import shares_experts
 from rtp_llm.loader import resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime

@@ -13,7 +13,6 @@ import torch
 from rtp_llm import ops
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineStartError
-from rtp_llm.engine.ranks.rank_setup import host_threads, share_model
 from rtp_llm.engine.start.graph_choice import GraphChoice, choose_graphs, graphs_draft
 from rtp_llm.engine.start.memory_plan import (
     plan_memory,
@@ -23,6 +22,7 @@ from rtp_llm.engine.start.memory_plan import (
     weights_that_fit,
 )
 from rtp_llm.engine.start.open_constraints import open_constraints
+from rtp_llm.engine.start.rank_setup import host_threads, share_model
 from rtp_llm.engine.start.start_checks import (
     check_drafts,
     check_model,
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
     from rtp_llm.config.settings import Settings
     from rtp_llm.device import Device
-    from rtp_llm.engine.ranks.rank_setup import Shared
     from rtp_llm.engine.ranks.rank_steps import RankSteps
     from rtp_llm.engine.ranks.tensor_ranks import TensorRanks
     from rtp_llm.engine.start.phases import Phases
+    from rtp_llm.engine.start.rank_setup import Shared
     from rtp_llm.loader import Report
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtp_llm.engine.ranks.rank_setup import padded_tokens, shares_experts
+from rtp_llm.engine.start.rank_setup import padded_tokens, shares_experts
 from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
 from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs, graph_sizes, launch_work
 
