@@ -29,6 +29,9 @@ class Rotary(nn.Module):
         self.register_buffer("cos_sin", table, persistent=False)
 
 
+AXES = range(3)  # time, height, width
+
+
 @dataclass(frozen=True)
 class MropeConfig:
     """How many pairs of channels turn by the position on each axis: time, height, width.
@@ -44,8 +47,9 @@ class MropeConfig:
         """The axis of each pair."""
         if not self.interleaved:
             return [axis for axis, pairs in enumerate(self.sections) for _ in range(pairs)]
+        count = len(AXES)
         return [
-            pair % 3 if pair < 3 * self.sections[pair % 3] else 0
+            pair % count if pair < count * self.sections[pair % count] else 0
             for pair in range(sum(self.sections))
         ]
 

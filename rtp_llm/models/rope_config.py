@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rtp_llm.layers.rotary import MropeConfig
+from rtp_llm.layers.rotary import AXES, MropeConfig
 from rtp_llm.model_folder import finite
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
@@ -55,16 +55,20 @@ def read_mrope(raw: RawConfig, rotary_dim: int) -> MropeConfig:
     Raises ModelConfigError naming the key.
     """
     settings = _Settings(raw)
-    sections = settings.values.get("mrope_section")
+    sections: Any = settings.values.get("mrope_section")
     pairs = rotary_dim // 2
     wanted = f"three positive numbers that add up to {pairs}, half of the channels that rotate"
-    are_numbers = isinstance(sections, list) and all(type(each) is int for each in sections)
-    if not are_numbers or len(sections) != 3 or min(sections) < 1 or sum(sections) != pairs:
+    if not isinstance(sections, list) or not all(type(each) is int for each in sections):
         raise settings.error("mrope_section", sections, wanted)
+    if len(sections) != len(AXES) or min(sections) < 1 or sum(sections) != pairs:
+        raise settings.error("mrope_section", sections, wanted)
+    time, height, width = sections
     interleaved = settings.values.get("mrope_interleaved", False) is True
-    if interleaved and 3 * max(sections[1:]) > pairs + 2:
-        raise settings.error("mrope_section", sections, f"such that {pairs} pairs take turns")
-    return MropeConfig((sections[0], sections[1], sections[2]), interleaved)
+    config = MropeConfig((time, height, width), interleaved)
+    axes = config.axes()
+    if [axes.count(axis) for axis in AXES] != sections:
+        raise settings.error("mrope_section", sections, "such that every third pair is enough")
+    return config
 
 
 class _Settings:

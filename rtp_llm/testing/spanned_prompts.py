@@ -23,14 +23,15 @@ from rtp_llm.testing.transformers_models import random_prompt, save_model
 PLACEHOLDER = 7
 
 
-def save_spanned_model(folder: Path) -> Oracle:
-    """Write a random model to ``folder``; returns what transformers makes of it."""
+def save_spanned_model(folder: Path, architecture: str = NAME) -> Oracle:
+    """Write a random model to ``folder``; returns what transformers makes of it, without
+    adapters."""
     sizes = {"hidden_size": WIDTH, "num_attention_heads": 4, "head_dim": HEAD_DIM}
     model = save_model(folder, "qwen2", seed=3, **sizes)
     file = folder / "config.json"
     values = json.loads(file.read_text())
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": SECTIONS}
-    values |= {"architectures": [NAME], "rope_parameters": rope}
+    values |= {"architectures": [architecture], "rope_parameters": rope}
     values.pop("rope_theta", None)
     file.write_text(json.dumps(values))
     register()

@@ -111,9 +111,11 @@ class DecodeEngine(EngineWithTransfers):
         self._awaited[awaited.sequence] = awaited
 
     def _may_prefill_remotely(self, request: AddRequest) -> bool:
-        """Prompts with several sequences, prompt log-probabilities or a single output token stay
-        here."""
+        """Prompts with several sequences, prompt log-probabilities, a single output token, or more
+        than token ids stay here."""
         params = request.params
+        if request.mm_features or request.mrope_positions:
+            return False
         longest = self._engine.limits.max_model_len - len(request.prompt_token_ids)
         tokens = min(params.max_tokens or longest, longest)
         if params.n > 1 or params.prompt_logprobs is not None or tokens < 2:
