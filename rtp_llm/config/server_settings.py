@@ -72,8 +72,8 @@ class ServerSettings:
         8192,
         "integer",
         "server",
-        "Connections that may be open at once, as far as the system grants file descriptors. "
-        "Beyond it the one that has waited longest for a request is closed, or gets 503.",
+        "Connections that may be open at once, as far as `ulimit -n` allows. Beyond it new ones "
+        "wait, and the one that has waited longest for a request is closed, or gets 503.",
         minimum=1,
         maximum=1048576,
     )

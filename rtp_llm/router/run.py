@@ -116,7 +116,8 @@ async def _tell_awaited(awaited: Callable[[], Sequence[str]], ready: asyncio.Fut
 
 def server_of(proxy: Proxy, settings: Settings) -> HttpServer:
     """The HTTP server of the proxy; its connections appear in the proxy's metrics."""
-    server = HttpServer(with_cors(proxy, settings), settings)
+    # Each connection of a client may need one to a worker.
+    server = HttpServer(with_cors(proxy, settings), settings, per_connection=2)
     proxy.metrics.watch_connections(server.connections)
     return server
 

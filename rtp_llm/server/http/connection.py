@@ -80,14 +80,21 @@ class HttpProtocol(BufferingProtocol):
 
     def evict(self) -> None:
         """See Connection."""
-        if self.cycle is not None and self.cycle.response_complete:
-            self._wire.close()  # idle between requests: HTTP lets a server do that
-        elif not self.lingers and (self.cycle is None or not self.cycle.response_started):
-            text = "There are too many connections; this one was slow to send its request."
-            self._write_error(unavailable(text, "overloaded"))
-        self._wire.close()
-        if self._wire.get_write_buffer_size():
-            self._wire.abort()
+        cycle = self.cycle
+        if cycle is not None and (cycle.response_complete or cycle.response_started):
+            between = not (self._in_head or self._undelimited)  # HTTP lets a server close then
+            if between or not cycle.response_complete:
+                self._pool.count("evicted", self.peer)
+                self._wire.close()
+                if self._wire.get_write_buffer_size():
+                    self._wire.abort()
+                return
+        text = "There are too many connections; this one was slow to send its request."
+        self.refuse("evicted", unavailable(text, "overloaded"))
+
+    def abort(self) -> None:
+        """See Connection."""
+        self._wire.abort()
 
     def check(self, now: float) -> None:
         """See Connection."""
@@ -215,6 +222,7 @@ class HttpProtocol(BufferingProtocol):
         """The first byte of a request."""
         self._in_head = True
         self._head_bytes = self._num_headers = 0
+        self._pool.begin(self)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -258,6 +266,8 @@ class HttpProtocol(BufferingProtocol):
         """The request is complete."""
         self._in_body, self._at_end = False, True
         self._pool.busy(self)
+        if self._pool.crowded:
+            self.cycle.keep_alive = False
         super().on_message_complete()
         if self.cycle.response_complete:
             self._rest()
@@ -302,8 +312,8 @@ class HttpProtocol(BufferingProtocol):
         self.linger()
 
     def linger(self) -> None:
-        """See LingeringProtocol; the connection becomes the first to be evicted."""
-        self._pool.rest(self, first=True)
+        """See LingeringProtocol; the connection becomes the first to be aborted."""
+        self._pool.leave(self)
         super().linger()
 
     def _write_error(self, error: ApiError) -> None:

@@ -4,36 +4,56 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
+import sys
 from typing import NamedTuple
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.start_error import StartError
 
-# Backlog of connections to accept, if the system allows it (net.core.somaxconn). A connection that
-# does not fit is retried by the client's system, but only after a second.
+# Connections that may wait in the system to be accepted, if it allows it (net.core.somaxconn). One
+# that does not fit is retried by the client's system, but only after a second.
 BACKLOG = 8192
-# Descriptors reserved for files, the engine and the log.
-_OTHERS = 256
 _FEWEST = 64
+# Descriptors reserved for connections that are closing, files, and the engine, if there are enough.
+_RESERVE = 1024
 
 
 class Shares(NamedTuple):
-    """``most``: connections that may be open. ``backlog``: connections that may wait; all are
-    accepted at once, and one without a free descriptor is closed without an answer."""
+    """``most``: connections that may be open, apart from ``leaving`` ones that were refused or are
+    closing. ``line``: no connection is accepted while all descriptors below this number are used.
+    """
 
     most: int
-    backlog: int
+    leaving: int
+    line: int
 
 
-def share_descriptors(settings: Settings) -> Shares:
-    """Raise the descriptor limit as far as connections need it; returns their shares."""
-    soft = _raise_limit(settings.max_connections + BACKLOG + _OTHERS)
+def share_descriptors(settings: Settings, per_connection: int = 1) -> Shares:
+    """Raise the descriptor limit as far as connections need it; returns their shares.
+
+    ``per_connection``: descriptors that each connection takes, with those that it makes the
+    process open.
+    """
+    most = settings.max_connections
+    soft = _raise_limit(most * per_connection + _RESERVE + _FEWEST)
     if soft == resource.RLIM_INFINITY:
-        return Shares(settings.max_connections, BACKLOG)
-    free = max(2, soft - min(_OTHERS, soft // 2))
-    backlog = min(BACKLOG, max(free // 4, free - settings.max_connections))
-    return Shares(min(settings.max_connections, free - backlog), backlog)
+        return Shares(most, _RESERVE // 2, sys.maxsize)
+    reserve = min(_RESERVE, soft // 4)
+    line = soft - reserve
+    fitting = (line - lowest_free()) // per_connection
+    return Shares(max(1, min(most, fitting)), max(1, reserve // 2), line)
+
+
+def lowest_free() -> int:
+    """The lowest unused descriptor, which the next connection will have."""
+    try:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return sys.maxsize
+    os.close(descriptor)
+    return descriptor
 
 
 def check_descriptors() -> None:

@@ -3,60 +3,48 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import resource
-import socket
 import subprocess
 import sys
-from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import describe_memory_error
 from rtp_llm.engine.process.main import _describe
-from rtp_llm.server.http import connections
-from rtp_llm.server.http.descriptors import BACKLOG, Shares, share_descriptors
-from rtp_llm.testing.server.serving import demo_folder, fake_engine, listening
+from rtp_llm.server.http import descriptors
+from rtp_llm.server.http.descriptors import Shares, lowest_free, share_descriptors
+from rtp_llm.testing.server.serving import demo_folder
 from rtp_llm.testing.server_processes import FAKE, environment
-
-GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("soft", "shares"),
+    ("soft", "per_connection", "shares"),
     [
-        (64, Shares(24, 8)),
-        (1024, Shares(576, 192)),
-        (8192 + 256 + BACKLOG, Shares(8192, BACKLOG)),
-        (resource.RLIM_INFINITY, Shares(8192, BACKLOG)),
+        (64, 1, Shares(28, 8, 48)),
+        (64, 2, Shares(14, 8, 48)),
+        (256, 1, Shares(172, 32, 192)),
+        (1024, 1, Shares(748, 128, 768)),
+        (8192 + 1024 + 64, 1, Shares(8192, 512, 8192 + 64)),
+        (resource.RLIM_INFINITY, 2, Shares(8192, 512, sys.maxsize)),
     ],
 )
-def test_open_and_waiting_connections_share(
-    monkeypatch: pytest.MonkeyPatch, soft: int, shares: Shares
+def test_connections_share_the_descriptors(
+    monkeypatch: pytest.MonkeyPatch, soft: int, per_connection: int, shares: Shares
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
-    assert share_descriptors(Settings()) == shares
+    monkeypatch.setattr(descriptors, "lowest_free", lambda: 20)
+    assert share_descriptors(Settings(), per_connection) == shares
 
 
-def test_what_was_closed_for_others_was_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also connections that have not sent anything: they may be about to."""
-    monkeypatch.setattr(connections, "share_descriptors", lambda _: Shares(24, BACKLOG))
-    with listening(fake_engine()) as url:
-        host, port = url.removeprefix("http://").split(":")
-        clients = [socket.create_connection((host, int(port)), 20) for _ in range(30)]
-        for client in clients[:6]:
-            client.recv(1, socket.MSG_PEEK)
-        heard: Counter[bytes] = Counter()
-        for client in clients:
-            with client:
-                with contextlib.suppress(OSError):  # its answer came before
-                    client.sendall(GET)
-                answer = client.recv(65536)
-                heard[answer[9:12]] += 1
-                assert answer.startswith(b"HTTP/1.1 200 ") or b"\r\nRetry-After: 1" in answer
-    assert heard == {b"200": 24, b"503": 6}
+def test_the_lowest_free_descriptor() -> None:
+    before = lowest_free()
+    with Path(os.devnull).open("rb") as file:
+        assert file.fileno() == before < lowest_free()
+    assert lowest_free() == before
 
 
 def limited(limit: str, *command: str) -> subprocess.CompletedProcess[str]:

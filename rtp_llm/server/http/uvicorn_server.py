@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.server.http.acceptor import Acceptor
 from rtp_llm.server.http.connection import HttpProtocol
 from rtp_llm.server.http.connections import ConnectionPool
 from rtp_llm.server.http.listener import remove_path
@@ -32,8 +33,9 @@ class HttpServer(uvicorn.Server):
     If the application has a method `buffer_body`, it decides which bodies are buffered for it.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.connections = ConnectionPool(settings)
+    def __init__(self, app: ASGIApp, settings: Settings, per_connection: int = 1) -> None:
+        """``per_connection``: file descriptors that serving one connection takes."""
+        self.connections = ConnectionPool(settings, per_connection)
         tls = server_context(settings)
         self._renewal = Renewal(tls, settings) if tls and settings.enable_ssl_refresh else None
         protocol = functools.partial(
@@ -55,31 +57,28 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._handshake_seconds = settings.header_timeout if tls else None
+        self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; TLS handshakes get --header-timeout instead of uvicorn's default of a minute."""
-        protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        protocol = cast("Callable[..., HttpProtocol]", self.config.http_protocol_class)
         make = functools.partial(
             protocol,
             config=self.config,
             server_state=self.server_state,
             app_state={},
         )
-        loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(
-                make,
-                sock=each,
-                ssl=self.config.ssl,
-                ssl_handshake_timeout=self._handshake_seconds,
-                backlog=self.connections.backlog,
-            )
+        self._acceptors = [
+            Acceptor(each, self.connections, make, self.config.ssl, self._handshake_seconds)
             for each in sockets or ()
         ]
+        self.servers = []
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, and let the open ones end."""
+        for acceptor in self._acceptors:
+            acceptor.close()
         for each in sockets or ():
             remove_path(each)
         await super().shutdown(sockets)
