@@ -724,7 +724,7 @@ class NgramProposer:
 
 class SuffixProposer:
     """Drafts: what most often followed the last tokens of a sequence, in its prompt and output and
-    in the outputs of others (SuffixDecoding).
+    in the outputs of others of its scope (SuffixDecoding).
 
     The arguments are as vLLM's settings suffix_decoding_*; ``max_cached_requests`` 0 leaves the
     outputs of others out. Not thread-safe.
@@ -742,8 +742,10 @@ class SuffixProposer:
         max_spec_factor: float,
         min_token_prob: float,
     ) -> None: ...
-    def add(self, ids: Sequence[int], prompt: NDArray[np.int32]) -> None:
-        """Sequences of one prompt."""
+    def add(
+        self, ids: Sequence[int], prompt: NDArray[np.int32], scope: bytes = b""
+    ) -> None:
+        """Sequences of one prompt. Outputs are looked at only within a ``scope``."""
     def end(self, ids: Sequence[int]) -> None:
         """Forget sequences, but not what they said; unknown ones are ignored."""
     def observe(self, result: Result) -> None:

@@ -101,6 +101,7 @@ class Admission:
             pooling=bool(request.pooling),
             constrained=is_constrained(request),
             mm_features=request.mm_features,
+            extra_key=request.extra_key,
         )
 
     def _slots(

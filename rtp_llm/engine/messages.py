@@ -55,7 +55,8 @@ MAX_REQUEST_ID = (1 << (63 - INDEX_BITS)) - 1
 class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     """Start a request. ``request_id`` is unused so far, 0 <= request_id <= MAX_REQUEST_ID.
 
-    ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks only within one.
+    ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks, and answers that
+    suffix decoding drafts from, only within one.
     ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
     of the prompt's hidden states comes with the step that ends the prompt, along with its tokens.
     ``mm_features`` bring embeddings for placeholders of the prompt, by offset. ``mrope_positions``

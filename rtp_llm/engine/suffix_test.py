@@ -81,6 +81,23 @@ def test_what_was_said_before_is_said_in_fewer_steps(folder: Path) -> None:
     assert steps[1] < steps[0] - 20
 
 
+def test_answers_of_other_keys_are_no_drafts(folder: Path) -> None:
+    """A key that asks what another one asked drafts as if it were alone."""
+    wish = {"max_tokens": 40, "ignore_eos": True, "temperature": 1.0, "seed": 1}
+    engine = TinyEngine(folder, **SUFFIX)
+
+    def drafts_of(key: str) -> tuple[int, int]:
+        request = engine.add(random_prompt(9), key=key, **wish)
+        engine.run()
+        outcome = engine.outcomes[request, 0]
+        return outcome.drafts, outcome.accepted_drafts
+
+    alone = drafts_of("key:a\n")
+    assert drafts_of("key:b\n") == drafts_of("") == drafts_of("key:a\nsalt") == alone
+    for key in ("key:a\n", "key:b\n", ""):
+        assert drafts_of(key)[1] > alone[1] + 10, "its own answer"
+
+
 def test_a_sequence_ends_at_each_place_among_accepted_tokens(folder: Path) -> None:
     prompt = random_prompt(12)
     said = TinyEngine(folder).tokens(prompt, max_tokens=16, ignore_eos=True)

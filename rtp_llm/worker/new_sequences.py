@@ -24,6 +24,7 @@ class NewSequences:
     ``stop_ids`` are forbidden before ``params.min_tokens``. ``pooling`` (of a single sequence) asks
     for the mean of the prompt's hidden states. ``constrained``: masks limit what they may sample.
     ``mm_features``: embeddings for some of the prompt's tokens, by offset.
+    ``extra_key``: see AddRequest.
     """
 
     ids: Sequence[int]
@@ -36,3 +37,4 @@ class NewSequences:
     pooling: bool = False
     constrained: bool = False
     mm_features: Sequence[MultiModalFeature] = ()
+    extra_key: str = ""

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "rtp_llm/cpp/scheduler/batch.h"
@@ -18,9 +19,11 @@ namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style>;
 
-template <typename Proposer>
-void Add(Proposer& proposer, const std::vector<int64_t>& ids, const Tokens& prompt) {
-  proposer.Add(ids.data(), static_cast<int64_t>(ids.size()), prompt.data(), prompt.size());
+template <typename Proposer, typename... Scope>
+void Add(Proposer& proposer, const std::vector<int64_t>& ids, const Tokens& prompt,
+         const Scope&... scope) {
+  const auto num_ids = static_cast<int64_t>(ids.size());
+  proposer.Add(ids.data(), num_ids, prompt.data(), prompt.size(), scope...);
 }
 
 template <typename Proposer>
@@ -55,8 +58,7 @@ py::object Propose(Proposer& proposer) {
 // What proposers have in common.
 template <typename Proposer>
 void BindProposer(py::class_<Proposer>* bound) {
-  bound->def("add", &Add<Proposer>, py::arg("ids"), py::arg("prompt"))
-      .def("end", &End<Proposer>, py::arg("ids"))
+  bound->def("end", &End<Proposer>, py::arg("ids"))
       .def("observe", &Observe<Proposer>, py::arg("result"))
       .def("receive", &Receive<Proposer>, py::arg("id"), py::arg("token"), py::kw_only(),
            py::arg("ended"))
@@ -78,14 +80,18 @@ SuffixProposer MakeSuffixProposer(int32_t num_tokens, int32_t max_tree_depth,
 
 void BindSpeculative(py::module_& module) {
   py::class_<NgramProposer> ngram(module, "NgramProposer");
-  ngram.def(py::init<int32_t, int32_t, int32_t>(), py::kw_only(), py::arg("min_n"),
-            py::arg("max_n"), py::arg("num_tokens"));
+  ngram
+      .def(py::init<int32_t, int32_t, int32_t>(), py::kw_only(), py::arg("min_n"), py::arg("max_n"),
+           py::arg("num_tokens"))
+      .def("add", &Add<NgramProposer>, py::arg("ids"), py::arg("prompt"));
   BindProposer(&ngram);
   py::class_<SuffixProposer> suffix(module, "SuffixProposer");
   suffix
       .def(py::init(&MakeSuffixProposer), py::kw_only(), py::arg("num_tokens"),
            py::arg("max_tree_depth"), py::arg("max_cached_requests"), py::arg("max_spec_factor"),
            py::arg("min_token_prob"))
+      .def("add", &Add<SuffixProposer, std::string>, py::arg("ids"), py::arg("prompt"),
+           py::arg("scope") = py::bytes())
       .def_property_readonly("num_cached", &SuffixProposer::num_cached);
   BindProposer(&suffix);
 }

@@ -26,12 +26,13 @@ SuffixProposer::SuffixProposer(const SuffixOptions& options) : options_(options)
           "max_spec_factor must be above 0");
   Require(limits.min_token_prob >= 0 && limits.min_token_prob <= 1,
           "min_token_prob must be from 0 to 1");
-  younger_ = std::make_unique<SuffixTree>(options.max_tree_depth, options.max_nodes);
+  younger_ = NewOutputs();
 }
 
 void SuffixProposer::Add(const int64_t* ids, int64_t num_ids, const int32_t* prompt,
-                         int64_t num_tokens) {
+                         int64_t num_tokens, const std::string& scope) {
   const auto shared = std::make_shared<Prompt>();
+  shared->scope = scope;
   shared->tokens.assign(prompt, prompt + num_tokens);
   for (int64_t i = 0; i < num_ids; ++i) waiting_[ids[i]] = shared;
 }
@@ -51,6 +52,7 @@ void SuffixProposer::Observe(const int64_t* ids, const int32_t* tokens, const in
       running_[id].prompt = std::move(waiting->second);
       waiting_.erase(waiting);
       const std::shared_ptr<Prompt>& prompt = running_[id].prompt;
+      running_[id].scope = prompt->scope;
       if (!prompt->tree) {
         prompt->tree = std::make_unique<SuffixTree>(options_.max_tree_depth, options_.max_nodes);
         prompt->end = prompt->tree->Begin();
@@ -83,7 +85,7 @@ ProposedDrafts SuffixProposer::Propose() {
 }
 
 size_t SuffixProposer::num_cached() const {
-  return younger_->num_sequences() + (older_ ? older_->num_sequences() : 0);
+  return younger_->tree.num_sequences() + (older_ ? older_->tree.num_sequences() : 0);
 }
 
 void SuffixProposer::TakeInPrompts() {
@@ -126,34 +128,46 @@ void SuffixProposer::Append(const int32_t* tokens, int32_t count, Sequence* sequ
 
 void SuffixProposer::AppendToOutputs(int32_t token, Sequence* sequence) {
   const auto half = static_cast<size_t>(std::max(1, options_.max_cached_requests / 2));
-  const bool enough = sequence->generation < 0 && younger_->num_sequences() >= half;
-  if (enough || younger_->full()) BeginGeneration();
+  const bool enough = sequence->generation < 0 && younger_->tree.num_sequences() >= half;
+  if (enough || younger_->tree.full()) BeginGeneration();
   if (sequence->generation != generation_) {
     if (older_ && sequence->generation == generation_ - 1) {
       sequence->older_end = std::move(sequence->younger_end);
-      older_->Detach(&sequence->older_end);
+      older_->tree.Detach(&sequence->older_end);
     } else if (older_) {
-      sequence->older_end = older_->BeginToFollow();
+      sequence->older_end = older_->tree.BeginToFollow(older_->RootOf(sequence->scope));
     }
-    sequence->younger_end = younger_->Begin();
+    const auto [root, first] = younger_->roots.try_emplace(sequence->scope, SuffixTree::kRoot);
+    if (first) root->second = younger_->tree.AddRoot();
+    sequence->younger_end = younger_->tree.Begin(root->second);
     sequence->generation = generation_;
   }
-  younger_->Append(token, &sequence->younger_end);
-  if (older_) older_->Append(token, &sequence->older_end);
+  younger_->tree.Append(token, &sequence->younger_end);
+  if (older_) older_->tree.Append(token, &sequence->older_end);
 }
 
 void SuffixProposer::BeginGeneration() {
   ++generation_;
   older_ = options_.max_cached_requests > 1 ? std::move(younger_) : nullptr;
-  younger_ = std::make_unique<SuffixTree>(options_.max_tree_depth, options_.max_nodes);
+  younger_ = NewOutputs();
+}
+
+std::unique_ptr<SuffixProposer::Outputs> SuffixProposer::NewOutputs() const {
+  return std::make_unique<Outputs>(
+      Outputs{SuffixTree(options_.max_tree_depth, options_.max_nodes), {}});
+}
+
+int32_t SuffixProposer::Outputs::RootOf(const std::string& scope) const {
+  const auto found = roots.find(scope);
+  return found == roots.end() ? SuffixTree::kNone : found->second;
 }
 
 void SuffixProposer::Draft(Sequence* sequence) const {
   SuffixDraft best;
   if (sequence->tree) sequence->tree->Propose(options_.limits, &sequence->end, &best);
   if (sequence->generation == generation_) {
-    younger_->Propose(options_.limits, &sequence->younger_end, &best);
-    if (older_) older_->Propose(options_.limits, &sequence->older_end, &best);
+    younger_->tree.Propose(options_.limits, &sequence->younger_end, &best);
+    if (older_) older_->tree.Propose(options_.limits, &sequence->older_end, &best);
   }
   sequence->draft = std::move(best.tokens);
   sequence->changed = false;

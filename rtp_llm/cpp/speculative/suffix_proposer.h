@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -20,14 +21,17 @@ struct SuffixOptions {
 };
 
 // Proposes for each sequence what most often followed its last tokens, in its prompt and output or
-// in the outputs of others. Outputs are kept in two trees: when the younger one has half of the
-// requests, or is full, the older one is dropped and a new one begun. Not thread-safe.
+// in the outputs of others of its scope. Outputs are kept in two trees, in which each scope has a
+// root: when the younger one has half of the requests, or is full, the older one is dropped and a
+// new one begun. Not thread-safe.
 class SuffixProposer {
  public:
   explicit SuffixProposer(const SuffixOptions& options);
 
-  // Sequences of one prompt, which is looked at once the first of them has a token.
-  void Add(const int64_t* ids, int64_t num_ids, const int32_t* prompt, int64_t num_tokens);
+  // Sequences of one prompt, which is looked at once the first of them has a token. Only those of
+  // the same scope, as the prefix cache's extra key, look at each other's outputs.
+  void Add(const int64_t* ids, int64_t num_ids, const int32_t* prompt, int64_t num_tokens,
+           const std::string& scope = "");
   // Unknown ids are ignored.
   void End(const int64_t* ids, int64_t num_ids);
   // As for NgramProposer.
@@ -46,6 +50,7 @@ class SuffixProposer {
   // A prompt and its tree, which sequences of one request copy.
   struct Prompt {
     std::vector<int32_t> tokens;
+    std::string scope;
     size_t taken_in = 0;
     std::unique_ptr<SuffixTree> tree;
     SuffixTree::Cursor end;
@@ -53,6 +58,7 @@ class SuffixProposer {
   struct Sequence {
     std::shared_ptr<Prompt> prompt;  // null once `tree` is there
     std::vector<int32_t> output;     // until then
+    std::string scope;
     std::unique_ptr<SuffixTree> tree;
     SuffixTree::Cursor end;          // in its own tree, in the younger one of all outputs,
     SuffixTree::Cursor younger_end;  // and in the older one
@@ -62,19 +68,28 @@ class SuffixProposer {
     std::vector<int32_t> draft;
   };
 
+  // Outputs of a while, and the root of each scope that has some.
+  struct Outputs {
+    SuffixTree tree;
+    std::unordered_map<std::string, int32_t> roots;
+
+    int32_t RootOf(const std::string& scope) const;  // kNone: it has no outputs
+  };
+
   void TakeInPrompts();
   void TakePrompt(Sequence* sequence) const;
   void Append(const int32_t* tokens, int32_t count, Sequence* sequence);
   void AppendToOutputs(int32_t token, Sequence* sequence);
   void BeginGeneration();
+  std::unique_ptr<Outputs> NewOutputs() const;
   void Draft(Sequence* sequence) const;
 
   const SuffixOptions options_;
   std::unordered_map<int64_t, std::shared_ptr<Prompt>> waiting_;  // sequences without output
   std::unordered_map<int64_t, Sequence> running_;
   std::deque<std::weak_ptr<Prompt>> prompts_;  // to be taken in
-  std::unique_ptr<SuffixTree> younger_;
-  std::unique_ptr<SuffixTree> older_;
+  std::unique_ptr<Outputs> younger_;
+  std::unique_ptr<Outputs> older_;
   int64_t generation_ = 0;
 };
 

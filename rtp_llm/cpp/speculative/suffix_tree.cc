@@ -26,20 +26,22 @@ SuffixTree::SuffixTree(int32_t max_depth, size_t max_nodes)
                                 " has nothing to follow: it must be at least 2");
   }
   if (full()) throw std::invalid_argument("a suffix tree without room for a token");
-  Add({kNone, kNone, 0, 2, 0, kNone, kNone, 0});
+  AddRoot();
 }
 
-SuffixTree::Cursor SuffixTree::Begin() {
-  Cursor cursor = BeginToFollow();
+int32_t SuffixTree::AddRoot() { return Add({kNone, kNone, 0, 2, 0, kNone, kNone, 0}); }
+
+SuffixTree::Cursor SuffixTree::Begin(int32_t root) {
+  Cursor cursor = BeginToFollow(root);
   cursor.sequence = static_cast<int32_t>(texts_.size());
   texts_.emplace_back();
   return cursor;
 }
 
-SuffixTree::Cursor SuffixTree::BeginToFollow() const {
+SuffixTree::Cursor SuffixTree::BeginToFollow(int32_t root) const {
   Cursor cursor;
   cursor.nodes.assign(max_depth_ + 1, kNone);
-  cursor.nodes[0] = kRoot;
+  cursor.nodes[0] = root;
   return cursor;
 }
 

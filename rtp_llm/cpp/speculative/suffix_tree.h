@@ -39,10 +39,15 @@ class SuffixTree {
   // max_depth of at least 2, and room for one token at least.
   SuffixTree(int32_t max_depth, size_t max_nodes);
 
+  static constexpr int32_t kNone = -1;
+  static constexpr int32_t kRoot = 0;
+
+  // Another root: sequences of different roots do not see each other. Takes a node.
+  int32_t AddRoot();
   // For a new sequence without tokens.
-  Cursor Begin();
-  // For tokens that the tree does not take in.
-  Cursor BeginToFollow() const;
+  Cursor Begin(int32_t root = kRoot);
+  // For tokens that the tree does not take in; kNone as root: it has nothing for them.
+  Cursor BeginToFollow(int32_t root = kRoot) const;
   // The sequence takes another token. Once the tree is full it only follows.
   void Append(int32_t token, Cursor* cursor);
   // From now on the cursor only follows, in a tree that nothing is appended to any more.
@@ -58,8 +63,6 @@ class SuffixTree {
   size_t num_sequences() const { return texts_.size(); }
 
  private:
-  static constexpr int32_t kNone = -1;
-  static constexpr int32_t kRoot = 0;
   static constexpr size_t kChunk = 512;   // nodes, so that growing copies none of them
   static constexpr size_t kShards = 256;  // so that growing rehashes a few children at a time
 

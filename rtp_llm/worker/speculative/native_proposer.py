@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,18 @@ class NativeProposer:
         self.native.receive(sequence, token, ended=ended)
 
 
+class _SuffixProposer(NativeProposer):
+    """Also looks at the outputs of other sequences, of the same part of the prefix cache."""
+
+    native: SuffixProposer
+
+    def add(self, sequences: NewSequences) -> None:
+        if sequences.params.speculate:
+            # Clients may choose keys of any length.
+            scope = hashlib.blake2b(sequences.extra_key.encode(), digest_size=16).digest()
+            self.native.add(sequences.ids, sequences.prompt, scope)
+
+
 def ngram_proposer(settings: SpeculativeSettings) -> NativeProposer:
     """Drafts from what a sequence has said, or was asked, before: prompt lookup decoding."""
     native = load_runtime().NgramProposer(
@@ -60,4 +73,4 @@ def suffix_proposer(settings: SpeculativeSettings) -> NativeProposer:
         max_spec_factor=settings.suffix_decoding_max_spec_factor,
         min_token_prob=settings.suffix_decoding_min_token_prob,
     )
-    return NativeProposer(native, settings.num_speculative_tokens)
+    return _SuffixProposer(native, settings.num_speculative_tokens)

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rtp_llm/cpp/speculative/suffix_tree.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <random>
+#include <stdexcept>
 #include <utility>
 #include <vector>
-
-#include "rtp_llm/cpp/speculative/suffix_proposer.h"
-#include "rtp_llm/cpp/speculative/suffix_tree.h"
 
 namespace rtp_llm {
 namespace {
@@ -185,6 +184,36 @@ TEST(SuffixTreeTest, FollowsTextThatItDoesNotTakeIn) {
   }
 }
 
+TEST(SuffixTreeTest, RootsDoNotSeeEachOther) {
+  std::mt19937 random(4);
+  for (const auto& [depth, vocabulary, limits] : kCases) {
+    SuffixTree tree(depth, kNodes);
+    const std::vector<int32_t> roots = {SuffixTree::kRoot, tree.AddRoot(), tree.AddRoot()};
+    std::vector<Searched> searched(roots.size(), Searched(depth));
+    std::vector<SuffixTree::Cursor> ends;
+    for (size_t i = 0; i < 6; ++i) ends.push_back(tree.Begin(roots[i % 3]));
+    for (const int32_t token : RandomText(&random, vocabulary, 300)) {
+      const size_t sequence = random() % ends.size();
+      tree.Append(token, &ends[sequence]);
+      Searched& own = searched[sequence % 3];
+      own.Append(sequence / 3, token);
+      const SuffixDraft found = Proposed(tree, limits, &ends[sequence]);
+      const SuffixDraft expected = own.Propose(limits, own.TextOf(sequence / 3));
+      ASSERT_EQ(found.tokens, expected.tokens) << "depth " << depth << ", of " << vocabulary;
+      ASSERT_EQ(found.score, expected.score);
+    }
+  }
+}
+
+TEST(SuffixTreeTest, HasNothingForAnUnknownRoot) {
+  SuffixTree tree(4, kNodes);
+  SuffixTree::Cursor end = tree.Begin();
+  for (const int32_t token : {1, 2, 3, 1, 2, 3}) tree.Append(token, &end);
+  SuffixTree::Cursor other = tree.BeginToFollow(SuffixTree::kNone);
+  for (const int32_t token : {1, 2}) tree.Append(token, &other);
+  EXPECT_EQ(Proposed(tree, {3, 1.0, 0.1}, &other).tokens, Tokens{});
+}
+
 TEST(SuffixTreeTest, OnlyFollowsOnceItIsFull) {
   SuffixTree tree(4, 40);
   SuffixTree::Cursor end = tree.Begin();
@@ -216,155 +245,6 @@ TEST(SuffixTreeTest, NewTextTakesANodeForEachToken) {
 TEST(SuffixTreeTest, RefusesNonsense) {
   EXPECT_THROW(SuffixTree(1, kNodes), std::invalid_argument);
   EXPECT_THROW(SuffixTree(24, 10), std::invalid_argument);
-}
-
-class SuffixProposerTest : public testing::Test {
- protected:
-  static SuffixOptions Options(int32_t max_cached_requests, size_t max_nodes = kNodes) {
-    SuffixOptions options;
-    options.limits.num_tokens = 3;
-    options.max_cached_requests = max_cached_requests;
-    options.max_nodes = max_nodes;
-    return options;
-  }
-
-  void Use(const SuffixOptions& options) { proposer_ = std::make_unique<SuffixProposer>(options); }
-  void Add(const std::vector<int64_t>& ids, const Tokens& prompt) {
-    proposer_->Add(ids.data(), ids.size(), prompt.data(), prompt.size());
-  }
-  void Observe(int64_t id, const Tokens& tokens, uint8_t finish = 0) {
-    const auto count = static_cast<int32_t>(tokens.size());
-    proposer_->Observe(&id, tokens.data(), &count, &finish, 1, count);
-  }
-  // Of one sequence; empty: none.
-  Tokens Of(int64_t id) {
-    const ProposedDrafts drafts = proposer_->Propose();
-    for (size_t i = 0; i < drafts.ids.size(); ++i) {
-      const int32_t* row = &drafts.tokens[3 * i];
-      if (drafts.ids[i] == id) return {row, row + drafts.lengths[i]};
-    }
-    return {};
-  }
-
-  std::unique_ptr<SuffixProposer> proposer_ = std::make_unique<SuffixProposer>(Options(10));
-};
-
-TEST_F(SuffixProposerTest, ProposesFromPromptAndOutput) {
-  Add({7}, {1, 2, 3, 4, 5, 6});
-  EXPECT_EQ(Of(7), Tokens{});  // its prompt is not computed yet
-  Observe(7, {1});
-  EXPECT_EQ(Of(7), (Tokens{2}));  // no more than the match is long
-  Observe(7, {2, 3});
-  EXPECT_EQ(Of(7), (Tokens{4, 5, 6}));
-  Observe(7, {8});
-  EXPECT_EQ(Of(7), Tokens{});
-  Observe(7, {9, 2, 3});
-  EXPECT_EQ(Of(7), (Tokens{8, 9})) << "what came last of what came as often";
-}
-
-TEST_F(SuffixProposerTest, ProposesFromOutputsOfOthers) {
-  Add({1}, {50, 51});
-  Observe(1, {1, 2, 3, 4, 5});
-  Observe(1, {}, 1);
-  Add({2}, {60});
-  Observe(2, {1, 2});
-  EXPECT_EQ(Of(2), (Tokens{3, 4}));
-  Observe(2, {3, 4});
-  EXPECT_EQ(Of(2), (Tokens{5}));
-}
-
-TEST_F(SuffixProposerTest, OutputsOfOthersCanBeLeftOut) {
-  Use(Options(0));
-  Add({1, 2}, {50, 51, 52});
-  Observe(1, {1, 2, 3, 4, 5});
-  Observe(2, {1, 2});
-  EXPECT_EQ(Of(2), Tokens{});
-  Observe(2, {50, 51});
-  EXPECT_EQ(Of(2), (Tokens{52, 1}));
-  EXPECT_EQ(proposer_->num_cached(), 0);
-}
-
-TEST_F(SuffixProposerTest, ForgetsTheOldestOutputs) {
-  Use(Options(4));
-  const auto output = [](int64_t id) {
-    const auto first = static_cast<int32_t>(10 * id);
-    return Tokens{first, first + 1, first + 2, first + 3};
-  };
-  for (int64_t id = 1; id <= 9; ++id) {
-    Add({id}, {5000});
-    Observe(id, output(id), 1);
-    EXPECT_LE(proposer_->num_cached(), 4);
-  }
-  Add({100, 101}, {5000});
-  Observe(100, {10, 11});
-  Observe(101, {90, 91});
-  EXPECT_EQ(Of(100), Tokens{});
-  EXPECT_EQ(Of(101), (Tokens{92, 93}));
-}
-
-TEST_F(SuffixProposerTest, LongSequencesGoOnInTheNextTree) {
-  Use(Options(2));
-  Add({1, 2, 3}, {5000});
-  for (int32_t i = 0; i < 100; ++i) {
-    for (const int64_t id : {1, 2, 3}) Observe(id, {100 + i % 10});
-  }
-  for (const int64_t id : {1, 2, 3}) EXPECT_EQ(Of(id), (Tokens{100, 101, 102}));
-}
-
-TEST_F(SuffixProposerTest, MemoryHasABound) {
-  Use(Options(1000000, 2000));
-  std::mt19937 random(3);
-  Add({1, 2}, {5000});
-  for (int32_t i = 0; i < 5000; ++i) Observe(1 + i % 2, {static_cast<int32_t>(random() % 9)});
-  for (int32_t i = 0; i < 20; ++i) Observe(1, {100 + i % 5});
-  EXPECT_EQ(Of(1), (Tokens{100, 101, 102}));
-  EXPECT_LE(proposer_->num_cached(), 4);
-}
-
-TEST_F(SuffixProposerTest, LongPromptsAreTakenInStepByStep) {
-  Tokens prompt(10000);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i);
-  Add({1, 2}, prompt);
-  Observe(1, {1, 2, 3});
-  Observe(2, {7});
-  EXPECT_EQ(Of(1), Tokens{});
-  EXPECT_EQ(Of(1), Tokens{});
-  Observe(2, {8, 9});
-  EXPECT_EQ(Of(1), (Tokens{4, 5, 6}));
-  EXPECT_EQ(Of(2), (Tokens{10, 11, 12}));
-}
-
-TEST_F(SuffixProposerTest, SequencesOfOnePromptGoTheirOwnWays) {
-  Use(Options(0));
-  Add({1, 2, 3}, {1, 2, 3, 4, 5, 6});
-  Observe(1, {1, 2});
-  Observe(2, {2, 3});
-  EXPECT_EQ(Of(1), (Tokens{3, 4}));
-  EXPECT_EQ(Of(2), (Tokens{4, 5}));
-  EXPECT_EQ(Of(3), Tokens{});
-  Observe(3, {5});
-  EXPECT_EQ(Of(3), (Tokens{6}));
-}
-
-TEST_F(SuffixProposerTest, ForgetsWhoEnded) {
-  Add({1, 2, 3, 4}, {1, 2, 3, 4, 5, 6});
-  for (const int64_t id : {1, 2, 3}) Observe(id, {1, 2});
-  Observe(2, {3}, 1);
-  const std::vector<int64_t> aborted = {3, 4, 99};
-  proposer_->End(aborted.data(), aborted.size());
-  EXPECT_EQ(proposer_->num_sequences(), 1);
-  EXPECT_EQ(proposer_->Propose().ids, std::vector<int64_t>{1});
-  Observe(2, {1, 2});  // late tokens of nobody
-  EXPECT_EQ(proposer_->num_sequences(), 1);
-}
-
-TEST(SuffixProposerErrors, RefusesNonsense) {
-  const SuffixLimits limits[] = {{0, 1.0, 0.1}, {1, 0.0, 0.1}, {1, 1.0, 1.1}, {1, 1.0, -0.1}};
-  for (const SuffixLimits& each : limits) {
-    EXPECT_THROW(SuffixProposer({each, 24, 10, kNodes}), std::invalid_argument);
-  }
-  EXPECT_THROW(SuffixProposer({{}, 24, -1, kNodes}), std::invalid_argument);
-  EXPECT_THROW(SuffixProposer({{}, 1, 10, kNodes}), std::invalid_argument);
 }
 
 }  // namespace
