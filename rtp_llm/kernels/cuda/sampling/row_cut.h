@@ -21,6 +21,14 @@ struct RowCut {
   __device__ float fraction(float x, int index) const {
     return is_behind(x, index) ? 0.0f : weighting.fraction(x);
   }
+  // Whether all of these have no weight, by their logits alone.
+  template <int n>
+  __device__ bool is_behind(const Pack<float, n>& pack) const {
+    float most = pack.element[0];
+#pragma unroll
+    for (int i = 1; i < n; ++i) most = fmaxf(most, pack.element[i]);
+    return most < logit_of(least);
+  }
 
  private:
   __device__ bool is_behind(float x, int index) const {

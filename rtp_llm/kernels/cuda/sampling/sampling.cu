@@ -49,11 +49,14 @@ class Draw {
   }
 
   // Keep the tokens with at least this weight in relation to the best one.
-  __device__ void keep_weight(float least) { order_.drop_below(least); }
+  __device__ void keep_weight(float least) {
+    order_.drop_below(least);
+    kept_ = 0;
+  }
 
   // -1: another block has it. *cut is what it was drawn from.
   __device__ int token(double uniform, RowCut* cut) {
-    *cut = {order_.weighting(), least_, 0};
+    *cut = {order_.weighting(), least_, kept_};
     if (listed_ == 0) return draw_by_index(cluster_, slice_, cut, uniform, shared_);
     cut->least = order_.sorted()[listed_ - 1];
     const auto target = [uniform](Mass all) { return drawn_from(all, uniform); };
@@ -77,7 +80,7 @@ class Draw {
   const VocabSlice& slice_;
   Workspace& shared_;
   Key least_ = 0;
-  Mass kept_ = 0;
+  Mass kept_ = 0;  // of what is kept; 0: not known
   bool looked_ = false;
   int listed_ = 0;  // so many of the first tokens are kept, which are sorted
 };

@@ -77,6 +77,24 @@ def test_tokens_do_not_depend_on_the_batch(rows: int) -> None:
     assert torch.equal(part, together[order])
 
 
+@pytest.mark.parametrize(
+    ("kind", "top_k", "top_p"), [("plain", 0, 0.9), ("tied", 2000, 1.0), ("equal", 5000, 0.8)]
+)
+def test_draws_of_a_known_mass_do_not_depend_on_the_batch(
+    kind: str, top_k: int, top_p: float
+) -> None:
+    """A block with all of a row stops where its token is; clusters add up all of it."""
+    torch.manual_seed(0)
+    logits = random_logits(140, VOCAB // 2, kind)
+    ones, zeros = torch.ones(140), torch.zeros(140)
+    seeds = torch.arange(140)
+    options = ones, (zeros + top_k).int(), ones * top_p, zeros, seeds, seeds
+    together, _ = ops.sample(logits, *options)
+    for part in seeds.split(70):
+        tokens, _ = ops.sample(logits[part], *(option[part] for option in options))
+        assert torch.equal(tokens, together[part])
+
+
 def test_outliers_leave_the_order_alone() -> None:
     """One logit far from all others, so that these share a bin of the whole range."""
     torch.manual_seed(0)
