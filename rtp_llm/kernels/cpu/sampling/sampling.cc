@@ -94,9 +94,10 @@ class DraftedRow {
     q_rate_ = 1.0 / kernels.sum_weights(y_, args.draft_logits.vocab, q_weighting_);
     if ((sample.top_k[row] > 0 && sample.top_k[row] < size_) || sample.top_p[row] < 1.0f ||
         sample.min_p[row] > 0.0f) {
-      last_ = filtered(kernels, sample, row, scan, workspace).last();
+      const RowOrder order = filtered(kernels, sample, row, scan, workspace);
       filtered_ = true;
-      p_rate_ = 1.0 / list_kept();
+      last_ = order.last();
+      p_rate_ = 1.0 / order.mass_left();
     } else {
       p_rate_ = 1.0 / kernels.sum_weights(x_, size_, p_weighting_);
     }
@@ -112,8 +113,9 @@ class DraftedRow {
   // From max(p - q, 0), in which a draft that was rejected has no part; where rounding leaves
   // nothing of that, from p.
   int32_t draw_rest(int32_t draft, double share) const {
-    if (filtered_) {
-      return draw(share, num_kept_, draft, [this](int64_t at) {
+    const int64_t kept = filtered_ ? list_kept() : size_;
+    if (kept * kPerListed <= size_) {
+      return draw(share, kept, draft, [this](int64_t at) {
         const int64_t i = key_index(workspace_.keys[at]);
         return Entry{i, p(i), q(i)};
       });
@@ -127,11 +129,14 @@ class DraftedRow {
     return draw(share, size_, draft, [&](int64_t i) {
       const int64_t column = args_.column(i);
       const float q = column >= 0 && column < columns ? q_weights[column] : 0.0f;
-      return Entry{i, p_weights[i] * p_rate_, q * q_rate_};
+      return Entry{i, is_kept(i) ? p_weights[i] * p_rate_ : 0.0, q * q_rate_};
     });
   }
 
  private:
+  // Weights one by one take so many times as long as those of a whole row.
+  static constexpr int64_t kPerListed = 8;
+
   struct Entry {
     int64_t token;
     double p, q;
@@ -143,18 +148,13 @@ class DraftedRow {
 
   bool is_kept(int64_t i) const { return !filtered_ || order_key(x_[i], i) <= last_; }
 
-  // Leaves the keys of what filters left, by index; returns their mass.
-  double list_kept() {
+  // Leaves the keys of what filters left, by index; returns how many.
+  int64_t list_kept() const {
     uint64_t* const keys = workspace_.keys;
     const int64_t found =
         kernels_.collect_at_least(x_, size_, workspace_.block_max, key_logit(last_), keys);
-    double mass = 0.0;
-    for (int64_t at = 0; at < found; ++at) {
-      if (keys[at] > last_) continue;
-      mass += weight(x_[key_index(keys[at])], p_weighting_);
-      keys[num_kept_++] = keys[at];
-    }
-    return mass;
+    const auto is_left_out = [this](uint64_t key) { return key > last_; };
+    return std::remove_if(keys, keys + found, is_left_out) - keys;
   }
 
   // The first of `count` entries at which what is left exceeds `share` of all.
@@ -190,7 +190,6 @@ class DraftedRow {
   const int64_t size_;
   bool filtered_ = false;
   uint64_t last_ = 0;  // the key of the last token that filters left
-  int64_t num_kept_ = 0;
   Weighting p_weighting_, q_weighting_;
   double p_rate_, q_rate_;
 };

@@ -204,10 +204,18 @@ int32_t RowOrder::draw(double share) const {
   if (mass_ >= 0.0) {
     return share < 0.5 ? draw_forward(share * mass_, 0) : draw_backward((1.0 - share) * mass_);
   }
+  return draw_forward(share * sum_all_blocks(), num_blocks(size_));
+}
+
+double RowOrder::mass_left() const {
+  if (list_.size > 0) return weigh_listed(num_listed());
+  return mass_ >= 0.0 ? mass_ : sum_all_blocks();
+}
+
+double RowOrder::sum_all_blocks() const {
   const int64_t blocks = num_blocks(size_);
   sum_blocks(0, blocks);
-  const float* const sums = workspace_.block_order;
-  return draw_forward(share * std::accumulate(sums, sums + blocks, 0.0), blocks);
+  return std::accumulate(workspace_.block_order, workspace_.block_order + blocks, 0.0);
 }
 
 void RowOrder::sum_blocks(int64_t first, int64_t count) const {
@@ -265,15 +273,25 @@ int32_t RowOrder::draw_within(int64_t block, double target) const {
   return static_cast<int32_t>(begin + found);
 }
 
+int64_t RowOrder::num_listed() const {
+  const uint64_t* const keys = workspace_.keys;
+  return std::upper_bound(keys, keys + list_.size, last_) - keys;
+}
+
+double RowOrder::weigh_listed(int64_t count) const {
+  float* const weights = workspace_.block_order;  // fewer are listed than there are blocks
+  for (int64_t i = 0; i < count; ++i) weights[i] = key_logit(workspace_.keys[i]);
+  kernels_.store_weights(weights, count, weighting_, weights);
+  return std::accumulate(weights, weights + count, 0.0);
+}
+
 int32_t RowOrder::draw_listed(double share) const {
   uint64_t* const keys = workspace_.keys;
-  const int64_t count = std::upper_bound(keys, keys + list_.size, last_) - keys;
+  const int64_t count = num_listed();
   const auto by_index = [](uint64_t a, uint64_t b) { return key_index(a) < key_index(b); };
   std::sort(keys, keys + count, by_index);
-  float* const weights = workspace_.block_order;  // fewer are listed than there are blocks
-  for (int64_t i = 0; i < count; ++i) weights[i] = key_logit(keys[i]);
-  kernels_.store_weights(weights, count, weighting_, weights);
-  const double all = std::accumulate(weights, weights + count, 0.0);
+  const double all = weigh_listed(count);
+  const float* const weights = workspace_.block_order;
   int64_t found = 0;
   double sum = 0.0;
   for (int64_t i = 0; i < count && !(sum > share * all); ++i) {

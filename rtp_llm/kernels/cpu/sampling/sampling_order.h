@@ -62,6 +62,8 @@ class RowOrder {
   int32_t draw(double share) const;
   // The key of the last token that is left.
   uint64_t last() const { return last_; }
+  // The weight of all tokens that are left.
+  double mass_left() const;
 
  private:
   // Tokens that are sorted in workspace_.keys, and the mass of those before them.
@@ -88,6 +90,10 @@ class RowOrder {
   template <class Reached>
   Prefix find_prefix(const Segment& segment, Reached&& reached) const;
   int32_t draw_listed(double share) const;
+  // How many of the listed tokens are left.
+  int64_t num_listed() const;
+  // Puts the weights of the first `count` listed tokens into workspace_.block_order; their sum.
+  double weigh_listed(int64_t count) const;
   // The first token, by index, at which the mass exceeds `target`; the sums of the first `summed`
   // blocks are known already.
   int32_t draw_forward(double target, int64_t summed) const;
@@ -96,6 +102,7 @@ class RowOrder {
   // The first token of a block at which its mass exceeds `target`, or its last one with a weight.
   int32_t draw_within(int64_t block, double target) const;
   void sum_blocks(int64_t first, int64_t count) const;
+  double sum_all_blocks() const;
 
   const SamplingKernels& kernels_;
   const float* const x_;
