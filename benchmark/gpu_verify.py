@@ -32,7 +32,7 @@ from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.config.settings import Settings
 from rtp_llm.device import Device, resolve_device
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.native_proposer import ngram_proposer
 

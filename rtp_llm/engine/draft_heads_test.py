@@ -30,8 +30,8 @@ from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.transformers_models import random_prompt, save_model
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 
 @pytest.fixture(scope="module", params=HEADS + DRAFT_MODELS)

@@ -23,9 +23,9 @@ from rtp_llm.testing.engine.scripted_proposer import (
 )
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt, save_model
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 WISHES: list[dict[str, Any]] = [
     {},

@@ -24,7 +24,7 @@ from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.open_model import open_model
 from rtp_llm.testing.transformers_models import save_model
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, graph_sizes
+from rtp_llm.worker.inputs.graph_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.warm_up import StepLimits
 
 PLAN = SimpleNamespace(max_model_len=64, block_size=16)

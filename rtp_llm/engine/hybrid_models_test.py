@@ -21,8 +21,8 @@ from rtp_llm.testing.transformers_models import (
     random_prompt,
     save_model,
 )
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 BLOCK = 4
 SIZES: dict[str, Any] = {

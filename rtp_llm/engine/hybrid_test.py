@@ -22,8 +22,8 @@ from rtp_llm.testing.hybrid_model import (
     plain_tokens,
 )
 from rtp_llm.testing.transformers_models import random_prompt
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 BLOCK = 4
 SIZES: dict[str, Any] = {

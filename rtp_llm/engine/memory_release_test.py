@@ -10,7 +10,7 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.device.cpu import CpuDevice
-from rtp_llm.engine.client.engine_client import EngineClient
+from rtp_llm.engine.client.process_client import ProcessClient
 from rtp_llm.engine.memory_release import await_memory, await_memory_environment
 from rtp_llm.testing.engine.scripted_engine import build
 
@@ -50,7 +50,7 @@ def test_a_first_start_waits_for_nothing(caplog):
 
 
 def test_successors_await_what_was_free_before_the_first_of_them():
-    client = EngineClient()
+    client = ProcessClient()
     assert client.successor().awaited_bytes == 0, "nobody knows"
     ready = build(Settings(model="scripted")).ready
     client.ready = msgspec.structs.replace(ready, free_bytes=1)

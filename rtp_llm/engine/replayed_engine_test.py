@@ -18,7 +18,7 @@ from rtp_llm.testing.engine.scripted_proposer import ScriptedProposer, ragged, r
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.transformers_models import random_prompt, save_model
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 WORDS = 199
 RUNNING: dict[str, Any] = {

@@ -101,13 +101,12 @@ def _engine_client(settings: Settings) -> EngineInterface:
 def engine_client(settings: Settings, module: str) -> EngineInterface:
     """An engine client with one process of `module` per rank, and with restarts."""
     from rtp_llm.engine.client.engine_client import EngineClient
-    from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
+    from rtp_llm.engine.client.restarts import Restarts
 
-    restarts = Restarts(settings.restart_engine)
-    if settings.data_parallel_size > 1:
-        from rtp_llm.engine.replicas.ranks_client import RanksClient
-
-        devices = settings.ranks_per_engine
-        ranks = RanksClient(settings.data_parallel_size, module, restarts, devices=devices)
-        return RestartingClient(ranks, restarts)
-    return RestartingClient(EngineClient(module), restarts, spare=True)
+    return EngineClient(
+        module,
+        settings.data_parallel_size,
+        Restarts(settings.restart_engine),
+        devices=settings.ranks_per_engine,
+        spare=True,
+    )

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.worker.device_step import DeviceStep
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.inputs.step_inputs import StepInputs, padding
 from rtp_llm.worker.plan.step_plan import rows_are_tokens
 

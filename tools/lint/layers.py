@@ -68,10 +68,9 @@ ENGINE_API = {
     f"rtp_llm.engine.{module}"
     for module in (
         "client.engine_client",
-        "client.restarting_client",
+        "client.restarts",
         "messages",
         "ranks.member",
-        "replicas.ranks_client",
     )
 }
 # Besides the device classes: tests of a device's kernels, and the names in this table.

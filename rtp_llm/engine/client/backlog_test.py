@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rtp_llm.engine.client import backlog
-from rtp_llm.engine.client.engine_client import EngineClient
+from rtp_llm.engine.client.process_client import ProcessClient
 from rtp_llm.engine.client.stream import TokenStream
 from rtp_llm.engine.messages import AbortRequest, AddRequest, RequestError, SequenceDelta
 from rtp_llm.engine.messages import TokenLogprob as Entry
 from rtp_llm.request.sampling_params import SamplingParams
+
+_numbers = itertools.count(1)
 
 
 class Link:
@@ -27,16 +30,16 @@ class Link:
         self.sent.append(message)
 
 
-def connected() -> tuple[EngineClient, Link]:
-    client, link = EngineClient(), Link()
+def connected() -> tuple[ProcessClient, Link]:
+    client, link = ProcessClient(), Link()
     client._link = link  # type: ignore[assignment]
     client.ready = SimpleNamespace(max_running=1000, max_queued=1000)  # type: ignore[assignment]
     return client, link
 
 
-def ask(client: EngineClient, **params: Any) -> TokenStream:
+def ask(client: ProcessClient, **params: Any) -> TokenStream:
     request = AddRequest(
-        request_id=client.new_request_id(),
+        request_id=next(_numbers),
         prompt_token_ids=[1],
         params=SamplingParams(max_tokens=10**6, **params),
     )

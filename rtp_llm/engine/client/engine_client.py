@@ -1,400 +1,223 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP process's side of the engine. Imports no torch: it must be up at once."""
+"""The HTTP process's side of an engine of one or several processes, with restarts.
+
+Imports no torch: it must be up at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rtp_llm.engine.client.backlog import Backlog
-from rtp_llm.engine.client.engine_link import EngineLink
-from rtp_llm.engine.client.liveness import Liveness
-from rtp_llm.engine.client.stream import TokenStream
-from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
-from rtp_llm.engine.memory_release import await_memory_environment
+from rtp_llm.engine.client.engine_events import EngineEvents
+from rtp_llm.engine.client.meeting_folder import MeetingFolder
+from rtp_llm.engine.client.process_client import ProcessClient
+from rtp_llm.engine.client.rank_group import RankGroup, start_together
+from rtp_llm.engine.client.rank_metrics import all_ready, all_stats
+from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.engine.messages import (
-    AbortRequest,
     AddRequest,
     EngineDeadError,
-    EngineFatal,
     EngineLog,
     EngineReady,
-    EngineStartError,
     EngineStats,
-    FromEngine,
     OnStep,
-    PromptLogprobs,
-    RequestError,
-    RequestFailed,
-    Shutdown,
-    StepOutput,
-    Wake,
-    log_line,
 )
-from rtp_llm.worker.ranks.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
-    from rtp_llm.distributed.membership import Membership
-
-TICK_SECONDS = 0.1
-# A process that ends by itself gets so long before it is killed, and so long to be gone then.
-_END_SECONDS, _GONE_SECONDS = 1.0, 60.0
+    from rtp_llm.engine.client.stream import TokenStream
 
 
 class EngineClient:
-    """Starts the engine process, hands it requests and gives each its stream of deltas.
+    """Starts the processes of an engine and sends each request to the one with the least to do.
 
-    All methods belong to the event loop that runs ``start``. ``on_step`` is called once for each
-    step (see OnStep), ``on_log`` with each log line of the engine process
-    (without it they go to this process's log), ``on_death`` when the engine has died. Before that,
-    ``on_orphan`` is called with each of its streams: True when it sees to it that the stream ends.
+    Ranks in lockstep live, die and restart together. The ranks of a dense model are restarted one
+    by one, while the others serve; without restarts the first death ends them all. The first start
+    is not repeated. ``on_death`` is called when the engine is dead for good. All methods but
+    `spawn` belong to the event loop that runs `start`.
     """
 
     def __init__(
         self,
         module: str = "rtp_llm.engine.process.main",
-        membership: Membership | None = None,
-        awaited_bytes: int = 0,
-        spare: EngineLink | None = None,
+        size: int = 1,
+        restarts: Restarts | None = None,
+        *,
+        devices: int = 1,
+        spare: bool = False,
     ) -> None:
-        """``module`` is what the process runs (a test has its own), ``membership`` its rank.
-
-        ``awaited_bytes``: free memory of the device that the process waits for before it loads;
-        ``spare``: a process that waits for settings.
-        """
-        self._module = module
-        self._membership = membership
-        self._awaited_bytes = awaited_bytes
+        """``module``: what each of the ``size`` processes runs, a test has its own; ``devices``:
+        how many each of several ranks has; ``spare``: keep the next process of an engine of one
+        ready while it serves."""
+        self.restarts = restarts or Restarts(0)
+        self._spare = spare and size == 1
+        self._events = EngineEvents()
+        self._meeting = MeetingFolder(size, devices) if size > 1 else None
+        self._spawned = [
+            ProcessClient(
+                module, self._meeting.membership(rank) if self._meeting else None, self._events
+            )
+            for rank in range(size)
+        ]
+        self._groups: list[RankGroup] = []
+        self._ids = itertools.count(1)
+        self._failure: str | None = None
         self.ready: EngineReady | None = None
-        self.latest_stats = EngineStats()
-        self.on_step: OnStep | None = None
-        self.on_log: Callable[[EngineLog], None] | None = None
+        """What the engine reported when it was ready, the last time."""
         self.on_death: Callable[[], None] | None = None
-        self.on_orphan: Callable[[TokenStream], bool] | None = None
-        self._link: EngineLink | None = None
-        self._spare = spare
-        self._numbers = itertools.count(1)
-        # Weak, so that a stream whose consumer forgot it is collected, which aborts the request.
-        # A plain dictionary of references: looked into for each row of each step.
-        self._streams: dict[int, weakref.ref[TokenStream]] = {}
-        self._sequences = 0
-        self._backlog = Backlog(self._stop_stalled)
-        self._failure: EngineDeadError | None = None
-        self._signs = Liveness()
-        self._watcher: asyncio.Task[None] | None = None
-
-    # -- life ----------------------------------------------------------------------------------
-
-    def spawn(self, settings: Settings) -> None:
-        """Start the process without waiting; needs no event loop, so it can come very early."""
-        if self._link is None:
-            if self._spare is not None and self._spare.process.running:
-                self._link, self._spare = self._spare, None
-                self._link.process.begin(settings)
-            else:
-                self.drop_spare()
-                self._link = self._new_link(settings)
-
-    def _new_link(self, settings: Settings | None) -> EngineLink:
-        environ = await_memory_environment(self.awaited_bytes)
-        return EngineLink(self._module, settings, self._membership, environ)
-
-    def keep_spare(self) -> None:
-        """Start the process of the successor, which imports what it needs and waits."""
-        if self._spare is None and self._link is not None and self._failure is None:
-            self._spare = self._new_link(None)
-
-    def drop_spare(self) -> None:
-        """End that process: nothing is to be started again."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            spare.end()
-
-    def successor(self) -> EngineClient:
-        """A client for the process that takes the place of this one's."""
-        spare, self._spare = self._spare, None
-        return EngineClient(self._module, self._membership, self.awaited_bytes, spare)
 
     @property
-    def awaited_bytes(self) -> int:
-        """Free memory of the device, in bytes, as it was before the first start; 0: unknown."""
-        return self._awaited_bytes or (self.ready.free_bytes if self.ready else 0)
+    def on_step(self) -> OnStep | None:
+        """Called once for each step of each process with the number of sequences in it."""
+        return self._events.on_step
 
-    def abandon(self) -> None:
-        """End a process that was spawned and is not to start; needs no event loop."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.end()
+    @on_step.setter
+    def on_step(self, call: OnStep | None) -> None:
+        self._events.on_step = call
+
+    @property
+    def on_log(self) -> Callable[[EngineLog], None] | None:
+        """Called with each log line of the engine; without it they go to this process's log."""
+        return self._events.on_log
+
+    @on_log.setter
+    def on_log(self, call: Callable[[EngineLog], None] | None) -> None:
+        self._events.on_log = call
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def spawn(self, settings: Settings) -> None:
+        """Start the processes without waiting; none is left if one cannot be started."""
+        try:
+            for process in self._spawned:
+                process.spawn(settings)
+        except BaseException:
+            for process in self._spawned:
+                process.abandon()
+            self._remove_meeting()
+            raise
 
     async def start(self, settings: Settings) -> EngineReady:
-        """Spawn the process unless that was done, and wait until the model serves.
-
-        Raises:
-            EngineStartError: with the engine's own message, its exit code or the time-out.
-        """
+        """Wait until all processes serve; raises EngineStartError."""
         self.spawn(settings)
-        link = self._require_link()
-        loop = asyncio.get_running_loop()
-        self._started: asyncio.Future[EngineReady] = loop.create_future()
-        loop.add_reader(link.descriptor, self._receive, link)
-        self._watcher = loop.create_task(self._watch(link, settings.step_timeout))
         try:
-            self.ready = await asyncio.wait_for(self._started, settings.start_timeout)
-        except BaseException as error:
-            await self.close(timeout=0.0)
-            if isinstance(error, TimeoutError):
-                raise EngineStartError(
-                    f"the engine was not ready after start_timeout={settings.start_timeout:.15g} s"
-                ) from error
+            readies = await start_together(self._spawned, settings)
+        except BaseException:
+            self._remove_meeting()
             raise
+        apart = len(readies) > 1 and self.restarts.limit > 0 and not readies[0].lockstep
+        members = [[each] for each in self._spawned] if apart else [self._spawned]
+        for processes in members:
+            meeting = None if apart else self._meeting
+            group = RankGroup(processes, self.restarts, meeting, spare=self._spare)
+            group.on_ready, group.on_death = self._became_ready, self._died
+            first = self._spawned.index(processes[0])
+            self._groups.append(group)
+            group.serve(settings, readies[first : first + len(processes)])
+        self.ready = all_ready(readies)
         return self.ready
 
-    def _require_link(self) -> EngineLink:
-        if self._link is None:
-            raise EngineDeadError("the engine is not running")
-        return self._link
+    def _became_ready(self) -> None:
+        self.ready = all_ready([each for group in self._groups for each in group.readies])
+
+    def _died(self) -> None:
+        """A group is dead for good, and so are the others."""
+        if self._failure is not None:
+            return
+        failures = [group.failure for group in self._groups]
+        rank, reason = next((rank, text) for rank, text in enumerate(failures) if text)
+        self._failure = reason if len(self._groups) == 1 else f"rank {rank}: {reason}"
+        for group in self._groups:
+            group.give_up(self._failure)
+        if self.on_death:
+            self.on_death()
+
+    def stop_restarting(self) -> None:
+        """Let the next death be the last one; a restart that is under way goes on."""
+        self.restarts.stop()
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """End all processes, by force after ``timeout`` seconds; open streams get an error."""
+        closing: Sequence[RankGroup | ProcessClient] = self._groups or self._spawned
+        await asyncio.gather(*(each.close(timeout) for each in closing))
+        self._remove_meeting()
+
+    def _remove_meeting(self) -> None:
+        if self._meeting is not None:
+            self._meeting.remove()
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> list[ProcessClient]:
+        """The clients of the processes as they are now, by rank."""
+        return [each for group in self._groups for each in group.processes] or self._spawned
 
     @property
     def alive(self) -> bool:
-        """The model is loaded, the process runs and its heartbeat is young."""
+        """Whether requests are served, by one group at least.
+
+        One that is silent, whose heartbeat is not young, may only have to wait.
+        """
+        return self._failure is None and any(group.alive for group in self._groups)
+
+    @property
+    def restarting(self) -> bool:
+        """Whether nothing serves, and something will again."""
         return (
-            self.ready is not None
-            and self._failure is None
-            and self._link is not None
-            and self._link.process.running
-            and not self._signs.silent(time.monotonic())
+            self._failure is None
+            and not self.alive
+            and any(group.restarting for group in self._groups)
         )
 
     @property
     def failure(self) -> str | None:
-        """Why the engine is dead, None while it is not."""
-        return str(self._failure) if self._failure else None
-
-    @property
-    def ended(self) -> str | None:
-        """How the process ended, None while it runs; `failure` says so a moment later."""
-        if self.ready is None or self._link is None or self._link.process.running:
-            return None
-        return self._link.process.epitaph()
-
-    @property
-    def num_sequences(self) -> int:
-        """Sequences of open requests."""
-        return self._sequences
-
-    @property
-    def restarting(self) -> bool:
-        """This client's process is never started again; see RestartingClient."""
-        return False
-
-    @property
-    def restarts_ranks(self) -> bool:
-        """See RanksClient."""
-        return False
+        """Why the engine is dead and stays so, None while it is not."""
+        if self._failure is None and len(self._groups) == 1:
+            return self._groups[0].failure
+        return self._failure
 
     @property
     def ranks_up(self) -> tuple[int, int]:
         """Processes that serve, and all of them."""
-        return int(self.alive), 1
+        return sum(group.ranks_up for group in self._groups), len(self._spawned)
 
-    def last_words(self) -> str | None:
-        """Why the engine is dead, by what is known at this very moment."""
-        if self._link is not None and self._failure is None:
-            self._receive(self._link)
-            if self._failure is None and not self._link.process.running:
-                self._die(self._link.process.epitaph())
-        return self.failure
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of open requests."""
+        return sum(group.num_sequences for group in self._groups)
 
-    def give_up(self, reason: str) -> None:
-        """Count the engine as dead, unless it is."""
-        self._die(reason)
+    @property
+    def latest_stats(self) -> EngineStats:
+        """The last heartbeats of all processes together."""
+        return all_stats([each for group in self._groups for each in group.latest_stats])
 
-    async def reap(self) -> bool:
-        """See a dead engine's process to its end; False when not even a kill ends it."""
-        return self._link is None or await self._link.process.stop(_END_SECONDS, _GONE_SECONDS)
-
-    async def close(self, timeout: float = 5.0) -> None:
-        """End the engine process, by force after ``timeout`` seconds; open streams get an error.
-
-        The successor's process stays, see `drop_spare`.
-        """
-        link, self._link = self._link, None
-        if link is None:
-            return
-        self._fail_streams(EngineDeadError("the engine was shut down"))
-        link.send(Shutdown())
-        await link.process.stop(timeout)
-        if self._watcher is not None:
-            asyncio.get_running_loop().remove_reader(link.descriptor)
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
-        link.discard()
-
-    # -- requests ------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def new_request_id(self) -> int:
         """A number that no request of this client had."""
-        return next(self._numbers)
+        return next(self._ids)
 
     def generate(self, request: AddRequest) -> TokenStream:
-        """Send the request and return the stream of its deltas (an async iterator).
-
-        Closing the stream, cancelling the task that waits on it or dropping it aborts the request.
+        """Send the request and return the stream of its deltas, see ProcessClient.
 
         Raises:
-            EngineDeadError: the engine is not alive.
-            RequestError: as many sequences as the engine takes are there already (queue_full).
+            EngineDeadError: the engine is not running, dead, or being restarted.
+            RequestError: all processes have as many sequences as they take.
         """
-        link = self._admit(request)
-        stream = TokenStream(request, asyncio.get_running_loop(), self._leave, self._backlog)
-        self._open(stream, request, link)
-        return stream
-
-    def replay(self, stream: TokenStream, request: AddRequest) -> None:
-        """Compute ``request`` for a stream that had no output from another engine."""
-        stream.replay(self._leave, self._backlog)
-        self._open(stream, request, self._require_link())
-
-    def _open(self, stream: TokenStream, request: AddRequest, link: EngineLink) -> None:
-        self._streams[request.request_id] = weakref.ref(stream)
-        self._sequences += request.params.n
-        link.send(request)
-
-    def _admit(self, request: AddRequest) -> EngineLink:
         if self._failure is not None:
-            raise self._failure
-        link = self._require_link()
-        if self.ready is None:
-            raise EngineDeadError("the engine is still loading")
-        if request.request_id in self._streams:
-            raise ValueError(f"request_id={request.request_id} is in use")
-        # The engine checks this too, but cannot answer while a long step runs.
-        limit = self.ready.max_running + self.ready.max_queued
-        if self._sequences + request.params.n > limit:
-            raise RequestError(
-                "queue_full",
-                f"{self._sequences} sequences are running or waiting, at most {limit} are taken",
-            )
-        return link
-
-    def wake(self, number: int) -> None:
-        """Tell the engine that another rank got the request of this number."""
-        if self._link is not None:
-            self._link.send(Wake(number=number))
+            raise EngineDeadError(self._failure)
+        groups = self._groups
+        if not groups:
+            raise EngineDeadError("the engine is not running")
+        if len(groups) > 1:
+            groups = [group for group in groups if group.alive] or groups
+        return min(groups, key=lambda group: group.num_sequences).generate(request)
 
     def abort(self, request_id: int, index: int | None = None) -> None:
         """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
-        stream = self._stream(request_id)
-        if stream is None or self._link is None:
-            return
-        sequences = stream.abort(index)
-        self._link.send(AbortRequest(sequences=sequences))
-
-    def _stop_stalled(self, request_id: int) -> None:
-        """Too much waits of this request: its consumer does not read."""
-        stream = self._stream(request_id)
-        if stream is None:
-            self._backlog.forget(request_id)
-            return
-        if self._link is not None and not stream.finished:
-            self._link.send(AbortRequest(sequences=stream.open_sequences()))
-        text = "the answer was read too slowly: more of it waited than is kept"
-        stream.drop(RequestError("stalled", text))
-
-    def _leave(self, stream: TokenStream) -> None:
-        """The stream delivered all it had, or its consumer went away before; called once."""
-        self._streams.pop(stream.request_id, None)
-        self._sequences -= stream.num_sequences
-        if not stream.finished and self._failure is None and self._link is not None:
-            self._link.send(AbortRequest(sequences=stream.open_sequences()))
-
-    # -- what the engine says ------------------------------------------------------------------
-
-    def _receive(self, link: EngineLink) -> None:
-        for message in link.receive():
-            self._signs.hear(message, time.monotonic())
-            self._take(message)
-
-    def _take(self, message: FromEngine) -> None:
-        match message:
-            case StepOutput():
-                self._take_step(message)
-            case EngineStats():
-                self.latest_stats = message
-            case PromptLogprobs():
-                if stream := self._stream(message.request_id):
-                    wanted = stream.params.prompt_logprobs or 0
-                    entries = decode_prompt_logprobs(message, wanted)
-                    stream.add_prompt_logprobs(message.start, entries)
-            case RequestFailed():
-                if stream := self._stream(message.request_id):
-                    stream.fail(RequestError(message.kind, message.message))
-            case EngineLog():
-                (self.on_log or log_line)(message)
-            case EngineReady():
-                if not self._started.done():
-                    self._started.set_result(message)
-            case EngineFatal():
-                self._die(message.message)
-
-    def _take_step(self, output: StepOutput) -> None:
-        references, new_tokens = self._streams, 0
-        for request_id, delta in decode_step(output):
-            new_tokens += len(delta.token_ids)
-            # A row of a request that was just aborted has no stream any more.
-            if (reference := references.get(request_id)) and (stream := reference()):
-                if stream.request is not None:  # its first output
-                    new_tokens += len(stream.request.prompt_token_ids) - delta.cached_tokens
-                stream.add(delta)
-        if self.on_step and output.num_sequences:
-            self.on_step(output.num_sequences, output.batch_tokens, new_tokens)
-
-    def _stream(self, request_id: int) -> TokenStream | None:
-        reference = self._streams.get(request_id)
-        return None if reference is None else reference()
-
-    # -- its death -----------------------------------------------------------------------------
-
-    async def _watch(self, link: EngineLink, step_timeout: float) -> None:
-        stop = StopWatch(link.process.pid)
-        while self._failure is None and self._link is not None:
-            await asyncio.sleep(TICK_SECONDS)
-            now = time.monotonic()
-            self._signs.look(now)
-            if not link.process.running:
-                # Its last words may still be on their way from the kernel to the inbox.
-                await asyncio.sleep(TICK_SECONDS / 2)
-                self._receive(link)
-                self._die(link.process.epitaph())
-            elif stop.look(now):
-                link.process.kill()  # it ends in no other way
-                self._die(f"the engine process {STOPPED}")
-            elif self.ready is not None:
-                self._receive(link)
-                if reason := self._signs.failure(now, step_timeout):
-                    self._die(reason)
-
-    def _die(self, reason: str) -> None:
-        if self._failure is not None or self._link is None:
-            return
-        self._failure = EngineDeadError(reason)
-        if not self._started.done():
-            self._started.set_exception(EngineStartError(reason))
-        self._fail_streams(self._failure)
-        self._link.kill_soon()
-        if self.on_death:
-            self.on_death()
-
-    def _fail_streams(self, error: EngineDeadError) -> None:
-        streams = [stream for reference in self._streams.values() if (stream := reference())]
-        self._streams.clear()
-        for stream in streams:
-            if not (self.on_orphan and self.on_orphan(stream)):
-                stream.fail(error)
+        for group in self._groups:  # those that do not have it do nothing
+            group.abort(request_id, index)

@@ -167,7 +167,7 @@ def test_every_waiting_request_learns_of_the_engines_death(command, words, monke
         assert words in client.failure
         with pytest.raises(EngineDeadError, match=words):
             client.generate(request(client, 1))
-        await eventually(lambda: not client._link.process.running)
+        await eventually(lambda: not client.processes[0]._link.process.running)
 
     serve(test, step_timeout=2)
 
@@ -190,7 +190,7 @@ def test_a_killed_process_is_noticed():
     async def test(client):
         job = asyncio.ensure_future(collect(client.generate(request(client, 1, max_tokens=10**6))))
         await eventually(lambda: client.latest_stats.running == 1)
-        os.kill(client._link.process.pid, signal.SIGKILL)
+        os.kill(client.processes[0]._link.process.pid, signal.SIGKILL)
         with pytest.raises(EngineDeadError, match="SIGKILL"):
             await asyncio.wait_for(job, 30)
         assert not client.alive
@@ -251,8 +251,8 @@ def test_close_ends_the_process_and_the_open_streams():
     async def run():
         client = EngineClient(MODULE)
         await client.start(Settings(model="scripted"))
-        process = client._link.process
-        folder = client._link._address.folder
+        process = client.processes[0]._link.process
+        folder = client.processes[0]._link._address.folder
         job = asyncio.ensure_future(collect(client.generate(request(client, 1, max_tokens=10**6))))
         await asyncio.sleep(0.1)
         await client.close()
@@ -269,7 +269,7 @@ def test_a_process_that_was_only_spawned_is_ended_too():
     async def run():
         client = EngineClient(MODULE)
         client.spawn(Settings(model="scripted"))
-        process = client._link.process
+        process = client.processes[0]._link.process
         await client.close()
         assert not process.running
 
@@ -279,7 +279,7 @@ def test_a_process_that_was_only_spawned_is_ended_too():
 def test_signals_to_the_group_leave_the_engine_to_its_parent():
     async def test(client):
         for number in (signal.SIGINT, signal.SIGTERM):
-            os.kill(client._link.process.pid, number)
+            os.kill(client.processes[0]._link.process.pid, number)
         assert await collect(client.generate(request(client, 3, max_tokens=2))) == {0: [3, 4]}
         assert client.alive
 
@@ -293,7 +293,8 @@ from rtp_llm.engine.client.engine_client import EngineClient
 async def run():
     client = EngineClient(sys.argv[1])
     await client.start(Settings(model="scripted"))
-    print(client._link.process.pid, client._link._address.folder, flush=True)
+    link = client.processes[0]._link
+    print(link.process.pid, link._address.folder, flush=True)
     await asyncio.sleep(60)
 asyncio.run(run())
 """

@@ -90,7 +90,7 @@ class EngineProcess:
         """The process has not ended."""
         return self._child.poll() is None
 
-    def epitaph(self) -> str:
+    def exit_report(self) -> str:
         """How the process ended."""
         code = self._child.returncode
         if code is not None and code < 0:

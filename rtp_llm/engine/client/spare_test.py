@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.client import restarting_client
+from rtp_llm.engine.client import rank_group, restarts
 from rtp_llm.engine.client.engine_client import EngineClient
-from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
+from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.testing.engine.client_calls import eventually
 
 MODULE = "rtp_llm.testing.engine.scripted_engine"
@@ -24,12 +24,12 @@ MODULE = "rtp_llm.testing.engine.scripted_engine"
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(restarting_client, "SPARE_SECONDS", 0.0)
+    monkeypatch.setattr(restarts, "FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(rank_group, "SPARE_SECONDS", 0.0)
 
 
 def pids(client):
-    return [client._client._link.process.pid]
+    return [client.processes[0]._link.process.pid]
 
 
 def children() -> list[str]:
@@ -38,16 +38,16 @@ def children() -> list[str]:
 
 def test_the_next_process_is_there_before_it_is_needed():
     async def run():
-        client = RestartingClient(EngineClient(MODULE), Restarts(2), spare=True)
+        client = EngineClient(MODULE, restarts=Restarts(2), spare=True)
         await client.start(Settings(model="scripted"))
         for number in (1, 2):
-            await eventually(lambda: client._client._spare)
-            spare = client._client._spare.process.pid
+            await eventually(lambda: client.processes[0]._spare)
+            spare = client.processes[0]._spare.process.pid
             os.kill(pids(client)[0], signal.SIGKILL)
             await eventually(lambda n=number: client.restarts.total == n and client.alive)
             assert pids(client) == [spare]
         os.kill(spare, signal.SIGKILL)  # no restart is left: nothing waits any more
-        await eventually(lambda: client.failure and client._client._spare is None)
+        await eventually(lambda: client.failure and client.processes[0]._spare is None)
         await client.close()
         assert not children()
 
@@ -56,13 +56,13 @@ def test_the_next_process_is_there_before_it_is_needed():
 
 def test_a_spare_that_died_is_replaced_and_one_that_is_left_ends():
     async def run():
-        client = RestartingClient(EngineClient(MODULE), Restarts(2), spare=True)
+        client = EngineClient(MODULE, restarts=Restarts(2), spare=True)
         await client.start(Settings(model="scripted"))
-        await eventually(lambda: client._client._spare)
-        client._client._spare.process.kill()
+        await eventually(lambda: client.processes[0]._spare)
+        client.processes[0]._spare.process.kill()
         os.kill(pids(client)[0], signal.SIGKILL)
         await eventually(lambda: client.restarts.total and client.alive)
-        await eventually(lambda: client._client._spare)
+        await eventually(lambda: client.processes[0]._spare)
         await client.close()
         assert not children()
 

@@ -74,7 +74,7 @@ def test_a_whole_life(llama):
         assert (ready.vocab_size, ready.device, ready.dtype) == (199, "cpu", "float32")
         await asks(client, reference)
         await goes_away(client)
-        process = client._link.process
+        process = client.processes[0]._link.process
         await client.close()
         assert process._child.returncode == 0
 
@@ -120,7 +120,7 @@ def test_a_killed_engine_fails_its_requests(llama):
         await client.start(settings(llama[0]))
         jobs = [asyncio.ensure_future(ask_for_ever(client)) for _ in range(3)]
         await eventually(lambda: client.latest_stats.running == 3)
-        os.kill(client._link.process.pid, signal.SIGKILL)
+        os.kill(client.processes[0]._link.process.pid, signal.SIGKILL)
         for result in await asyncio.gather(*jobs, return_exceptions=True):
             assert isinstance(result, EngineDeadError)
         assert not client.alive

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rtp_llm.config.nodes import master_address, node_key
 from rtp_llm.config.roles import join_address
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.engine.client.restarting_client import Restarts
+from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.engine.ranks.interfaces import interface_variables
 from rtp_llm.engine.ranks.rank_start import RANK_FACTORY, rank_environment
 from rtp_llm.engine.ranks.shared_settings import shared_settings

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineReady
-from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.server_processes import children
@@ -26,7 +26,7 @@ SAMPLING: dict[str, Any] = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": 
 PROMPTS = [random_prompt(length, length) for length in (3, 1, 17, 40, 9)]
 
 
-async def answer(client: RanksClient, prompt: list[int]) -> list[int]:
+async def answer(client: EngineClient, prompt: list[int]) -> list[int]:
     wanted = AddRequest(
         request_id=client.new_request_id(),
         prompt_token_ids=prompt,
@@ -35,8 +35,8 @@ async def answer(client: RanksClient, prompt: list[int]) -> list[int]:
     return [token async for delta in client.generate(wanted) for token in delta.token_ids]
 
 
-async def started(folder: Path, **settings: Any) -> tuple[RanksClient, EngineReady]:
-    client = RanksClient(2, devices=2)
+async def started(folder: Path, **settings: Any) -> tuple[EngineClient, EngineReady]:
+    client = EngineClient(size=2, devices=2)
     return client, await client.start(Settings(model=str(folder), **SMALL, **FOUR, **settings))
 
 
@@ -73,7 +73,7 @@ def test_a_rank_that_is_killed_ends_all(tmp_path: Path) -> None:
     async def life() -> tuple[str, list[int]]:
         client, _ = await started(tmp_path)
         try:
-            engines = [each._link.process.pid for each in client._clients]  # type: ignore[union-attr]
+            engines = [each._link.process.pid for each in client.processes]  # type: ignore[union-attr]
             ranks = [rank for engine in engines for rank in children(engine)]
             asked = asyncio.create_task(answer(client, PROMPTS[2]))
             os.kill(ranks[-1], signal.SIGKILL)

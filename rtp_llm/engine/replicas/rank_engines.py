@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,10 +13,12 @@ import numpy as np
 import zmq
 
 from rtp_llm.config.refusals import get_refusal
-from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.admission import check_request
 from rtp_llm.engine.client.engine_link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
+from rtp_llm.engine.client.meeting_folder import MeetingFolder
+from rtp_llm.engine.client.rank_failures import LOOK_SECONDS, LOOKS, first_cause, names_cause
+from rtp_llm.engine.client.rank_metrics import all_ready
 from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import (
     AbortRequest,
@@ -38,8 +37,6 @@ from rtp_llm.engine.messages import (
     Wake,
     log_line,
 )
-from rtp_llm.engine.replicas.ranks_client import LOOK_SECONDS, LOOKS, reason_of
-from rtp_llm.engine.replicas.replica_metrics import all_ready
 from rtp_llm.worker.ranks.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
@@ -60,7 +57,7 @@ class RankEngines:
     def __init__(self, settings: Settings, module: str = "rtp_llm.engine.process.main") -> None:
         """`module` is what the processes run (a test has its own)."""
         size = settings.data_parallel_size
-        self._folder = Path(tempfile.mkdtemp(prefix="rtp-llm-ranks-"))
+        self._meeting = MeetingFolder(size, settings.ranks_per_engine)
         self._links: list[EngineLink] = []
         self._poller = zmq.Poller()
         self._step_timeout = settings.step_timeout
@@ -90,7 +87,8 @@ class RankEngines:
         deadline = time.monotonic() + timeout
         try:
             for rank in range(size):
-                self._links.append(EngineLink(module, settings, self._membership(rank, settings)))
+                membership = self._meeting.membership(rank) if size > 1 else None
+                self._links.append(EngineLink(module, settings, membership))
                 self._poller.register(self._links[-1].inbox, zmq.POLLIN)
                 self._stops.append(StopWatch(self._links[-1].process.pid))
             while any(ready is None for ready in self._ready):
@@ -103,11 +101,6 @@ class RankEngines:
                 raise EngineStartError(str(error)) from error
             raise
         return all_ready([ready for ready in self._ready if ready is not None])
-
-    def _membership(self, rank: int, settings: Settings) -> Membership | None:
-        size, devices = settings.data_parallel_size, settings.ranks_per_engine
-        meeting = str(self._folder / "meet")
-        return Membership(rank, size, meeting, devices) if size > 1 else None
 
     @property
     def alive(self) -> bool:
@@ -131,7 +124,7 @@ class RankEngines:
             link.process.wait(deadline - time.monotonic())
             link.discard()
         self._links.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._meeting.remove()
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -192,7 +185,7 @@ class RankEngines:
                 self._take(rank, message, outputs)
         self._check_stopped(now)
         if any(self._fatal) or not all(link.process.running for link in self._links):
-            self._hear_last_words()
+            self._find_cause()
         if all(self._ready):
             self._check_signs(now)
         return outputs
@@ -233,17 +226,24 @@ class RankEngines:
         for sequence in zip(requests.tolist(), indexes.tolist(), strict=True):
             self._close_sequence(sequence)
 
-    def _hear_last_words(self) -> None:
-        """A rank is dead: find the reason, which may not be with the first that told of it."""
+    def _find_cause(self) -> None:
+        """A rank is dead: find the reason, which the first to report may not know."""
         for _ in range(LOOKS):
-            time.sleep(LOOK_SECONDS)
+            # The last message of a process may arrive a moment after its end.
+            ended = [not link.process.running for link in self._links]
+            self._poller.poll(LOOK_SECONDS * 1000)
+            self._read_exit_reports(ended)
+            if names_cause(self._fatal):
+                break
+        self._die(first_cause(self._fatal))
+
+    def _read_exit_reports(self, ended: Sequence[bool]) -> None:
         for rank, link in enumerate(self._links):
             for message in link.receive():
                 if isinstance(message, EngineFatal):
                     self._fatal[rank] = message.message
-            if not link.process.running and self._fatal[rank] is None:
-                self._fatal[rank] = link.process.epitaph()
-        self._die(reason_of(self._fatal))
+            if ended[rank] and self._fatal[rank] is None:
+                self._fatal[rank] = link.process.exit_report()
 
     def _die(self, reason: str) -> None:
         self._failure = reason

@@ -16,9 +16,9 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import liveness
+from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, StepOutput
 from rtp_llm.engine.replicas.rank_engines import RankEngines
-from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.worker.ranks import stopped
@@ -113,7 +113,7 @@ def test_a_step_that_hangs_on_one_rank_ends_all(engines):
 @every_end
 def test_streams_of_all_ranks_end_and_the_server_knows(sign, words):
     async def life() -> None:
-        client = RanksClient(2, MODULE)
+        client = EngineClient(MODULE, 2)
         await client.start(SETTINGS)
         try:
             numbers = [client.new_request_id() for _ in range(3)]
@@ -122,7 +122,7 @@ def test_streams_of_all_ranks_end_and_the_server_knows(sign, words):
                 await anext(stream)
             while not client.alive:  # one of them may have to wait for a core
                 await asyncio.sleep(0.01)
-            os.kill(client._clients[1]._link.process.pid, sign)
+            os.kill(client.processes[1]._link.process.pid, sign)
             async with asyncio.timeout(60):
                 for stream in streams:
                     with pytest.raises(EngineDeadError, match=words.removeprefix("rank 1: ")):
@@ -142,13 +142,13 @@ def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch, mode
     monkeypatch.setattr(stopped, "STOPPED_SECONDS", 30)
 
     async def life() -> None:
-        client = RanksClient(2, MODULE)
+        client = EngineClient(MODULE, 2)
         await client.start(dataclasses.replace(SETTINGS, model=model))
         try:
-            rank = client._clients[1]._link.process.pid
+            rank = client.processes[1]._link.process.pid
             os.kill(rank, signal.SIGSTOP)
             async with asyncio.timeout(60):
-                while client._clients[1].alive:
+                while client.processes[1].alive:
                     await asyncio.sleep(0.05)
                 assert client.failure is None
                 if model == "lockstep":
@@ -162,7 +162,7 @@ def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch, mode
                         stream = client.generate(request(client.new_request_id(), max_tokens=3))
                         assert [each async for each in stream][-1].finish_reason == "length"
                 os.kill(rank, signal.SIGCONT)
-                while not (client.alive and client._clients[1].alive):
+                while not (client.alive and client.processes[1].alive):
                     await asyncio.sleep(0.05)
                 for _ in range(2):  # one on each rank
                     stream = client.generate(request(client.new_request_id(), max_tokens=3))

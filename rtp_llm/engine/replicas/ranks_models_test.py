@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.messages import AddRequest, EngineReady
-from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.layers import MoeBlock
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
@@ -66,7 +66,7 @@ CASES = {
 }
 
 
-async def answers(client: RanksClient) -> list[list[int]]:
+async def answers(client: EngineClient) -> list[list[int]]:
     async def one(prompt: list[int]) -> list[int]:
         wanted = AddRequest(
             request_id=client.new_request_id(),
@@ -85,7 +85,7 @@ def two_ranks(
     lines: list[str] = []
 
     async def life() -> tuple[list[list[list[int]]], EngineReady]:
-        client = RanksClient(2, case.module)
+        client = EngineClient(case.module, 2)
         client.on_log = lambda line: lines.append(line.message)
         ready = await client.start(Settings(model=str(folder), **settings, **MOVING))
         try:

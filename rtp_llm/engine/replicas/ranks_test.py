@@ -17,9 +17,9 @@ import torch
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.client.launch import EngineProcess
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineLog, EngineStartError
-from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.engine.start.rank_setup import check_ranks
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.model_folders import byte_level
@@ -132,17 +132,17 @@ def test_ranks_that_cannot_be_spawned_end_those_before(folder, tmp_path, monkeyp
         if api == "LLM":
             LLM(folder, data_parallel_size=2, **SMALL)
         else:
-            RanksClient(2).spawn(Settings(model=str(folder), data_parallel_size=2, **SMALL))
+            EngineClient(size=2).spawn(Settings(model=str(folder), data_parallel_size=2, **SMALL))
     assert not spawned[0].running
     assert not list(tmp_path.iterdir())
 
 
-def request(client: RanksClient, prompt: list[int], max_tokens: int) -> AddRequest:
+def request(client: EngineClient, prompt: list[int], max_tokens: int) -> AddRequest:
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
     return AddRequest(request_id=client.new_request_id(), prompt_token_ids=prompt, params=params)
 
 
-async def collect(client: RanksClient, prompt: list[int], max_tokens: int = 24) -> list[int]:
+async def collect(client: EngineClient, prompt: list[int], max_tokens: int = 24) -> list[int]:
     deltas = [delta async for delta in client.generate(request(client, prompt, max_tokens))]
     return [token for delta in deltas for token in delta.token_ids]
 
@@ -152,12 +152,12 @@ def test_a_killed_rank_ends_the_engine_with_the_reason(folder, expected):
     logs: list[EngineLog] = []
 
     async def life() -> None:
-        client = RanksClient(2)
+        client = EngineClient(size=2)
         client.on_log = logs.append
         ready = await client.start(Settings(model=str(folder), data_parallel_size=2, **SMALL))
         try:
             assert ready.max_running == 512
-            each = [client.ready for client in client._clients]
+            each = [client.ready for client in client.processes]
             assert ready.weight_bytes == sum(rank.weight_bytes for rank in each)
             # Half of the experts on each: 3 layers of 8 experts, 3 matrices of 48 x 64 float32.
             experts = 3 * 8 * 3 * 48 * 64 * 4
@@ -166,11 +166,11 @@ def test_a_killed_rank_ends_the_engine_with_the_reason(folder, expected):
             assert found == tokens
             streams = [client.generate(request(client, prompts[0], LONG)) for _ in range(4)]
             # As many on each rank.
-            assert [each.num_sequences for each in client._clients] == [2, 2]
+            assert [each.num_sequences for each in client.processes] == [2, 2]
             first = [await anext(stream) for stream in streams]
             assert all(delta.token_ids for delta in first)
             assert client.alive
-            os.kill(client._clients[1]._link.process.pid, signal.SIGKILL)
+            os.kill(client.processes[1]._link.process.pid, signal.SIGKILL)
             for stream in streams:
                 with pytest.raises(EngineDeadError):
                     async with asyncio.timeout(60):
@@ -182,7 +182,7 @@ def test_a_killed_rank_ends_the_engine_with_the_reason(folder, expected):
                 client.generate(request(client, prompts[0], 3))
         finally:
             await client.close()
-        assert not any(each._link for each in client._clients)
+        assert not any(each._link for each in client.processes)
 
     asyncio.run(life())
     assert any(line.message.startswith("rank 1: ") for line in logs)
@@ -234,10 +234,10 @@ def test_what_ranks_cannot_do_is_refused_at_the_start(folder, changes, ranks, wo
 
 def test_a_rank_that_cannot_start_ends_the_others_with_its_reason(folder, tmp_path):
     async def life() -> None:
-        client = RanksClient(2)
+        client = EngineClient(size=2)
         settings = Settings(model=str(folder), data_parallel_size=2, **SMALL)
         # Only rank 1 finds its weights broken.
-        client._clients[1].spawn(dataclasses.replace(settings, model=str(tmp_path)))
+        client.processes[1].spawn(dataclasses.replace(settings, model=str(tmp_path)))
         with pytest.raises(EngineStartError, match=r"^rank 1: .*config.json"):
             await client.start(settings)
 

@@ -37,9 +37,9 @@ from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.ops.fp8 import fp8_gemm_choice
 from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.worker.cache.kv_cache import KVCache
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
+from rtp_llm.worker.inputs.graph_sizes import GraphSize, count_graphs
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.model_runner import ModelRunner
 from rtp_llm.worker.ranks.first_stage import FirstStageWorker

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.engine.start.rank_setup import padded_tokens, shares_experts
 from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
-from rtp_llm.worker.graphs.capture_sizes import GraphSize, count_graphs, graph_sizes, launch_work
+from rtp_llm.worker.inputs.graph_sizes import GraphSize, count_graphs, graph_sizes, launch_work
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings

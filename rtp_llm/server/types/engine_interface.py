@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine client interface that the server uses; EngineClient and RanksClient implement it."""
+"""The engine client interface that the server uses; EngineClient implements it."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from rtp_llm.device import StagedNumbers
 from rtp_llm.testing.engine.steps_by_hand import Case, StepsByHand
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.worker.device_step import DeviceStep
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.speculative.drafter import Drafter
 from rtp_llm.worker.speculative.model_drafter import ModelDrafter
 

@@ -10,8 +10,8 @@ import torch
 
 from rtp_llm.engine.start.rank_worker import make_worker
 from rtp_llm.testing.engine.replays import capture_on_cpu
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.worker import Worker
 
 IN_A_RANK = f"{__name__}:{{}}"  # the factory of such a name

@@ -14,9 +14,9 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine.start import build_worker
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
 from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.plan.step_plan import StepPlan
 
 

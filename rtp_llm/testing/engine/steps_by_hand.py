@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 _VOCABULARY = 199
 Replay = Callable[[Any], Tensor | None]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.client.restarting_client import Restarts
+from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.engine.messages import (
     AddRequest,
     EngineDeadError,

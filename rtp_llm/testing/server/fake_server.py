@@ -17,7 +17,7 @@ import sys
 
 from rtp_llm.config.command_line import load_settings
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.client import liveness, restarting_client
+from rtp_llm.engine.client import liveness, restarts
 from rtp_llm.engine.messages import AddRequest
 from rtp_llm.server import lifecycle
 from rtp_llm.server.http.start_error import StartError
@@ -52,7 +52,7 @@ def make_engine(settings: Settings) -> EngineInterface:
 def be_patient() -> None:
     """With clients that had to wait for a core, and with an engine that has to."""
     lifecycle.DEATH_SECONDS = 600.0
-    restarting_client.LONGEST_DELAY_SECONDS = 0.2
+    restarts.LONGEST_DELAY_SECONDS = 0.2
     keep_spares_if_asked()
     stopped.STOPPED_SECONDS = liveness.GONE_SECONDS  # tests stop an engine to have it wait
     if os.environ.get("FAKE_PATIENCE") != "0":

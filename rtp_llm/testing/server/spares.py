@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 
-from rtp_llm.engine.client import restarting_client
+from rtp_llm.engine.client import rank_group
 
 
 def keep_spares_if_asked() -> None:
     """In a server of a test: none, as each takes seconds, or with FAKE_SPARE=1 one at once."""
     wanted = os.environ.get("FAKE_SPARE") == "1"
-    restarting_client.SPARE_SECONDS = 0.0 if wanted else 1e6
+    rank_group.SPARE_SECONDS = 0.0 if wanted else 1e6

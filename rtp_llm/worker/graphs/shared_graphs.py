@@ -14,8 +14,8 @@ from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-    from rtp_llm.worker.graphs.capture_sizes import GraphSize
     from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+    from rtp_llm.worker.inputs.graph_sizes import GraphSize
     from rtp_llm.worker.plan.step_plan import StepPlan
 
 

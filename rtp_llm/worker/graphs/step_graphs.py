@@ -17,7 +17,7 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.terminal.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs.capture_session import CaptureSession, NoCaptureMemoryError
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.plan.step_plan import rows_are_tokens
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.terminal.terminal_bar import TerminalBar
 from rtp_llm.worker.graphs import step_graphs
 from rtp_llm.worker.graphs.capture_session import CaptureError, CaptureSession
-from rtp_llm.worker.graphs.capture_sizes import (
+from rtp_llm.worker.graphs.step_graphs import StepGraphs
+from rtp_llm.worker.inputs.graph_inputs import GraphInputs
+from rtp_llm.worker.inputs.graph_sizes import (
     GraphSize,
     decode_sizes,
     graph_sizes,
 )
-from rtp_llm.worker.graphs.step_graphs import StepGraphs
-from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 BLOCK = 4
 LONGEST = 9  # tokens of a sequence

@@ -17,7 +17,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.device import StagedNumbers
-from rtp_llm.worker.graphs.capture_sizes import GraphSize
+from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.plan.arrays import StepArray, device_arrays
 from rtp_llm.worker.plan.extents import Extent
 

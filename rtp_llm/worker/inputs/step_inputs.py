@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.kv_cache import KVCache
-    from rtp_llm.worker.graphs.capture_sizes import GraphSize
+    from rtp_llm.worker.inputs.graph_sizes import GraphSize
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.client import restarting_client
+from rtp_llm.engine.client import restarts as module
 from rtp_llm.engine.client.engine_client import EngineClient
-from rtp_llm.engine.client.restarting_client import RestartingClient, Restarts
+from rtp_llm.engine.client.process_client import ProcessClient
+from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.engine.messages import EngineDeadError, EngineStartError, RequestError
-from rtp_llm.engine.replicas.ranks_client import RanksClient
 from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.testing.engine.allowed_steps import AllowedSteps
 from rtp_llm.testing.engine.client_calls import collect, eventually, request
@@ -27,7 +27,7 @@ LONG = 10**6  # tokens
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch):
-    monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -40,15 +40,13 @@ def steps(tmp_path, monkeypatch):
 
 
 def serve(
-    test: Callable[[RestartingClient], Awaitable[None]],
+    test: Callable[[EngineClient], Awaitable[None]],
     limit: int = 3,
     ranks: int = 1,
     **settings: object,
 ) -> None:
     async def run() -> None:
-        restarts = Restarts(limit)
-        inner = RanksClient(ranks, MODULE, restarts) if ranks > 1 else EngineClient(MODULE)
-        client = RestartingClient(inner, restarts)
+        client = EngineClient(MODULE, ranks, Restarts(limit))
         wanted = {"model": "scripted", "data_parallel_size": ranks, "step_timeout": 2, **settings}
         await client.start(Settings(**wanted))
         try:
@@ -61,15 +59,8 @@ def serve(
     asyncio.run(run())
 
 
-def clients(client: RestartingClient) -> list[EngineClient]:
-    inner = client._client
-    if isinstance(inner, EngineClient):
-        return [inner]
-    return [each._client if isinstance(each, RestartingClient) else each for each in inner._members]
-
-
-def pids(client: RestartingClient) -> list[int]:
-    return [each._link.process.pid for each in clients(client) if each._link]
+def pids(client: EngineClient) -> list[int]:
+    return [each._link.process.pid for each in client.processes if each._link]
 
 
 def test_what_had_no_output_is_computed_by_the_next_process(steps):
@@ -117,7 +108,7 @@ def test_a_request_that_ends_engines_ends_two_and_no_more(steps, command):
 
 
 def test_meanwhile_it_is_restarting_and_takes_nothing(monkeypatch):
-    monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", 0.5)
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.5)
 
     async def test(client):
         ready = client.ready
@@ -138,14 +129,14 @@ def test_a_killed_engine_is_never_merely_silent():
 
     async def test(client):
         os.kill(pids(client)[0], signal.SIGKILL)
-        while client._restart is None:
+        while client._groups[0]._restart is None:
             assert client.alive or client.restarting
             assert not client.failure
             await asyncio.sleep(0)
         await eventually(lambda: client.alive)
         client.stop_restarting()
         os.kill(pids(client)[0], signal.SIGKILL)
-        while client._failure is None:
+        while client._groups[0]._failure is None:
             assert client.alive or "SIGKILL" in client.failure
             await asyncio.sleep(0)
 
@@ -213,7 +204,8 @@ def test_a_restart_that_fails_is_tried_again_and_then_given_up(steps):
     async def test(client):
         waiting = client.generate(request(client, 1))
         await eventually(lambda: client.latest_stats.running == 1)
-        client._client.successor = lambda: EngineClient("rtp_llm.no_such_module")
+        broken = ProcessClient("rtp_llm.no_such_module")
+        client.processes[0].successor = lambda membership: broken
         os.kill(pids(client)[0], signal.SIGKILL)
         with pytest.raises(EngineDeadError, match="exit code 1"):
             await collect(waiting)
@@ -225,7 +217,7 @@ def test_a_restart_that_fails_is_tried_again_and_then_given_up(steps):
 def test_a_first_start_that_fails_is_not_tried_again():
     async def run():
         restarts = Restarts(3)
-        client = RestartingClient(EngineClient(MODULE), restarts)
+        client = EngineClient(MODULE, restarts=restarts)
         with pytest.raises(EngineStartError, match="no such model"):
             await client.start(Settings(model="missing"))
         assert restarts.total == 0 and not client.restarting
@@ -236,16 +228,16 @@ def test_a_first_start_that_fails_is_not_tried_again():
 
 @pytest.mark.parametrize("delay", [0.0, 100.0])
 def test_a_close_in_the_middle_of_a_restart_leaves_nothing(steps, monkeypatch, delay):
-    monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", delay)
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", delay)
 
     async def test(client):
         waiting = client.generate(request(client, 1))
         await eventually(lambda: client.latest_stats.running == 1)
-        first = clients(client)[0]
+        first = client.processes[0]
         os.kill(pids(client)[0], signal.SIGKILL)
         await eventually(lambda: first._link is None)
         if not delay:
-            await eventually(lambda: clients(client)[0]._link is not None)
+            await eventually(lambda: client.processes[0]._link is not None)
         started = pids(client)
         await client.close()
         with pytest.raises(EngineDeadError, match="shut down"):
@@ -272,7 +264,7 @@ def test_a_process_that_no_kill_ends_is_the_end(monkeypatch):
         async def never() -> bool:
             return False
 
-        client._client.reap = never
+        client.processes[0].reap = never
         os.kill(pids(client)[0], signal.SIGKILL)
         await eventually(lambda: client.failure is not None)
         assert "cannot be ended" in client.failure
@@ -284,16 +276,16 @@ def test_delays_grow_and_old_restarts_are_forgotten():
     now = [0.0]
     restarts = Restarts(8, lambda: now[0])
     assert [restarts.take()[1] / 0.01 for _ in range(4)] == [0, 1, 2, 4]
-    now[0] = restarting_client.WINDOW_SECONDS / 2
+    now[0] = module.WINDOW_SECONDS / 2
     assert [restarts.take()[0] for _ in range(4)] == [5, 6, 7, 8]
     assert not restarts.allowed
-    now[0] = restarting_client.WINDOW_SECONDS + 1
+    now[0] = module.WINDOW_SECONDS + 1
     assert restarts.allowed and restarts.take()[0] == 5
     assert restarts.total == 9
 
 
 def test_no_delay_is_longer_than_half_a_minute(monkeypatch):
-    monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 1.0)
     restarts = Restarts(100)
     assert [restarts.take()[1] for _ in range(7)] == [0, 1, 2, 4, 8, 16, 30]
 
@@ -325,7 +317,7 @@ def test_a_dense_rank_comes_back_while_the_others_serve(steps):
 
 
 def test_dense_ranks_are_restarting_when_none_is_left(monkeypatch):
-    monkeypatch.setattr(restarting_client, "FIRST_DELAY_SECONDS", 0.5)
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.5)
 
     async def test(client):
         for pid in pids(client):
@@ -362,7 +354,7 @@ def test_ranks_in_lockstep_come_back_together(steps):
         waiting = [client.generate(request(client, i)) for i in (2, 3)]
         await eventually(lambda: client.latest_stats.running == 4)
         before = pids(client)
-        folder = client._client._folder
+        folder = client._meeting.path
         os.kill(before[1], signal.SIGKILL)
         with pytest.raises(EngineDeadError, match=r"rank 1|SIGKILL"):
             await collect(begun[0])

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from rtp_llm.engine.client.rank_metrics import all_stats
 from rtp_llm.engine.messages import EngineStats
-from rtp_llm.engine.replicas.replica_metrics import all_stats
 
 
 def test_counts_add_up_and_times_are_the_longest():

@@ -26,6 +26,8 @@ _BY_PLACE = "spec_decode_accepted_per_pos"
 
 def all_ready(ranks: Sequence[EngineReady]) -> EngineReady:
     """What they hold together; what a request must fit into is what the smallest takes."""
+    if len(ranks) == 1:
+        return ranks[0]
     summed = {name: sum(getattr(rank, name) for rank in ranks) for name in _SUMMED_READY}
     return msgspec.structs.replace(
         ranks[0],
@@ -37,6 +39,8 @@ def all_ready(ranks: Sequence[EngineReady]) -> EngineReady:
 
 def all_stats(ranks: Sequence[EngineStats]) -> EngineStats:
     """Sums, but for times and shares: those of the rank where they are largest."""
+    if len(ranks) <= 1:
+        return ranks[0] if ranks else EngineStats()
     return EngineStats(
         **{
             name: (max if name in _LARGEST_STATS else sum)(getattr(rank, name) for rank in ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtp_llm.worker.graphs.capture_sizes import (
+from rtp_llm.worker.inputs.graph_sizes import (
     GraphSize,
     decode_sizes,
     graph_sizes,
