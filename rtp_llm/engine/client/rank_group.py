@@ -29,6 +29,7 @@ from rtp_llm.engine.messages import (
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
+    from rtp_llm.distributed.membership import Membership
     from rtp_llm.engine.client.meeting_folder import MeetingFolder
     from rtp_llm.engine.client.process_client import ProcessClient
     from rtp_llm.engine.client.stream import TokenStream
@@ -254,10 +255,10 @@ class RankGroup:
     async def _start_next(self) -> str | None:
         """Start the successors; returns why they do not serve, None if they do."""
         assert self._settings is not None
-        memberships = [None] * len(self.processes)
+        memberships: list[Membership | None] = [None] * len(self.processes)
         if self._meeting is not None:
             self._meeting.renew()
-            memberships = [self._meeting.membership(rank) for rank in range(len(self.processes))]
+            memberships = [self._meeting.membership(rank) for rank in range(len(memberships))]
         for process in self.processes:
             process.on_death = process.on_orphan = None
         self._numbers = itertools.count(1)

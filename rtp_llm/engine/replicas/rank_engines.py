@@ -231,7 +231,7 @@ class RankEngines:
         for _ in range(LOOKS):
             # The last message of a process may arrive a moment after its end.
             ended = [not link.process.running for link in self._links]
-            self._poller.poll(LOOK_SECONDS * 1000)
+            self._poller.poll(int(LOOK_SECONDS * 1000))
             self._read_exit_reports(ended)
             if names_cause(self._fatal):
                 break

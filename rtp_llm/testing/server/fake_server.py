@@ -41,7 +41,7 @@ class MortalEngine(FakeEngine):
 
 def make_engine(settings: Settings) -> EngineInterface:
     if kind := os.environ.get("FAKE_ENGINE"):
-        return engine_client(settings, f"rtp_llm.testing.{kind}_engine")
+        return engine_client(settings, f"rtp_llm.testing.engine.{kind}_engine")
     script = say(demo_tokenizer(), os.environ.get("FAKE_TEXT", TEXT))
     engine = MortalEngine(script, step_seconds=0.01)
     engine.next_ready = ready_message(int(os.environ.get("FAKE_CONTEXT", "256")))
