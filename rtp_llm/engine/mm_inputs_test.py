@@ -16,6 +16,7 @@ from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.spanned_model import FACTORY
 from rtp_llm.testing.spanned_prompts import Image, Oracle, SpannedPrompt, save_spanned_model
+from rtp_llm.testing.transformers_models import save_model
 
 COUNT = 6
 SMALL: dict[str, Any] = {
@@ -153,6 +154,18 @@ def test_drafts_that_the_device_finds(folder: Path, answers: Answers) -> None:
     rejected = stats.spec_decode_num_draft_tokens - stats.spec_decode_num_accepted_tokens
     assert stats.spec_decode_num_accepted_tokens > 0
     assert rejected > 0, "positions were corrected"
+
+
+def test_a_model_of_text_is_fed_nothing_else(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    engine = TinyEngine(tmp_path, **SMALL)
+    engine.add([3, 4, 5])
+    engine.step()
+    runner, scheduler = engine.built.worker.runner, engine.built.scheduler
+    assert not (scheduler.config.mrope or scheduler.config.adapters)
+    assert scheduler.batch.mrope_offsets.size == scheduler.batch.adapter_slots.size == 0
+    assert not runner.model.inputs.needs.any and runner.inputs._embeddings is None
+    engine.run()
 
 
 @pytest.mark.parametrize(

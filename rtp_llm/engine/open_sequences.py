@@ -45,8 +45,8 @@ class OpenSequences:
             self._constraints.add(new.ids, new.slots, grammar, thinking)
         self._worker.add(new)
         self._proposer.add(new)
-        watched = new.processors or new.constrained or new.mm_features
-        watched = watched or self._worker.keeps_sequences
+        has_more = bool(new.processors or new.mm_features) or new.constrained
+        watched = has_more or self._worker.keeps_sequences
         self._watched.update(new.ids if watched else ())
 
     def observe(self, result: Result) -> None:

@@ -18,6 +18,7 @@ from rtp_llm.layers import Layer, RMSNorm, WeightTarget, weight_targets
 from rtp_llm.models import registry
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config import Features, ModelConfig
+from rtp_llm.models.decoder_layer import DecoderLayer
 from rtp_llm.models.qwen2 import Qwen2ForCausalLM
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.rope_config import read_mrope
@@ -62,6 +63,7 @@ class AdaptedForTests(SpannedForTests):
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__(config, options)
         for layer in self.model.layers:
+            assert isinstance(layer, DecoderLayer)
             layer.mlp = _Shifted(layer.mlp, self.inputs)
 
     def _input_needs(self, config: ModelConfig) -> InputNeeds:

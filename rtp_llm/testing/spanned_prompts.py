@@ -141,7 +141,8 @@ class Oracle:
         values |= {"rope_parameters": rope, "attn_implementation": "eager"}
         for key in ("model_type", "architectures", "rope_theta", "transformers_version"):
             values.pop(key, None)
-        text = Qwen2VLTextModel(Qwen2VLTextConfig(**values)).float().eval()
+        text: Any = Qwen2VLTextModel(Qwen2VLTextConfig(**values))
+        text.float().eval()
         text.load_state_dict(model.model.state_dict())
         return cls(text, model.lm_head.weight)
 
@@ -156,7 +157,7 @@ class Oracle:
                 embeddings[0, offset : offset + part.length] = part.embeddings
         behind = np.arange(len(prompt.ids), ids.shape[1]) + prompt.delta
         positions = np.concatenate([prompt.positions, np.tile(behind, (3, 1))], axis=1)
-        hidden = self.text(
+        hidden: Tensor = self.text(
             inputs_embeds=embeddings,
             position_ids=torch.from_numpy(positions).long()[:, None],
             use_cache=False,

@@ -105,9 +105,18 @@ class StepInputs:
         embeddings: GraphEmbeddings | None = None
         if self._embeddings is not None:
             embeddings = GraphEmbeddings(self._embeddings, self._needs, most.tokens, self._device)
-        sizes = most, max_model_len, block_size
-        rest = self._sampled, padding_slot, hidden, self._arrays, embeddings
-        return GraphInputs(self._cache, self._device, *sizes, *rest)
+        return GraphInputs(
+            self._cache,
+            self._device,
+            most,
+            max_model_len,
+            block_size,
+            self._sampled,
+            padding_slot,
+            hidden,
+            self._arrays,
+            embeddings,
+        )
 
 
 def padding(needs: InputNeeds, tokens: int, sequences: int, device: torch.device) -> dict[str, Any]:
@@ -117,10 +126,12 @@ def padding(needs: InputNeeds, tokens: int, sequences: int, device: torch.device
     fields: dict[str, Any] = {}
     for each in device_arrays(needs.settings):
         if each.needs is not None:
-            shape = (lengths[each.extent], *((each.extent.width,) if each.extent.width > 1 else ()))
-            fields[each.name] = torch.full(shape, each.padding, dtype=torch.int32, device=device)
+            width = (each.extent.width,) if each.extent.width > 1 else ()
+            shape = (lengths[each.extent], *width)
+            value = each.padding or 0
+            fields[each.name] = torch.full(shape, value, dtype=torch.int32, device=device)
     if needs.embedding_width:
-        shape = tokens, needs.embedding_width
+        shape = (tokens, needs.embedding_width)
         rows = torch.zeros(shape, dtype=needs.embedding_dtype, device=device)
         fields["embeddings"] = IndexedEmbeddings(rows, torch.arange(tokens, device=device))
     return fields
