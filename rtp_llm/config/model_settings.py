@@ -30,8 +30,8 @@ class ModelSettings(CheckedSettings):
         "text",
         "model",
         "Quantisation of weights done while loading: int8 is weight-only; w8a8_int8 (faster, about "
-        "twice the error) and fp8 (in blocks) quantise activations, too. Checkpoints in FP8 blocks "
-        "need nothing.",
+        "twice the error) and fp8 (in blocks) quantise activations, too. FP8 checkpoints need "
+        "nothing.",
         choices=("none", "int8", "w8a8_int8", "fp8"),
         after="dtype",
     )
@@ -70,7 +70,7 @@ class ModelSettings(CheckedSettings):
         "device",
         "Executor of a mixture's experts; auto takes the best supported one, see `rtp-llm "
         "explain`. A name forces that one in every layer, or stops the start with the reason.",
-        choices=("auto", "triton", "fp8", "fp8_masked", "fp8_contiguous", "plain"),
+        choices=("auto", "triton", "fp8", "fp8_masked", "fp8_contiguous", "fp8_channel", "plain"),
         after="attention_backend",
     )
     kv_cache_dtype: str = option(

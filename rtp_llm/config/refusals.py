@@ -149,21 +149,35 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "quantized checkpoint",
-        "Of the quantised formats only FP8 blocks (quant_method fp8) can be read.",
+        "Of the quantised formats only FP8 can be read: quant_method fp8, fbgemm_fp8, and "
+        "compressed-tensors of the format float-quantized.",
         "Take the model's unquantised weights; --quantization quantises them while loading.",
     ),
     Refusal(
         "model",
-        "FP8 checkpoint without block scales",
-        "FP8 weights are read with a scale for every block, and activations get theirs as they "
-        "come; scales for whole tensors and stored scales of activations are not read.",
-        "Take the model's FP8 weights in blocks of 128 x 128, or its unquantised ones.",
+        "FP8 checkpoint with other scales",
+        "FP8 weights are read with a scale for each block, channel or tensor, and activations get "
+        "a scale for each token as they come, or in products of blocks for each 128 channels.",
+        "Take the model's FP8 weights with scales of these kinds, or its unquantised ones.",
     ),
     Refusal(
         "model",
         "FP8 checkpoint of other blocks",
         "The kernels multiply e4m3 numbers in blocks of 128 x 128.",
         "Take the model's unquantised weights; --quantization fp8 quantises them while loading.",
+    ),
+    Refusal(
+        "model",
+        "stored formats that do not go together",
+        "The parts of a fused layer, and all experts of a layer, are stored in one format, or some "
+        "of them as floats; what is stored in FP8 is not quantised again.",
+        "Take the model's unquantised weights, or leave --quantization out.",
+    ),
+    Refusal(
+        "model",
+        "dummy weights in this format",
+        "Dummy weights are floats, or FP8 in blocks of 128 x 128.",
+        "Take the model's weights, or leave quantization_config out of config.json.",
     ),
     Refusal(
         "model",

@@ -33,6 +33,7 @@ from rtp_llm.layers.weights.targets import (
     TakesRowsTogether,
     WeightTarget,
     finish_loading,
+    loads_last,
     rows_together,
     weight_targets,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "gather_columns",
     "make_embedding",
     "make_linear",
+    "loads_last",
     "local_target",
     "residual_norm",
     "rows_together",

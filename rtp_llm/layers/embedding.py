@@ -78,7 +78,8 @@ class LogitsHead(Layer):
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         stem = self._weight_name.removesuffix("weight")
         for end, target in self.product.part_targets(_HEAD, 0):
-            yield f"{stem}{end}", self._shards.apply(end, (_HEAD,), target)
+            stored = self.product.formats[_HEAD]
+            yield f"{stem}{end}", self._shards.apply(end, (_HEAD,), target, stored)
 
 
 def gather_columns(logits: Tensor, shard: Shard, ranks: TensorParallel) -> Tensor:

@@ -32,6 +32,7 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.interleaved import Interleaved
 from rtp_llm.layers.weights.shard import Shard, concatenated
 from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
+from rtp_llm.layers.weights.stored_format import FLOAT
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget, weight_targets
 
 # Number of tokens whose keys and corrections a state's ring holds. A step of up to half as many
@@ -144,7 +145,7 @@ def _make_projections(
         wide = {"in_proj_qkv": shape.channel_shard, "in_proj_z": values}
         narrow = {"in_proj_b": heads, "in_proj_a": heads}
     names = [each.tensor for each in tensors] or [*wide, *narrow]
-    if options.quantization == "none" and not any(map(options.stored_as_fp8, names)):
+    if options.quantization == "none" and all(options.format_of(name) is FLOAT for name in names):
         return _make_projection(hidden, wide | narrow, options, tensors), None
     return (
         _make_projection(hidden, wide, options, tensors[:1]),

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,7 @@ from rtp_llm.attention.model_inputs import NO_INPUTS, ModelInputs
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST, Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
 from rtp_llm.ops.huge_pages import empty_on
 
 if TYPE_CHECKING:
@@ -33,10 +35,10 @@ class LayerOptions:
 
     `capabilities` are the device's. `experts` says where experts are (None: all of them here).
     `path` is the layer's place in the checkpoint's names ("model.layers.3.self_attn.");
-    `fp8_weights` names the weights that the checkpoint has in FP8 blocks, and `fp8_products` says
-    whether the device multiplies such weights as they are. `planned`: parameters have shapes and
-    take no memory. `tensor_parallel`: the ranks that share each layer. `inputs`: what the current
-    step feeds the model.
+    `formats` has the stored format of every module of the checkpoint whose weight is not a float
+    tensor, and `fp8_products` says whether the device multiplies FP8 weights as they are.
+    `planned`: parameters have shapes and take no memory. `tensor_parallel`: the ranks that share
+    each layer. `inputs`: what the current step feeds the model.
     """
 
     settings: ModelSettings
@@ -44,7 +46,7 @@ class LayerOptions:
     capabilities: Capabilities = HOST
     experts: ExpertHooks | None = None
     path: str = ""
-    fp8_weights: frozenset[str] = frozenset()
+    formats: Mapping[str, StoredFormat] = field(default_factory=dict)
     fp8_products: bool = False
     planned: bool = False
     tensor_parallel: TensorParallel = SINGLE
@@ -73,12 +75,12 @@ class LayerOptions:
         return replace(self, settings=replace(self.settings, quantization="none"))
 
     def dequantized(self) -> LayerOptions:
-        """The options for a weight that must have `dtype`, even if stored in FP8 blocks."""
+        """The options for a weight that must have `dtype`, whatever its stored format."""
         return replace(self.unquantized(), fp8_products=False)
 
-    def stored_as_fp8(self, name: str) -> bool:
-        """Whether the checkpoint stores the weight of the child `name` in FP8 blocks."""
-        return f"{self.path}{name}.weight" in self.fp8_weights
+    def format_of(self, name: str) -> StoredFormat:
+        """The format in which the checkpoint stores the weight of the child `name`."""
+        return self.formats.get(f"{self.path}{name}", FLOAT)
 
     def parameter(self, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
         """Allocate a weight for the loader to fill; its memory is not touched before."""

@@ -44,13 +44,6 @@ class Checkpoint:
     def num_bytes(self) -> int:
         return sum(entry.size for entry in self.tensors.values())
 
-    @property
-    def fp8_weights(self) -> frozenset[str]:
-        """Names of the tensors stored as 8-bit floats."""
-        return frozenset(
-            name for name, entry in self.tensors.items() if entry.dtype is torch.float8_e4m3fn
-        )
-
     def renamed(self, prefix: str) -> Checkpoint:
         """Replace `prefix` in names by "model."; unchanged if no name begins with it."""
         names = (*self.tensors, *self.unreadable)

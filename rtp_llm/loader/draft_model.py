@@ -34,7 +34,7 @@ def draft_options(target: ModelOptions, draft: ModelConfig) -> ModelOptions:
         target,
         settings=settings,
         experts=None,
-        fp8_weights=frozenset(),
+        formats={},
         tensor_parallel=SINGLE,
     )
 

@@ -19,19 +19,20 @@ from rtp_llm.layers import (
 )
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
+from rtp_llm.layers.weights.stored_format import FormatError
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.draft_head import load_vocabulary, with_head
 from rtp_llm.loader.draft_model import check_tokens, draft_options
 from rtp_llm.loader.dummy import draw_weights
-from rtp_llm.loader.fp8_weights import (
-    describe,
-    fp8_weights,
-    log_dequantized,
-    why_not_multiplied,
-)
 from rtp_llm.loader.plan import check_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.resolved import resolve
+from rtp_llm.loader.stored_formats import (
+    describe,
+    log_dequantized,
+    stored_formats,
+    why_not_multiplied,
+)
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.tied import resolve_tied
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
@@ -99,7 +100,7 @@ def _loaded(
     checkpoint = None
     if options.settings.load_format != "dummy":
         config, checkpoint = _checkpoint(path, config, options)
-    options = _with_stored(options, config, checkpoint, device)
+    options, checkpoint = _with_stored(options, config, checkpoint, device)
     number, stages = stage
     if stages > 1:
         options = replace(options, stage=_divided(config, options, stages)[number])
@@ -157,6 +158,9 @@ def _refusing(config: ModelConfig) -> Iterator[None]:
         yield
     except SharedBlocksError as error:
         raise refuse("FP8 blocks of several parts", str(error), config.architecture) from error
+    except FormatError as error:
+        name = "stored formats that do not go together"
+        raise refuse(name, str(error), config.architecture) from error
     except DivisionError as error:
         raise refuse("tensor parallelism of such sizes", str(error), config.architecture) from error
 
@@ -214,7 +218,8 @@ def plan_stages(
     checkpoint = None
     if settings.load_format != "dummy":
         config, checkpoint = _checkpoint(path, config, options)
-    return _divided(config, _with_stored(options, config, checkpoint, device), stages)
+    options, _ = _with_stored(options, config, checkpoint, device)
+    return _divided(config, options, stages)
 
 
 def _divided(config: ModelConfig, options: ModelOptions, stages: int) -> list[range]:
@@ -227,12 +232,13 @@ def _explain_model(
 ) -> list[str]:
     """Explain one model: its weights, cache, attention backends and experts."""
     config, checkpoint = _checkpoint(path, config, options)
-    options = _with_stored(options, config, checkpoint, device)
+    formats, checkpoint = stored_formats(config, checkpoint)
+    options = replace(options, formats=formats)
     with _refusing(config):
         experts = local_experts(config, options.layer_options())
         check_weights(config, options, checkpoint)
     settings = options.settings
-    kept = settings.dtype + describe(checkpoint, options.dtype, device)
+    kept = settings.dtype + describe(checkpoint, formats, options.dtype, device)
     if settings.quantization != "none":
         kept += f", linear weights {settings.quantization}"
     return [
@@ -262,13 +268,17 @@ def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
 
 def _with_stored(
     options: ModelOptions, config: ModelConfig, checkpoint: Checkpoint | None, device: Device
-) -> ModelOptions:
-    """Add the checkpoint's FP8 weights to `options`; dummy weights follow config.json."""
+) -> tuple[ModelOptions, Checkpoint | None]:
+    """Add the checkpoint's stored formats to `options`; dummy weights follow config.json."""
     if checkpoint is not None:
-        return replace(options, fp8_weights=fp8_weights(config, checkpoint))
-    if config.stored_as_fp8 and not why_not_multiplied(options.dtype, device):
-        return replace(options, settings=replace(options.settings, quantization="fp8"))
-    return options
+        formats, checkpoint = stored_formats(config, checkpoint)
+        return replace(options, formats=formats), checkpoint
+    if config.stored is None or why_not_multiplied(options.dtype, device):
+        return options, None
+    if any(stored.name != "fp8_block" for stored in config.stored.formats):
+        titles = " and ".join(stored.title for stored in config.stored.formats)
+        raise refuse("dummy weights in this format", titles, config.architecture)
+    return replace(options, settings=replace(options.settings, quantization="fp8")), None
 
 
 def _options(settings: ModelSettings, config: ModelConfig, device: Device) -> ModelOptions:
@@ -293,7 +303,7 @@ def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None
             )
     if settings.quantization == "fp8" and settings.dtype != "bfloat16":
         raise refuse("fp8 with another dtype", f"--dtype {settings.dtype}", config.architecture)
-    if settings.quantization in ("int8", "w8a8_int8") and config.stored_as_fp8:
+    if settings.quantization in ("int8", "w8a8_int8") and config.stored is not None:
         found = f"--quantization {settings.quantization}"
         raise refuse("quantized twice", found, config.architecture)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:

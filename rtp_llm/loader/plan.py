@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from rtp_llm.layers import WeightTarget, weight_targets
+from rtp_llm.layers.weights.stored_config import StoredModules
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.model_folder import ModelFilesError, name_of
 from rtp_llm.models.causal_lm import ModelOptions
@@ -45,7 +46,8 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
     for name in targets:
         if stored := checkpoint.unreadable.get(name):
             raise refuse("other number type", f"{name} is stored as {stored}", config.architecture)
-    _check(targets, checkpoint, model.ignores)
+    stored = config.stored or StoredModules(())
+    _check(targets, checkpoint, lambda name: model.ignores(name) or stored.ignores(name))
 
 
 def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:

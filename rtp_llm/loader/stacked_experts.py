@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from rtp_llm.layers.weights.fp8_formats import SCALE_NAMES
+from rtp_llm.layers.weights.stored_format import WEIGHT_NAME
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.models.config_fields import MAX_EXPERTS
-from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, padded
+from rtp_llm.quantization.fp8 import padded
 
 # Name suffixes -> the parts concatenated in the rows of an expert.
 _STACKED = {
@@ -65,7 +67,7 @@ def _parts(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> Iterator[T
     experts, rows, columns = entry.shape
     shape = (rows // len(names), columns)
     path, offset = stem.rpartition(".")[0], entry.offset
-    kind = SCALE_NAME if scales else WEIGHT_NAME
+    kind = SCALE_NAMES[0] if scales else WEIGHT_NAME
     for expert in range(experts):
         for name in names:
             made = replace(entry, name=f"{path}.{expert}.{name}.{kind}", shape=shape, offset=offset)

@@ -20,14 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.device import Device
-from rtp_llm.layers import NotLocal, WeightTarget, weight_targets
+from rtp_llm.layers import NotLocal, WeightTarget, loads_last, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import Progress
 from rtp_llm.loader.span import Span, spans_of
 from rtp_llm.loader.span_reader import Read, reader
 from rtp_llm.loader.staging import Staging
-from rtp_llm.quantization.fp8 import SCALE_NAME
 
 _SPAN_BYTES = 32 * 2**20
 _MAX_THREADS = 8
@@ -55,12 +54,12 @@ def load_weights(
     progress.start(sum(span.size for span in spans))
     staging = Staging(device)
     with _workers(device) as workers:
-        # Weights are converted with their scales, so all scales are loaded first.
-        for scales in (True, False):
+        # Weights that are converted with their scales follow them.
+        for last in (False, True):
             futures = {
                 workers.submit(_load_span, span, staging): span
                 for span in spans
-                if span.entry.name.endswith(SCALE_NAME) == scales
+                if loads_last(span.targets) == last
             }
             for done in as_completed(futures):
                 done.result()

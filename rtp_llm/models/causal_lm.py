@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -28,6 +28,7 @@ from rtp_llm.device import Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
+from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.draft_head import DraftModule
 from rtp_llm.models.raw_config import RawConfig
@@ -49,8 +50,8 @@ class ModelOptions:
     """Options for building a model, in addition to its config.
 
     `settings` are resolved: dtype, max_seq_len and seq_size_per_block have values. `device` is the
-    torch device, `capabilities` are those of its kernels. `fp8_weights` names the weights that the
-    checkpoint stores in FP8 blocks; `fp8_products`: the device multiplies them as FP8. `experts`:
+    torch device, `capabilities` are those of its kernels. `formats` are the stored
+    formats of modules; `fp8_products`: the device multiplies FP8 weights as they are. `experts`:
     hooks for where experts are. `planned`: weights have shapes but no memory. `tensor_parallel`:
     the ranks that share each layer. `stage`: the layers of this pipeline stage; the first stage
     also has the embedding and the logits. None: all layers.
@@ -59,7 +60,7 @@ class ModelOptions:
     settings: ModelSettings
     device: torch.device
     capabilities: Capabilities
-    fp8_weights: frozenset[str] = frozenset()
+    formats: Mapping[str, StoredFormat] = field(default_factory=dict)
     fp8_products: bool = False
     experts: ExpertHooks | None = None
     planned: bool = False
@@ -97,7 +98,7 @@ class ModelOptions:
             experts=self.experts,
             planned=self.planned,
             tensor_parallel=self.tensor_parallel,
-            fp8_weights=self.fp8_weights,
+            formats=self.formats,
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
             inputs=inputs,
         )

@@ -13,6 +13,7 @@ from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.rotary import MropeConfig
+from rtp_llm.layers.weights.stored_config import StoredModules, read_stored_modules
 from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
@@ -81,7 +82,7 @@ class ModelConfig:
     `moe_layers`: whether each layer's feed-forward part is the mixture of experts `moe`, which is
     None if no layer has one.
     `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
-    `stored_as_fp8`: its linear weights are in FP8 blocks (rtp_llm/quantization/fp8.py). With
+    `stored`: how it stores the weights of modules that are not floats. With
     `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
     of norms; with `output_gate` a gate multiplies the attention result. `linear_layers`: whether
     each layer uses the linear attention `delta_net` instead of softmax attention. `mtp_layers` is
@@ -114,7 +115,7 @@ class ModelConfig:
     bos_token_id: int | None
     moe: MoeConfig | None = None
     moe_layers: tuple[bool, ...] = ()
-    stored_as_fp8: bool = False
+    stored: StoredModules | None = None
     mla: MlaShape | None = None
     norm_offset: float = 0.0
     output_gate: bool = False
@@ -126,6 +127,12 @@ class ModelConfig:
     draft_model: ModelConfig | None = None
     mrope: MropeConfig | None = None
     takes_embeddings: bool = False
+
+    @property
+    def stored_in_fp8_blocks(self) -> bool:
+        """Whether the checkpoint has weights in FP8 blocks."""
+        formats = self.stored.formats if self.stored else ()
+        return any(each.name == "fp8_block" for each in formats)
 
     @property
     def has_drafts(self) -> bool:
@@ -209,8 +216,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         # If no layer uses the experts, there are none to load, compute or share.
         moe=replace(features.moe, activation=act) if features.moe and any(moe_layers) else None,
         moe_layers=moe_layers,
-        # Other quantised checkpoints were refused.
-        stored_as_fp8=bool(raw.get("quantization_config")),
+        stored=read_stored_modules(raw.values),
         linear_layers=features.linear_layers or (False,) * layers,
         **{name: getattr(features, name) for name in _TAKEN},
     )

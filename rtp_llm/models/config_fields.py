@@ -137,6 +137,7 @@ FIELDS: dict[str, Field] = {
     "qk_nope_head_dim": _size(2**14),
     "qk_rope_head_dim": _size(2**14),
     "qkv_bias": _FLAG,
+    "compression_config": _OBJECT,
     "quantization_config": _OBJECT,
     "rms_norm_eps": _positive(1),
     "rope_interleave": _FLAG,

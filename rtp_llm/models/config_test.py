@@ -187,7 +187,9 @@ def test_end_ids_come_from_both_files(tmp_path):
 REFUSED = {
     "unknown architecture": {"architectures": ["FalconForCausalLM"]},
     "quantized checkpoint": {"quantization_config": {"quant_method": "gptq"}},
-    "FP8 checkpoint without block scales": {"quantization_config": {"quant_method": "fp8"}},
+    "FP8 checkpoint with other scales": {
+        "quantization_config": {"quant_method": "fp8", "activation_scheme": "groups"}
+    },
     "FP8 checkpoint of other blocks": {
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}
     },
@@ -207,6 +209,8 @@ REFUSED = {
 BY_FILES = {
     "8-bit floats without blocks",
     "FP8 blocks of several parts",
+    "dummy weights in this format",
+    "stored formats that do not go together",
     "adapter folder",
     "weights that are not safetensors",
 }
@@ -249,16 +253,18 @@ FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_schem
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"quant_method": "compressed-tensors"}, "quantized checkpoint .*'compressed-tensors'"),
-        ({"weight_block_size": None}, "without block scales .*no weight_block_size"),
-        ({"activation_scheme": "static"}, "without block scales .*activation_scheme 'static'"),
+        (
+            {"quant_method": "compressed-tensors"},
+            "quantized checkpoint .*-tensors format",
+        ),
+        ({"activation_scheme": "static"}, "with other scales .*activation_scheme 'static'"),
         ({"weight_block_size": [1, 128]}, r"of other blocks .*weight_block_size \[1, 128\]"),
         ({"fmt": "e5m2"}, "of other blocks .*fmt 'e5m2'"),
     ],
 )
-def test_only_fp8_blocks_with_dynamic_activations_are_read(tmp_path, changes, message):
-    assert read(tmp_path, quantization_config=FP8 | {"fmt": "e4m3"}).stored_as_fp8
-    assert not read(tmp_path).stored_as_fp8
+def test_fp8_blocks_are_read_with_dynamic_activations_only(tmp_path, changes, message):
+    assert read(tmp_path, quantization_config=FP8 | {"fmt": "e4m3"}).stored_in_fp8_blocks
+    assert not read(tmp_path).stored_in_fp8_blocks
     with pytest.raises(UnsupportedModelError, match=message):
         read(tmp_path, quantization_config=FP8 | changes)
 

@@ -52,7 +52,7 @@ def test_the_text_part_of_a_folder_with_images_is_read(tmp_path: Path) -> None:
     del text["dtype"]
     assert read_parts(tmp_path, text, dtype="float16").dtype is torch.float16
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    assert read_parts(tmp_path, text, quantization_config=fp8).stored_as_fp8
+    assert read_parts(tmp_path, text, quantization_config=fp8).stored_in_fp8_blocks
 
 
 @pytest.mark.parametrize("text", [None, [], "x", 3])

@@ -9,6 +9,7 @@ from typing import Any
 
 from rtp_llm.config.refusal import Refusal
 from rtp_llm.config.refusals import find_refusal
+from rtp_llm.layers.weights.stored_config import UnsupportedFormatError, read_stored_modules
 from rtp_llm.model_folder import name_of, shown
 
 AREA = "model"
@@ -34,8 +35,12 @@ EXPERT_ARCHITECTURES = (
     "Qwen3_5MoeForConditionalGeneration",
 )
 DTYPES = ("float32", "bfloat16", "float16")
-FP8_BLOCK = [128, 128]
-FP8_NUMBERS = ("e4m3", "float8_e4m3fn")
+
+STORED_FORMAT_ROWS = (
+    "quantized checkpoint",
+    "FP8 checkpoint with other scales",
+    "FP8 checkpoint of other blocks",
+)
 
 # Families with less similar names are unrelated (GPT2 and Qwen2Moe).
 _NEAR = 0.6
@@ -174,41 +179,22 @@ def _dtype(values: Values) -> str:
     return "" if name.removeprefix("torch.") in DTYPES else f"dtype {name_of(name)}"
 
 
-def _quantized(values: Values) -> str:
-    found = _keys("compression_config")(values)
-    method = _quantization(values).get("quant_method")
-    if _quantization(values) and method != "fp8":
-        return f"quant_method {shown(method)}"
-    return found
+def _stored(row: str) -> Callable[[Values], str]:
+    """Return a function that finds what of quantization_config is refused by `row`."""
 
+    def find(values: Values) -> str:
+        try:
+            read_stored_modules(values)
+        except UnsupportedFormatError as error:
+            return error.found if error.row == row else ""
+        return ""
 
-def _fp8_scales(values: Values) -> str:
-    """Detect per-tensor scales, or activation scales in the checkpoint."""
-    found = _quantization(values)
-    if found and not found.get("weight_block_size"):
-        return "no weight_block_size"
-    scheme = found.get("activation_scheme", "dynamic")
-    return "" if scheme == "dynamic" else f"activation_scheme {shown(scheme)}"
-
-
-def _fp8_blocks(values: Values) -> str:
-    found = _quantization(values)
-    size, numbers = found.get("weight_block_size"), found.get("fmt", "e4m3")
-    if numbers not in FP8_NUMBERS:
-        return f"fmt {shown(numbers)}"
-    return "" if not found or size == FP8_BLOCK else f"weight_block_size {shown(size)}"
-
-
-def _quantization(values: Values) -> Mapping[str, Any]:
-    found = values.get("quantization_config") or {}
-    return found if isinstance(found, Mapping) else {"quant_method": shown(found)}
+    return find
 
 
 # Row of the table -> what in a config.json triggers it ("" = nothing). The first match wins.
 CHECKS: dict[str, Callable[[Values], str]] = {
-    "quantized checkpoint": _quantized,
-    "FP8 checkpoint without block scales": _fp8_scales,
-    "FP8 checkpoint of other blocks": _fp8_blocks,
+    **{name: _stored(name) for name in STORED_FORMAT_ROWS},
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),
     "encoder-decoder model": _keys("is_encoder_decoder"),

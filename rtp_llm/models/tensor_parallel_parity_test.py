@@ -13,12 +13,20 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from rtp_llm import ops
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.eagle3_models import save_eagle3_head
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.fp8_checkpoints import (
+    BLOCKS,
+    CHANNELS,
+    HF_TENSORS,
+    TENSORS,
+    Style,
+    store_as_fp8,
+)
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.mtp_models import save_mtp_model
 from rtp_llm.testing.open_model import open_model
@@ -36,14 +44,14 @@ TOLERANCE, ROUNDED = 1e-5, 5e-2
 class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
-    `fp8`: it is stored in FP8 blocks. `draft`: "mtp", "eagle3" or "model", what is opened with it.
+    `fp8`: how it is stored in FP8. `draft`: "mtp", "eagle3" or "model", what is opened with it.
     `rounds`: activations are rounded, where the order of a sum may decide between two numbers.
     """
 
     kind: str
     settings: dict[str, Any] = field(default_factory=dict)
     opened: dict[str, Any] = field(default_factory=dict)
-    fp8: bool = False
+    fp8: Style | None = None
     draft: str = ""
     rounds: bool = False
 
@@ -57,8 +65,8 @@ class Case:
             save_eagle3_head(folder / "head", model, draft_vocab_size=50)
         if self.draft == "model":
             save_model(folder / "other", "qwen2", seed=1)
-        if self.fp8:
-            store_as_fp8(folder)
+        if self.fp8 is not None:
+            store_as_fp8(folder, style=self.fp8)
 
     def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
         drafts: dict[str, dict[str, Any]] = {
@@ -71,7 +79,9 @@ class Case:
 
     def __str__(self) -> str:
         texts = [f"{key}={value}" for key, value in {**self.settings, **self.opened}.items()]
-        return " ".join(filter(None, [self.kind, self.draft, "fp8" * self.fp8, *texts]))
+        return " ".join(
+            filter(None, [self.kind, self.draft, self.fp8 and f"fp8 {self.fp8.kind}", *texts])
+        )
 
 
 def heads(query: int, key_value: int, head_dim: int) -> dict[str, Any]:
@@ -123,10 +133,13 @@ CASES = [
     Case("llama", WIDE, {"quantization": "int8"}),
     Case("qwen3", {**WIDE, **TIED}, {"quantization": "w8a8_int8"}, rounds=True),
     Case("qwen3_5", WIDE_NET, {"quantization": "int8"}),
-    Case("qwen3", WIDE, fp8=True),
-    Case("deepseek_v3", WIDE_MLA, fp8=True),
-    Case("qwen3_next", WIDE_NET, fp8=True),
-    Case("qwen3_5_moe", WIDE_NET, fp8=True),
+    Case("qwen3", WIDE, fp8=BLOCKS),
+    Case("deepseek_v3", WIDE_MLA, fp8=BLOCKS),
+    Case("qwen3_next", WIDE_NET, fp8=BLOCKS),
+    Case("qwen3_5_moe", WIDE_NET, fp8=BLOCKS),
+    Case("llama", BIASES, fp8=HF_TENSORS),
+    Case("qwen3_moe", fp8=CHANNELS),
+    Case("qwen3_next", fp8=TENSORS),
     Case("deepseek_v3", draft="mtp"),
     Case("qwen3_next", TIED, draft="mtp"),
     Case("llama", draft="eagle3"),
@@ -245,12 +258,17 @@ def test_two_ranks_give_what_one_gives(
     check(CASES[number], *on_two[number])
 
 
-FP8_PRODUCTS = [Case("qwen3", WIDE, fp8=True), Case("qwen3_moe", WIDE, fp8=True)]
+FP8_PRODUCTS = [
+    Case("qwen3", WIDE, fp8=BLOCKS),
+    Case("qwen3_moe", WIDE, fp8=BLOCKS),
+    Case("qwen3_moe", WIDE, fp8=CHANNELS),
+]
 
 
 def _fp8_logits(world: World | None, folder: Path, cases: list[Case]) -> list[Numbers]:
     """Of weights that stay in FP8, for which a process of its own has the products."""
     multiply_fp8_on_cpu()
+    ops.allow_reference_ops(True)
     ranks = SINGLE if world is None else TensorParallel(world.rank, world.size, world.tensors)
     prompt, found = random_prompt(LENGTH), []
     for number in range(len(cases)):

@@ -22,7 +22,7 @@ _OTHERS = (
     "vision_start_token_id",
 )
 # Keys of the whole folder, which override those of the language model.
-_OUTER = ("architectures", "quantization_config", "tie_word_embeddings")
+_OUTER = ("architectures", "quantization_config", "compression_config", "tie_word_embeddings")
 
 
 def text_values(file: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.collective.best_token import *  # noqa: F403
     from rtp_llm.ops.collective.token_exchange import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_activation import *  # noqa: F403
+    from rtp_llm.ops.fp8.fp8_channel import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_gemm import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_norm import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_scatter import *  # noqa: F403

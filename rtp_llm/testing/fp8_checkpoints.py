@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model folders of transformers, stored again in FP8 blocks as DeepSeek-V3 and Qwen3-FP8 are."""
+"""Model folders of transformers, stored again in FP8 as published checkpoints are.
+
+Blocks as DeepSeek-V3 and Qwen3-FP8 have them; channels and tensors as llm-compressor, FBGEMM and
+AutoFP8 (Llama and Mistral) store them.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,6 +26,75 @@ QUANTIZATION = {
 }
 
 
+def compressed_tensors(strategy: str, *, dynamic: bool) -> dict[str, Any]:
+    """quantization_config of the format float-quantized, without its list of ignored modules."""
+    numbers = {"num_bits": 8, "type": "float", "symmetric": True}
+    activations = {"dynamic": dynamic, "strategy": "token" if dynamic else "tensor"}
+    group = {
+        "targets": ["Linear"],
+        "weights": {**numbers, "strategy": strategy, "dynamic": False},
+        "input_activations": {**numbers, **activations},
+    }
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+    }
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a checkpoint stores FP8: `config`, and the scales' name, granularity and shape.
+
+    `kind` is "block", "channel" or "tensor"; `axes` is the number of axes of a channel's or
+    tensor's scales. `ignored` is the key that lists modules left as floats; `input_scale` names a
+    stored scale of activations.
+    """
+
+    config: dict[str, Any]
+    kind: str = "block"
+    scale_name: str = "weight_scale_inv"
+    axes: int = 2
+    ignored: str = "modules_to_not_convert"
+    input_scale: str = ""
+
+    def quantize(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """e4m3, the stored scales, and the float32 weight that they represent."""
+        if self.kind == "block":
+            numbers, scales = in_blocks(weight)
+            return numbers, scales, dequantised(numbers, scales)
+        largest = weight.abs().amax(1, keepdim=True)
+        scales = (largest if self.kind == "channel" else largest.amax(0, keepdim=True)) / 448
+        numbers = (weight / scales).to(torch.float8_e4m3fn)
+        shape = scales.shape if self.axes == 2 else scales.shape[: self.axes]
+        return numbers, scales.reshape(shape), numbers.float() * scales
+
+
+BLOCKS = Style(QUANTIZATION)
+CHANNELS = Style(
+    compressed_tensors("channel", dynamic=True), "channel", "weight_scale", ignored="ignore"
+)
+TENSORS = Style(
+    compressed_tensors("tensor", dynamic=False),
+    "tensor",
+    "weight_scale",
+    axes=1,
+    ignored="ignore",
+    input_scale="input_scale",
+)
+HF_TENSORS = Style(
+    {"quant_method": "fp8", "activation_scheme": "static"},
+    "tensor",
+    "weight_scale",
+    axes=0,
+    ignored="ignored_layers",
+    input_scale="input_scale",
+)
+FBGEMM = Style({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "channel",
+               "weight_scale", axes=1)  # fmt: skip
+
+
 def projections(name: str) -> bool:
     """Whether a tensor is one of those that published FP8 checkpoints have in FP8."""
     ends = ("proj", "proj_with_mqa", "in_proj_qkv", "in_proj_qkvz", "in_proj_z")
@@ -27,12 +102,15 @@ def projections(name: str) -> bool:
 
 
 def store_as_fp8(
-    folder: Path, converts: Callable[[str], bool] = projections, dtype: torch.dtype = torch.float32
+    folder: Path,
+    converts: Callable[[str], bool] = projections,
+    dtype: torch.dtype = torch.float32,
+    style: Style = BLOCKS,
 ) -> Path:
-    """Turn the one weight file of `folder` into FP8 blocks for the names that `converts` takes.
+    """Turn the one weight file of `folder` into FP8 for the names that `converts` takes.
 
     The other weights have `dtype`. The returned folder holds the same model without FP8: all
-    weights have `dtype`, with the values that the blocks represent.
+    weights have `dtype`, with the values that the FP8 numbers represent.
     """
     wide = folder.with_name(f"{folder.name}-wide")
     shutil.copytree(folder, wide)
@@ -42,12 +120,16 @@ def store_as_fp8(
             stored[name] = kept[name] = tensor.to(dtype)
             left.append(name.removesuffix(".weight"))
             continue
-        stored[name], stored[f"{name}_scale_inv"] = numbers, scales = in_blocks(tensor.float())
-        kept[name] = dequantised(numbers, scales).to(dtype)
+        module = name.removesuffix("weight")
+        numbers, scales, wide_weight = style.quantize(tensor.float())
+        stored[name], stored[f"{module}{style.scale_name}"] = numbers, scales
+        if style.input_scale:
+            stored[f"{module}{style.input_scale}"] = torch.ones(())
+        kept[name] = wide_weight.to(dtype)
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     save_file(kept, wide / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {**QUANTIZATION, "modules_to_not_convert": left}
+    config["quantization_config"] = {**style.config, style.ignored: left}
     (folder / "config.json").write_text(json.dumps(config))
     return wide
 

@@ -14,13 +14,16 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.ops.fp8 import fp8_gemm_reference
 from rtp_llm.ops.fp8.fp8_blocks import dequantize_rows, dequantize_weight
 
+# Operators that count as the CPU's own. Those in Triton must be allowed as references too.
+_REFERENCES = ("fp8_linear", "triton_gate_up", "triton_down")
+
 
 def multiply_fp8_on_cpu(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """`put` is a test's monkeypatch.setattr, or setattr for good in a process of its own."""
     refused = {name: why for name, why in CpuDevice.refused.items() if name != "fp8_products"}
     has_kernel = ops.has_kernel
     put(CpuDevice, "refused", refused)
-    put(ops, "has_kernel", lambda name, kind: name == "fp8_linear" or has_kernel(name, kind))
+    put(ops, "has_kernel", lambda name, kind: name in _REFERENCES or has_kernel(name, kind))
 
 
 def round_products_once(put: Callable[[Any, str, Any], None] = setattr) -> None:

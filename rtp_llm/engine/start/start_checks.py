@@ -71,7 +71,7 @@ def check_settings(
 
 def check_model(settings: Settings, config: ModelConfig) -> None:
     """Raise DeviceError where settings of FP8 products are for a model that has none."""
-    if settings.quantization == "fp8" or config.stored_as_fp8:
+    if settings.quantization == "fp8" or config.stored_in_fp8_blocks:
         return
     if flags := _of_fp8_products(settings):
         row = get_refusal("model", "settings of FP8 products without any")

@@ -155,7 +155,7 @@ def test_what_only_fp8_products_read_is_refused_where_there_are_none(
 @OF_FP8_PRODUCTS
 def test_the_same_for_a_model_that_has_none(setting, value):
     settings, flag = Settings(**{setting: value}), "--" + setting.replace("_", "-")
-    floats, blocks = SimpleNamespace(stored_as_fp8=False), SimpleNamespace(stored_as_fp8=True)
+    floats, blocks = (SimpleNamespace(stored_in_fp8_blocks=stored) for stored in (False, True))
     message = rf"nothing else reads them\. Leave --deep-gemm-\* out, .* fp8\. \({flag}\)"
     with pytest.raises(DeviceError, match=message):
         check_model(settings, floats)

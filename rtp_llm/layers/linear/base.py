@@ -15,11 +15,10 @@ from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.fp8_targets import NamedTargets, float_targets
-from rtp_llm.layers.weights.interleaved import Interleaved, check_blocks, interleave, tensors_of
+from rtp_llm.layers.weights.interleaved import Interleaved, check_blocks, tensors_of
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
+from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import NotLocal, RowsTarget, WeightTarget
-from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 
 class Linear(Layer):
@@ -52,13 +51,12 @@ class Linear(Layer):
         self.columns = columns
         self.rows = sum(parts.values())
         self._tensors = tensors_of(parts, interleaved)
-        self.stored_as_fp8: dict[str, bool] = {}
+        self.formats: dict[str, StoredFormat] = {}
         for name, tensor in self._tensors.items():
-            stored = options.stored_as_fp8(name)
-            check_blocks(tensor, parts, BLOCK if stored else self.block_rows)
-            if stored or self.block_rows > 1:
-                shards.check_blocks(options.path + name, tensor.parts, stored)
-            self.stored_as_fp8.update(dict.fromkeys(tensor.parts, stored))
+            stored = options.format_of(name)
+            check_blocks(tensor, parts, max(stored.row_block, self.block_rows))
+            shards.check_blocks(options.path + name, tensor.parts, stored, self.block_rows)
+            self.formats.update(dict.fromkeys(tensor.parts, stored))
         self._shards, self._stores_bias = shards, bias
         self.bias = options.parameter(self.rows) if bias and shards.adds_bias else None
         self.make_weight(options)
@@ -72,11 +70,13 @@ class Linear(Layer):
         prefix = f"{parent}." if parent else ""
         starts = dict(zip(self.parts, accumulate(self.parts.values(), initial=0), strict=False))
         for name, tensor in self._tensors.items():
+            stored = self.formats[tensor.parts[0]]
             targets = [self._targets_of(part, starts[part]) for part in tensor.parts]
-            for ends in zip(*targets, strict=True):
-                target = interleave([target for _, target in ends], tensor.groups)
-                end = ends[0][0]
-                yield f"{prefix}{name}.{end}", self._shards.apply(end, tensor.parts, target)
+            for named in zip(*targets, strict=True):
+                suffix = named[0][0]
+                target = stored.interleave(suffix, [each for _, each in named], tensor.groups)
+                target = self._shards.apply(suffix, tensor.parts, target, stored)
+                yield f"{prefix}{name}.{suffix}", target
 
     def _targets_of(self, part: str, first: int) -> NamedTargets:
         yield from self.part_targets(part, first)
@@ -132,7 +132,7 @@ class PlainLinear(Linear):
 
     def part_targets(self, name: str, first: int) -> NamedTargets:
         rows = self.weight.detach().narrow(0, first, self.parts[name])
-        yield from float_targets(rows, self.stored_as_fp8[name])
+        yield from self.formats[name].float_targets(rows)
 
 
 def plain_float_product(x: Tensor, weight: Tensor) -> Tensor:

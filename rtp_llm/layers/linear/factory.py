@@ -15,24 +15,26 @@ from rtp_llm.layers.linear.base import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.interleaved import Interleaved, tensors_of
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
+from rtp_llm.layers.weights.stored_format import FLOAT, FormatError
 
 
 @dataclass(frozen=True)
 class LinearRequest:
-    """The input to choose_kind; `stored`: the forms of the parts, "float", "fp8" or both."""
+    """The input to choose_kind; `stored`: the names of the formats of all parts."""
 
     options: LayerOptions
     stored: frozenset[str]
 
     @property
-    def plain(self) -> bool:
-        """Whether weights are kept as floats; FP8 weights are dequantised if unsupported."""
-        return self.options.quantization == "none" and not self.keeps_fp8
+    def quantization(self) -> str:
+        return self.options.quantization
 
     @property
-    def keeps_fp8(self) -> bool:
-        """Whether all parts are FP8 and are multiplied as FP8."""
-        return self.stored == {"fp8"} and multiplies_fp8(self.options)
+    def plain(self) -> bool:
+        """Whether weights are kept as floats: no other kind takes them as they are stored."""
+        return self.quantization == "none" and not any(
+            kind.as_stored and kind.takes(self) for kind in KINDS.values()
+        )
 
     @property
     def fusable(self) -> bool:
@@ -48,12 +50,24 @@ class LinearRequest:
 
 @dataclass(frozen=True)
 class LinearKind:
-    """One kind of layer, given as "module:class" and imported only when chosen."""
+    """One kind of layer, given as "module:class" and imported only when chosen.
+
+    `formats`: the stored formats that it takes (None: all, which it dequantises). `as_stored`: it
+    keeps weights as they are stored, so that they are not dequantised for another kind.
+    """
 
     place: str
     can_handle: Callable[[LinearRequest], bool]
+    formats: frozenset[str] | None = None
+    as_stored: bool = False
+
+    def takes(self, request: LinearRequest) -> bool:
+        """Whether the layer can have the formats and options of `request`."""
+        known = self.formats is None or request.stored <= self.formats
+        return known and self.can_handle(request)
 
 
+_FLOAT = frozenset({FLOAT.name})
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
         "rtp_llm.layers.linear.base:PlainLinear",
@@ -65,18 +79,28 @@ KINDS: dict[str, LinearKind] = {
     ),
     "int8": LinearKind(
         "rtp_llm.layers.linear.int8:Int8Linear",
-        lambda request: request.options.quantization == "int8" and request.stored == {"float"},
+        lambda request: request.quantization == "int8",
+        formats=_FLOAT,
     ),
     "w8a8_int8": LinearKind(
         "rtp_llm.layers.linear.int8:W8A8Int8Linear",
-        lambda request: request.options.quantization == "w8a8_int8" and request.stored == {"float"},
+        lambda request: request.quantization == "w8a8_int8",
+        formats=_FLOAT,
     ),
     "fp8": LinearKind(
         "rtp_llm.layers.linear.fp8:Fp8Linear",
         lambda request: (
-            request.keeps_fp8
-            or (request.options.quantization == "fp8" and multiplies_fp8(request.options))
+            multiplies_fp8(request.options)
+            and (request.stored == {"fp8_block"} or request.quantization == "fp8")
         ),
+        formats=_FLOAT | {"fp8_block"},
+        as_stored=True,
+    ),
+    "fp8_channel": LinearKind(
+        "rtp_llm.layers.linear.fp8_channel:Fp8ChannelLinear",
+        lambda request: multiplies_fp8(request.options) and request.quantization in ("none", "fp8"),
+        formats=frozenset({"fp8_channel", "fp8_tensor"}),
+        as_stored=True,
     ),
 }
 
@@ -87,11 +111,11 @@ def multiplies_fp8(options: LayerOptions) -> bool:
 
 
 def choose_kind(request: LinearRequest) -> str:
-    """Return the one name in KINDS that handles `request`; ValueError if none or several do."""
-    able = [name for name, kind in KINDS.items() if kind.can_handle(request)]
+    """Return the one name in KINDS that takes `request`; FormatError if none or several do."""
+    able = [name for name, kind in KINDS.items() if kind.takes(request)]
     if len(able) != 1:
         found = f"{' and '.join(able)} all do" if able else f"none of {', '.join(KINDS)} does"
-        raise ValueError(f"one kind of linear layer should take {request}; {found}")
+        raise FormatError(f"one kind of linear layer should take {request}; {found}")
     return able[0]
 
 
@@ -103,12 +127,12 @@ def make_linear(
     interleaved: Sequence[Interleaved] = (),
     shards: LinearShards = WHOLE,
 ) -> Linear:
-    """Create the linear layer for `options` and the form of the parts in the checkpoint.
+    """Create the linear layer for `options` and the stored formats of the parts.
 
     See Linear. Plain weights use the device's fused kernels for few rows, if it has them.
     """
     names = tensors_of(parts, interleaved)
-    stored = frozenset("fp8" if options.stored_as_fp8(name) else "float" for name in names)
+    stored = frozenset(options.format_of(name).name for name in names)
     layer: type[Linear] = load_class(KINDS[choose_kind(LinearRequest(options, stored))].place)
     return layer(columns, parts, bias, options, interleaved, shards)
 

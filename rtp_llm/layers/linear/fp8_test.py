@@ -22,6 +22,7 @@ from rtp_llm.layers.linear.base import Linear, PlainLinear
 from rtp_llm.layers.linear.factory import KINDS, LinearKind
 from rtp_llm.layers.linear.fp8 import Fp8Linear
 from rtp_llm.layers.linear.int8 import Int8Linear
+from rtp_llm.layers.weights.fp8_formats import Fp8Block
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
 
 CPU = torch.device("cpu")
@@ -40,9 +41,9 @@ def seed():
 
 
 def options(quantization="none", dtype="bfloat16", products=True, stored=()):
-    names = frozenset(f"{name}.weight" for name in stored)
+    formats = dict.fromkeys(stored, Fp8Block())
     settings = ModelSettings(dtype=dtype, quantization=quantization)
-    here = LayerOptions(settings, CPU, path="a.", fp8_weights=names, fp8_products=products)
+    here = LayerOptions(settings, CPU, path="a.", formats=formats, fp8_products=products)
     return here.inside("b")
 
 
@@ -244,10 +245,11 @@ def test_one_kind_takes_each_case(quantization, dtype, products, names, kind):
 def test_what_no_kind_takes_is_an_error_with_the_details(quantization, dtype, products, names):
     given = options("none", dtype, products, stored(*names))
     vars(given.settings).update(quantization=quantization)  # a setting cannot be int4
-    form = "float and fp8" if names else "float"
+    form = "float and fp8_block" if names else "float"
     message = (
         f"device cpu, weights stored as {form} for activations of torch.{dtype}, "
-        f"quantization '{quantization}'; none of plain, fused, int8, w8a8_int8, fp8 does"
+        f"quantization '{quantization}'; none of plain, fused, int8, w8a8_int8, fp8, "
+        "fp8_channel does"
     )
     with pytest.raises(ValueError, match=message):
         make_linear(128, {"x": 128, "y": 128}, False, given)

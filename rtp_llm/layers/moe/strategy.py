@@ -13,6 +13,7 @@ _EXECUTORS = (
     "rtp_llm.layers.moe.fp8_experts:Fp8Executor",
     "rtp_llm.layers.moe.fp8_experts:Fp8MaskedExecutor",
     "rtp_llm.layers.moe.fp8_experts:Fp8ContiguousExecutor",
+    "rtp_llm.layers.moe.fp8_channel_experts:Fp8ChannelExecutor",
     "rtp_llm.layers.moe.triton_experts:TritonExecutor",
 )
 _SETTING = "--moe-strategy"

@@ -1,74 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets for FP8 weights of a checkpoint, and for float weights quantised to FP8 on loading."""
+"""Targets that dequantise FP8 weights while loading, and that quantise float weights to FP8."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
-from rtp_llm.ops.fp8.fp8_blocks import BLOCK, num_blocks
-from rtp_llm.quantization.fp8 import (
-    SCALE_NAME,
-    WEIGHT_NAME,
-    dequantize_rows,
-    quantize_blocks,
-)
 
-NamedTargets = Iterator[tuple[str, WeightTarget]]
-
-
-def fp8_targets(weight: Tensor, scale: Tensor, stored: bool) -> NamedTargets:
-    """(name suffix, target) pairs for a weight e4m3 [N, K] and its scales [N / 128, K / 128].
-
-    `stored`: the checkpoint has both; otherwise it has a float weight, which is quantised.
-    """
-    if not stored:
-        yield WEIGHT_NAME, _QuantizingTarget(weight, scale)
-        return
-    yield WEIGHT_NAME, RowsTarget(weight)
-    yield SCALE_NAME, RowsTarget(scale)
-
-
-def float_targets(weight: Tensor, stored: bool) -> NamedTargets:
-    """(name suffix, target) pairs for a weight [N, K] of a float dtype.
-
-    `stored`: the checkpoint has it in FP8 blocks, which are dequantised; the scales must be loaded
-    before the weight's rows.
-    """
-    if not stored:
-        yield WEIGHT_NAME, RowsTarget(weight)
-        return
-    rows, columns = weight.shape
-    scales = torch.empty(num_blocks(rows), num_blocks(columns), device=weight.device)
-    yield SCALE_NAME, RowsTarget(scales)
-    yield WEIGHT_NAME, DequantizingTarget(weight, scales)
+# (e4m3 rows, scales of the whole weight, first row) -> float32 rows.
+Dequantize = Callable[[Tensor, Tensor, int], Tensor]
+# Float rows -> (e4m3 rows, scales).
+Quantize = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class DequantizingTarget:
-    """Takes e4m3 rows and stores them dequantised."""
+    """Takes e4m3 rows and stores them dequantised; `scales` must be loaded before them."""
 
-    def __init__(self, weight: Tensor, scales: Tensor) -> None:
-        self._place, self._scales = RowsTarget(weight), scales
-        self.shape = self._place.shape
+    loads_last = True
+
+    def __init__(self, weight: Tensor, scales: Tensor, dequantize: Dequantize) -> None:
+        self._rows, self._scales, self._dequantize = RowsTarget(weight), scales, dequantize
+        self.shape = self._rows.shape
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None
 
     def write(self, start: int, rows: Tensor) -> None:
         numbers = rows.to(self._scales.device, non_blocking=True)
-        self._place.write(start, dequantize_rows(numbers, self._scales, start))
+        self._rows.write(start, self._dequantize(numbers, self._scales, start))
 
 
-class _QuantizingTarget:
-    """Takes float rows, whole blocks at a time, and stores them as e4m3 with scales."""
+class QuantizingTarget:
+    """Takes float rows and stores them as e4m3, with a row of scales for `rows_together` rows."""
 
-    rows_together = BLOCK
-
-    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+    def __init__(
+        self, weight: Tensor, scale: Tensor, quantize: Quantize, rows_together: int = 1
+    ) -> None:
         self._weight, self._scale = weight.detach(), scale.detach()
+        self._quantize, self.rows_together = quantize, rows_together
         self.shape = tuple(weight.shape)
         self.device = weight.device
 
@@ -76,7 +48,39 @@ class _QuantizingTarget:
         return None
 
     def write(self, start: int, rows: Tensor) -> None:
-        weight, scale = quantize_blocks(rows.to(self.device, non_blocking=True))
+        weight, scale = self._quantize(rows.to(self.device, non_blocking=True))
         self._weight[start : start + len(weight)].copy_(weight)
-        band = start // BLOCK
+        band = start // self.rows_together
         self._scale[band : band + len(scale)].copy_(scale)
+
+
+class FillTarget:
+    """Takes one number [1] and stores it in every place of a parameter."""
+
+    shape: tuple[int, ...] = (1,)
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._parameter = parameter.detach()
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        # Filled from the number itself, without waiting for the device.
+        number = rows.to(self._parameter.device, torch.float32, non_blocking=True)
+        self._parameter.copy_(number.expand(self._parameter.shape))
+
+
+class Repeated:
+    """Gives the same tensor to several targets of its shape."""
+
+    def __init__(self, targets: Sequence[WeightTarget]) -> None:
+        self._targets = tuple(targets)
+        self.shape = targets[0].shape
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        for target in self._targets:
+            target.write(start, rows)

@@ -10,7 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.weights.targets import WeightTarget, rows_together
+from rtp_llm.layers.weights.targets import WeightTarget, loads_last, rows_together
 
 _CPU = torch.device("cpu")
 
@@ -78,6 +78,7 @@ class _InterleavedTarget:
         self._starts = [0, *accumulate(self._sizes)]
         self.shape = (groups * self._starts[-1], *targets[0].shape[1:])
         self.rows_together = rows_together(targets)
+        self.loads_last = loads_last(targets)
         # The device, other than the CPU, on which rows may arrive: where all parts accept them.
         devices = {getattr(each, "device", _CPU) for each in targets}
         self.device: torch.device = devices.pop() if len(devices) == 1 else _CPU

@@ -16,6 +16,7 @@ from rtp_llm.layers import (
     rows_together,
     weight_targets,
 )
+from rtp_llm.layers.weights.fp8_formats import Fp8Block
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
 
 CPU = torch.device("cpu")
@@ -37,8 +38,8 @@ every_layer = pytest.mark.parametrize(("parts", "interleaved"), [GATED, QKVZ])
 
 def options(quantization="none", dtype="float32", stored=(), products=True):
     settings = ModelSettings(dtype=dtype, quantization=quantization)
-    names = frozenset(f"{name}.weight" for name in stored)
-    return LayerOptions(settings, CPU, fp8_weights=names, fp8_products=products)
+    formats = dict.fromkeys(stored, Fp8Block())
+    return LayerOptions(settings, CPU, formats=formats, fp8_products=products)
 
 
 def checkpoint(weights, interleaved):

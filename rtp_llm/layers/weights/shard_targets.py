@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from rtp_llm.layers.weights.shard import Shard, grouped
+from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.layers.weights.targets import WeightTarget
-from rtp_llm.ops.fp8.fp8_blocks import BLOCK
-from rtp_llm.quantization.fp8 import SCALE_NAME
 
 
 class ShardTarget:
@@ -74,31 +73,33 @@ class LinearShards:
         """Whether results are partial sums that must be reduced over the ranks."""
         return self.columns is not None and not self.columns.is_whole
 
-    def check_blocks(self, name: str, parts: Sequence[str], stored: bool) -> None:
-        """Raise DivisionError if the shards would split FP8 blocks of the tensor `name`.
+    def check_blocks(
+        self, name: str, parts: Sequence[str], stored: StoredFormat, block_rows: int = 1
+    ) -> None:
+        """Raise DivisionError if the shards would split blocks of the tensor `name`.
 
-        `stored`: the checkpoint has FP8 blocks; otherwise they are made from this rank's part.
+        Blocks are those of its format; `block_rows`: those of rows that the layer makes of it.
         """
-        rows = self._rows(parts)
-        if rows is not None:
-            rows.check_ranges(BLOCK, name)
-        if stored:
-            for axis, shard in (("rows", rows), ("columns", self.columns)):
-                if shard is not None:
-                    shard.blocks(BLOCK, f"{name} ({axis})")
+        rows, block = self._rows(parts), max(stored.row_block, block_rows)
+        if rows is not None and block > 1:
+            rows.check_ranges(block, name)
+        if rows is not None and stored.row_block > 1:
+            rows.blocks(stored.row_block, f"{name} (rows)")
+        if self.columns is not None and stored.column_block > 1:
+            self.columns.blocks(stored.column_block, f"{name} (columns)")
 
-    def apply(self, end: str, parts: Sequence[str], target: WeightTarget) -> WeightTarget:
+    def apply(
+        self, suffix: str, parts: Sequence[str], target: WeightTarget, stored: StoredFormat
+    ) -> WeightTarget:
         """Wrap `target` so that it takes only this rank's part of a tensor.
 
-        `end` is the suffix of the tensor's name in a checkpoint; `parts` are the layer's parts in
-        the tensor.
+        `suffix` ends the tensor's name in a checkpoint; `parts` are the layer's parts in it, and
+        `stored` is their format.
         """
         rows, columns = self._rows(parts), self.columns
-        if end == "bias":
+        if suffix == "bias":
             return shard_target(target, rows)
-        if end == SCALE_NAME:
-            rows, columns = (shard and shard.blocks(BLOCK, end) for shard in (rows, columns))
-        return shard_target(target, rows, columns)
+        return shard_target(target, *stored.shard(suffix, rows, columns))
 
     def _rows(self, parts: Sequence[str]) -> Shard | None:
         shards = [self.rows[part] for part in parts if part in self.rows]

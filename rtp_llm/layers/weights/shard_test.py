@@ -9,8 +9,11 @@ import pytest
 
 from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
+from rtp_llm.layers.weights.fp8_formats import Fp8Block
 from rtp_llm.layers.weights.shard import DivisionError, Shard, concatenated, grouped
 from rtp_llm.layers.weights.shard_targets import LinearShards
+from rtp_llm.layers.weights.stored_format import FLOAT
+from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 GROUP = cast(Group, object())  # nothing is sent here
 
@@ -94,11 +97,11 @@ def test_blocks_are_not_cut() -> None:
 def test_blocks_that_are_made_here_are_of_one_part() -> None:
     shards = LinearShards({"qkv": Shard(600, ((100, 200), (300, 400), (500, 600)))})
     with pytest.raises(DivisionError, match=r"qkv would have 100 = 0 x 128 \+ 100 rows"):
-        shards.check_blocks("qkv", ["qkv"], stored=False)
+        shards.check_blocks("qkv", ["qkv"], FLOAT, BLOCK)
     one: dict[str, Any] = {"q": Shard(600, ((100, 200),))}
-    LinearShards(one).check_blocks("q", ["q"], stored=False)
+    LinearShards(one).check_blocks("q", ["q"], FLOAT, BLOCK)
     with pytest.raises(DivisionError, match="inside of a block"):
-        LinearShards(one).check_blocks("q", ["q"], stored=True)
+        LinearShards(one).check_blocks("q", ["q"], Fp8Block())
 
 
 def test_the_first_rank_adds_the_bias_of_a_sum() -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import torch
 from torch import nn
 
+from rtp_llm.device.choice import load_class
 from rtp_llm.layers.linear.factory import multiplies_fp8
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.fp8_targets import NamedTargets, float_targets, fp8_targets
+from rtp_llm.layers.weights.fp8_layouts import Fp8Layout
+from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import NotLocal, WeightTarget
-from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
-from rtp_llm.quantization.fp8 import SCALE_NAME, WEIGHT_NAME, BlockRows, padded
+
+PLAIN = "plain"
+# Formats of weights in memory, besides the plain one in the dtype of activations: those of stored
+# weights that some executor takes as they are.
+_LAYOUTS = {
+    "fp8": "rtp_llm.layers.weights.fp8_layouts:Fp8Blocks",
+    "fp8_channel": "rtp_llm.layers.weights.fp8_layouts:Fp8Channels",
+}
 
 
 class StackedLinearWeights(nn.Module):
@@ -21,9 +28,8 @@ class StackedLinearWeights(nn.Module):
 
     `local` is the expert of each slot (None: all `experts` in order); an expert may occur twice.
     Names in the checkpoint are "EXPERT.PART.weight", siblings of this module's own name
-    (`options.path`); experts without a slot are not read. In the form "fp8" the weight is e4m3 and
-    `scale` is float32 [slots, rows / 128, columns / 128]; each part begins at a block boundary and
-    is padded with zeros to whole blocks (see BlockRows). In the form "plain" scale is None.
+    (`options.path`); experts without a slot are not read. The format "plain" has no scale (None),
+    "fp8" is that of Fp8Blocks, "fp8_channel" that of Fp8Channels; see weight_format.
     """
 
     scale: nn.Parameter | None
@@ -42,64 +48,54 @@ class StackedLinearWeights(nn.Module):
         # A plan needs no slots: the shapes are the same as for experts on other ranks.
         self.local = () if options.planned else local
         self._options = options
-        self.scale = None
-        if weight_format(options, parts) == "fp8":
-            self._make_blocks(BlockRows(tuple(parts.values())).total, padded(columns))
-        else:
+        self.scale = self._layout = None
+        layout = _LAYOUTS.get(weight_format(options, parts))
+        if layout is None:
             self.weight = options.parameter(len(self.local), sum(parts.values()), columns)
+        else:
+            self._layout = _load_layout(layout)(parts, columns)
+            self.weight, self.scale = self._layout.make(options, len(self.local))
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         parent = path.rstrip(".").rpartition(".")[0]
         for slot, expert in enumerate(self.local):
-            for name, end, target in self._slot_targets(slot, expert):
-                yield f"{parent}.{expert}.{name}.{end}", target
+            first = 0
+            for name, rows in self.parts.items():
+                for suffix, target in self._part_targets(slot, name, first, rows):
+                    yield f"{parent}.{expert}.{name}.{suffix}", target
+                first += rows
         for expert in sorted(set(range(self.experts)) - set(self.local)):
-            for name, end, shape in self._shapes(expert):
-                yield f"{parent}.{expert}.{name}.{end}", NotLocal(shape)
+            for name, rows in self.parts.items():
+                shapes = self._format_of(expert, name).shapes(rows, self.columns)
+                for suffix, shape in shapes.items():
+                    yield f"{parent}.{expert}.{name}.{suffix}", NotLocal(shape)
 
-    def _make_blocks(self, rows: int, columns: int) -> None:
-        slots, options = len(self.local), self._options
-        self.weight = options.parameter(slots, rows, columns, dtype=E4M3)
-        if (rows, columns) != (sum(self.parts.values()), self.columns):
-            self.weight.data.view(torch.uint8).zero_()
-        self.scale = options.parameter(slots, rows // BLOCK, columns // BLOCK, dtype=torch.float32)
+    def _part_targets(self, slot: int, name: str, first: int, rows: int) -> NamedTargets:
+        stored, weight = self._format_of(self.local[slot], name), self.weight.detach()[slot]
+        if self._layout is None or self.scale is None:
+            yield from stored.float_targets(weight.narrow(0, first, rows))
+        else:
+            yield from self._layout.targets(weight, self.scale[slot], name, stored)
 
-    def _slot_targets(self, slot: int, expert: int) -> Iterator[tuple[str, str, WeightTarget]]:
-        """(part, name suffix, target) of every tensor that is loaded into `slot`."""
-        first = 0
-        for name, rows in self.parts.items():
-            stored = self._stored_as_fp8(expert, name)
-            for end, target in self._rows_targets(slot, first, rows, stored):
-                yield name, end, target
-            first += rows if self.scale is None else padded(rows)
-
-    def _rows_targets(self, slot: int, first: int, rows: int, stored: bool) -> NamedTargets:
-        weight = self.weight.detach()[slot].narrow(0, first, rows).narrow(1, 0, self.columns)
-        if self.scale is None:
-            yield from float_targets(weight, stored)
-            return
-        scale = self.scale.detach()[slot].narrow(0, first // BLOCK, num_blocks(rows))
-        yield from fp8_targets(weight, scale, stored)
-
-    def _shapes(self, expert: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-        """(part, name suffix, shape) of every tensor of `expert` in the checkpoint."""
-        for name, rows in self.parts.items():
-            yield name, WEIGHT_NAME, (rows, self.columns)
-            if self._stored_as_fp8(expert, name):
-                yield name, SCALE_NAME, (num_blocks(rows), num_blocks(self.columns))
-
-    def _stored_as_fp8(self, expert: int, name: str) -> bool:
-        return self._options.inside(str(expert)).stored_as_fp8(name)
+    def _format_of(self, expert: int, name: str) -> StoredFormat:
+        return self._options.inside(str(expert)).format_of(name)
 
 
 def weight_format(options: LayerOptions, parts: Iterable[str]) -> str:
-    """How StackedLinearWeights keeps `parts`: "plain", "fp8" or the name of another quantisation.
+    """How StackedLinearWeights keeps `parts`: "plain", "fp8", "fp8_channel" or a quantisation.
 
-    The form of the first expert in the checkpoint decides for all; a part that the checkpoint
-    stores in a different form is quantised or dequantised while loading.
+    The stored format of the first expert decides for all; a part in another one is quantised or
+    dequantised while loading.
     """
-    if options.quantization != "none":
-        return options.quantization
     first = options.inside("0")
-    stored = all(first.stored_as_fp8(part) for part in parts)
-    return "fp8" if stored and multiplies_fp8(options) else "plain"
+    stored = {first.format_of(part).name for part in parts}
+    if multiplies_fp8(options) and options.quantization in ("none", "fp8"):
+        for name, place in _LAYOUTS.items():
+            if stored <= _load_layout(place).formats:
+                return name
+    return PLAIN if options.quantization == "none" else options.quantization
+
+
+def _load_layout(place: str) -> type[Fp8Layout]:
+    layout: type[Fp8Layout] = load_class(place)
+    return layout

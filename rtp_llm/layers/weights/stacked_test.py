@@ -8,6 +8,7 @@ import torch
 
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions, NotLocal, rows_together, weight_targets
+from rtp_llm.layers.weights.fp8_formats import Fp8Block
 from rtp_llm.layers.weights.stacked import StackedLinearWeights, weight_format
 from rtp_llm.quantization.fp8 import dequantize_blocks, padded, quantize_blocks
 
@@ -22,11 +23,11 @@ def seed():
 
 
 def options(quantization="none", products=True, stored=()):
-    names = frozenset(f"mlp.experts.{expert}.{part}.weight" for expert, part in stored)
+    formats = {f"mlp.experts.{expert}.{part}": Fp8Block() for expert, part in stored}
     return LayerOptions(
         ModelSettings(dtype="bfloat16", quantization=quantization),
         torch.device("cpu"),
-        fp8_weights=names,
+        formats=formats,
         fp8_products=products,
         path="mlp.experts.",
     )

@@ -55,6 +55,13 @@ class TakesRowsTogether(Protocol):
     device: torch.device
 
 
+@runtime_checkable
+class LoadsLast(Protocol):
+    """A target that converts rows with what other targets (of scales) have loaded before."""
+
+    loads_last: bool
+
+
 class RowsTarget:
     """A target for rows of a parameter: a whole weight, or one part of a fused one."""
 
@@ -85,6 +92,11 @@ class NotLocal:
 
     def write(self, start: int, rows: Tensor) -> None:
         raise AssertionError("rows of a tensor that belongs to another process")
+
+
+def loads_last(targets: Iterable[WeightTarget]) -> bool:
+    """Whether one of `targets` needs others to be loaded before it."""
+    return any(isinstance(each, LoadsLast) and each.loads_last for each in targets)
 
 
 def rows_together(targets: Iterable[WeightTarget]) -> int:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuBLASLt's product of block-scaled FP8, through torch: the backend for many rows where it was
-quicker than our kernels (docs/fp8.md)."""
+"""FP8 products of libraries, through torch: cuBLASLt's of block-scaled FP8, for many rows where it
+was quicker than our kernels (docs/fp8.md), and CUTLASS's with scales of rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 _LEAST_CUDA = (12, 9)
 _ROW_UNIT = 4  # rows whose columns of scales have no padding
+_ROW_BYTES = 16  # to which rows of both operands of a product with scales of rows are aligned
 _BLOCK_UNIT = 4  # blocks of channels for which a weight's scales are as the library wants them
 
 
@@ -39,4 +40,19 @@ def product(q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor) ->
     """As rtp_llm.ops.fp8_linear, for what `takes` says. RuntimeError on a mismatch."""
     return torch._scaled_mm(
         q, weight.T, scale_a=scales.T, scale_b=weight_scales.T, out_dtype=torch.bfloat16
+    )
+
+
+def takes_channels(x: Tensor, weight: Tensor) -> bool:
+    """Whether the library multiplies x [M, K] by weight [N, K] with scales of their rows."""
+    if not x.is_cuda or x.dim() != 2 or weight.dim() != 2:
+        return False
+    rows, columns = x.shape
+    return rows > 0 and columns % _ROW_BYTES == 0 and weight.shape[0] % _ROW_BYTES == 0
+
+
+def channel_product(q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor) -> Tensor:
+    """As rtp_llm.ops.fp8_channel_linear, for what `takes_channels` says; on any device."""
+    return torch._scaled_mm(
+        q, weight.T, scale_a=scales, scale_b=weight_scales.T, out_dtype=torch.bfloat16
     )

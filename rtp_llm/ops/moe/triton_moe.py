@@ -6,9 +6,11 @@ Entries are sorted by expert (sort_by_expert); rows of entries without an expert
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from rtp_llm.ops.declare import operator
+from rtp_llm.ops.fp8.fp8_blocks import E4M3
 
 
 @operator(triton="moe.moe_experts:gate_up")
@@ -20,15 +22,18 @@ def triton_gate_up(
     top_k: int,
     shared: Tensor | None = None,
     tiles: Tensor | None = None,
+    x_scales: Tensor | None = None,
+    weight_scales: Tensor | None = None,
 ) -> Tensor:
     """silu(gate) * up of each sorted entry: [R, I].
 
     x [T, K] (contiguous, 16-bit), weight [E, 2 I, K] of its dtype; rows int32 [R] and offsets int32
     [E + 1] as sort_by_expert makes them of ids [T, top_k]. shared [2 I, K] is the weight of one
-    more expert behind the others; tiles int32 [R] as route_experts makes them, which saves kernels
-    the search.
+    more expert after the others; tiles int32 [R] as route_experts makes them, which saves kernels
+    the search. FP8 operands (e4m3, without shared) come with float32 scales: x_scales [T, 1] and
+    weight_scales [E, 2 I, 1]; the result is bfloat16.
     """
-    return x.new_empty(rows.numel(), weight.shape[1] // 2)
+    return _empty(x, rows.numel(), weight.shape[1] // 2)
 
 
 @operator(triton="moe.moe_experts:down")
@@ -39,7 +44,13 @@ def triton_down(
     offsets: Tensor,
     shared: Tensor | None = None,
     tiles: Tensor | None = None,
+    x_scales: Tensor | None = None,
+    weight_scales: Tensor | None = None,
 ) -> Tensor:
-    """Each sorted entry x [R, I] by its expert's weight [E, N, I]: [R, N]. shared [N, I] and tiles
-    as in triton_gate_up."""
-    return x.new_empty(x.shape[0], weight.shape[1])
+    """Each sorted entry x [R, I] by its expert's weight [E, N, I]: [R, N]. shared [N, I], tiles,
+    x_scales [R, 1] and weight_scales [E, N, 1] as in triton_gate_up."""
+    return _empty(x, x.shape[0], weight.shape[1])
+
+
+def _empty(x: Tensor, rows: int, size: int) -> Tensor:
+    return x.new_empty(rows, size, dtype=torch.bfloat16 if x.dtype == E4M3 else x.dtype)

@@ -94,12 +94,15 @@ def gate_up(
     top_k: int,
     shared: Tensor | None = None,
     tiles: Tensor | None = None,
+    x_scales: Tensor | None = None,
+    weight_scales: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_gate_up. `tile` replaces the choice of `choose_tiles`."""
     tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).gate_up
-    out = x.new_empty(rows.numel(), weight.shape[1] // 2)
-    _launch(gate_up_kernel, out, x, (weight, shared), (rows, offsets, tiles), top_k, tile)
+    out = _empty_out(x, rows.numel(), weight.shape[1] // 2)
+    operands = (weight, shared, x_scales, weight_scales)
+    _launch(gate_up_kernel, out, x, operands, (rows, offsets, tiles), top_k, tile)
     return out
 
 
@@ -110,38 +113,47 @@ def down(
     offsets: Tensor,
     shared: Tensor | None = None,
     tiles: Tensor | None = None,
+    x_scales: Tensor | None = None,
+    weight_scales: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.triton_down. `tile` replaces the choice of `choose_tiles`."""
     tile = tile or choose_tiles(rows.numel(), weight.shape[0], x.device).down
-    out = x.new_empty(x.shape[0], weight.shape[1])
-    _launch(down_kernel, out, x, (weight, shared), (rows, offsets, tiles), 1, tile)
+    out = _empty_out(x, x.shape[0], weight.shape[1])
+    operands = (weight, shared, x_scales, weight_scales)
+    _launch(down_kernel, out, x, operands, (rows, offsets, tiles), 1, tile)
     return out
+
+
+def _empty_out(x: Tensor, rows: int, size: int) -> Tensor:
+    """The result without data; products of FP8 give bfloat16."""
+    return x.new_empty(rows, size, dtype=torch.bfloat16 if x.dtype.itemsize == 1 else x.dtype)
 
 
 def _launch(
     kernel: triton.JITFunction[object],
     out: Tensor,
     x: Tensor,
-    weights: tuple[Tensor, Tensor | None],
+    operands: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None],
     sorting: tuple[Tensor, Tensor, Tensor | None],
     top_k: int,
     tile: Tile,
 ) -> None:
-    """`weights`: those of the routed and the shared experts; `sorting`: rows, offsets, tiles."""
+    """`operands`: weights of the routed and the shared experts, scales of x and of the weights;
+    `sorting`: rows, offsets, tiles."""
     entries, size = out.shape
     if entries == 0:
         return
-    weight, shared = weights
+    weight, shared, x_scales, weight_scales = operands
     rows, offsets, tiles = sorting
     tiles = tiles if tile.rows == TILE_ENTRIES else None
     experts, _, depth = weight.shape
     groups = -(-tile_bound(entries, experts + (shared is not None), tile.rows) // tile.group)
     columns = -(-size // tile.columns)
     kernel[(groups * tile.group * columns,)](
-        out, x, weight, shared, rows, offsets, tiles, SIZE=size, DEPTH=depth, TOP_K=top_k,
-        EXPERTS=experts, PADDED=triton.next_power_of_2(experts), ROWS=tile.rows,
-        COLUMNS=tile.columns, STEP=tile.step, GROUP=tile.group,
+        out, x, weight, shared, rows, offsets, tiles, x_scales, weight_scales, SIZE=size,
+        DEPTH=depth, TOP_K=top_k, EXPERTS=experts, PADDED=triton.next_power_of_2(experts),
+        ROWS=tile.rows, COLUMNS=tile.columns, STEP=tile.step, GROUP=tile.group,
         num_warps=tile.warps, num_stages=tile.stages, **overlap_options(out.device),
     )  # fmt: skip
 
@@ -152,17 +164,33 @@ def tile_bound(entries: int, experts: int, rows: int) -> int:
 
 
 def compile_tiles(
-    gate_up_weight: Tensor, down_weight: Tensor, rows: Tensor, offsets: Tensor, top_k: int
+    gate_up_weight: Tensor,
+    down_weight: Tensor,
+    rows: Tensor,
+    offsets: Tensor,
+    top_k: int,
+    scales: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Compile all tiles by running each on one token without an expert.
 
     Args:
         gate_up_weight: [E, 2 I, K].
         down_weight: [E, N, I].
+        scales: those of both weights, where they are FP8.
         rows: int32 [top_k], and
         offsets: int32 [E + 1], as sort_by_expert makes them of ids that are all -1.
     """
-    x = gate_up_weight.new_zeros(1, gate_up_weight.shape[2])
+    one, many = (torch.ones(count, device=rows.device) for count in (1, top_k))
+    x = torch.zeros(1, gate_up_weight.shape[2], device=rows.device).to(gate_up_weight.dtype)
+    gated = torch.zeros(top_k, down_weight.shape[2], device=rows.device).to(down_weight.dtype)
+    first, second = scales or (None, None)
+    of_x, of_gated = (one, many) if scales else (None, None)
     for tiles in all_tiles(x.device):
-        gated = gate_up(x, gate_up_weight, rows, offsets, top_k, tile=tiles.gate_up)
-        down(gated, down_weight, rows, offsets, tile=tiles.down)
+        gate_up(
+            x, gate_up_weight, rows, offsets, top_k,
+            x_scales=of_x, weight_scales=first, tile=tiles.gate_up,
+        )  # fmt: skip
+        down(
+            gated, down_weight, rows, offsets,
+            x_scales=of_gated, weight_scales=second, tile=tiles.down,
+        )  # fmt: skip

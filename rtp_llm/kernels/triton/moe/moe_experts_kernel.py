@@ -66,17 +66,33 @@ def _weight_of(expert, weight_ptr, shared_ptr, EXPERTS: tl.constexpr, ELEMENTS: 
     return weight
 
 
+@triton.jit
+def _scales(x_scales_ptrs, there, channels_ptrs):
+    """Scales [ROWS, COLUMNS] of sums of FP8 numbers."""
+    of_rows = tl.load(x_scales_ptrs, mask=there, other=0.0)
+    return of_rows[:, None] * tl.load(channels_ptrs)[None, :]
+
+
+@triton.jit
+def _store(out_ptr, values, places, there, columns, SIZE: tl.constexpr):
+    """Store the values [ROWS, COLUMNS] of places and columns that exist."""
+    to = out_ptr + places.to(tl.int64)[:, None] * SIZE + columns[None, :]
+    mask = there[:, None] & (columns < SIZE)[None, :]
+    tl.store(to, values.to(out_ptr.dtype.element_ty), mask=mask)
+
+
 @triton.jit(do_not_specialize_on_alignment=UNALIGNED)
 def gate_up_kernel(
-    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, tiles_ptr,
-    SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
+    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, tiles_ptr, x_scales_ptr,
+    weight_scales_ptr, SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr,
+    EXPERTS: tl.constexpr,
     PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
     GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """out[place] = silu(gate) * up of the token of that place: x[rows[place] / TOP_K].
 
-    weight [EXPERTS, 2 SIZE, DEPTH]: gate rows, then up rows; shared [2 SIZE, DEPTH] or None: one
-    extra expert after them. out [R, SIZE]. tiles [R] or None: see ops.route_experts.
+    weight [EXPERTS, 2 SIZE, DEPTH]: gate, then up; shared [2 SIZE, DEPTH] or None: an extra expert.
+    tiles [R] or None; x_scales [T] and weight_scales [EXPERTS, 2 SIZE] of FP8 operands, else None.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
@@ -87,8 +103,7 @@ def gate_up_kernel(
         return
     places = first + tl.arange(0, ROWS)
     there = places < end
-    entries = tl.load(rows_ptr + places, mask=there, other=0)
-    tokens = (entries // TOP_K).to(tl.int64)
+    tokens = (tl.load(rows_ptr + places, mask=there, other=0) // TOP_K).to(tl.int64)
     columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, STEP)
     x = x_ptr + tokens[:, None] * DEPTH + depth[None, :]
@@ -102,22 +117,24 @@ def gate_up_kernel(
         gates += tl.dot(part, tl.load(gate + at, mask=inside[:, None], other=0.0))
         up = gate + SIZE * DEPTH
         ups += tl.dot(part, tl.load(up + at, mask=inside[:, None], other=0.0))
-    gated = gates * tl.sigmoid(gates) * ups
-    to = out_ptr + places.to(tl.int64)[:, None] * SIZE + columns[None, :]
-    mask = there[:, None] & (columns < SIZE)[None, :]
-    tl.store(to, gated.to(out_ptr.dtype.element_ty), mask=mask)
+    if x_scales_ptr is not None:
+        channels = weight_scales_ptr + expert.to(tl.int64) * (2 * SIZE) + columns % SIZE
+        gates *= _scales(x_scales_ptr + tokens, there, channels)
+        ups *= _scales(x_scales_ptr + tokens, there, channels + SIZE)
+    _store(out_ptr, gates * tl.sigmoid(gates) * ups, places, there, columns, SIZE)
 
 
 @triton.jit(do_not_specialize_on_alignment=UNALIGNED)
 def down_kernel(
-    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, tiles_ptr,
-    SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr, EXPERTS: tl.constexpr,
+    out_ptr, x_ptr, weight_ptr, shared_ptr, rows_ptr, offsets_ptr, tiles_ptr, x_scales_ptr,
+    weight_scales_ptr, SIZE: tl.constexpr, DEPTH: tl.constexpr, TOP_K: tl.constexpr,
+    EXPERTS: tl.constexpr,
     PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
     GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """out[place] = x[place] times the weight of its expert; weight [EXPERTS, SIZE, DEPTH].
 
-    shared [SIZE, DEPTH]: as gate_up_kernel's.
+    shared [SIZE, DEPTH]: as gate_up_kernel's; x_scales [R] and weight_scales [EXPERTS, SIZE] too.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
@@ -138,9 +155,10 @@ def down_kernel(
         inside = depth < DEPTH - at
         part = tl.load(x + at, mask=there[:, None] & inside[None, :], other=0.0)
         sums += tl.dot(part, tl.load(weight + at, mask=inside[:, None], other=0.0))
-    to = out_ptr + places.to(tl.int64)[:, None] * SIZE + columns[None, :]
-    mask = there[:, None] & (columns < SIZE)[None, :]
-    tl.store(to, sums.to(out_ptr.dtype.element_ty), mask=mask)
+    if x_scales_ptr is not None:
+        channels = weight_scales_ptr + expert.to(tl.int64) * SIZE + columns % SIZE
+        sums *= _scales(x_scales_ptr + places, there, channels)
+    _store(out_ptr, sums, places, there, columns, SIZE)
 
 
 @triton.jit

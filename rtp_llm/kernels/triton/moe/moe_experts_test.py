@@ -16,7 +16,9 @@ from rtp_llm.kernels.triton.moe.moe_experts import (
     gate_up,
     tile_bound,
 )
+from rtp_llm.ops.fp8.fp8_channel_reference import quantize_tokens
 from rtp_llm.ops.moe import moe
+from rtp_llm.ops.moe.triton_moe_reference import triton_down_reference, triton_gate_up_reference
 from rtp_llm.testing.gpu import captured
 
 TILES = all_tiles(torch.device("cuda"))
@@ -109,10 +111,10 @@ def test_tiles_that_are_given_are_those_that_are_found(tokens, k, experts, hidde
     assert TILE_ENTRIES == moe.TILE_ENTRIES == TILES[0].down.rows
     for tile in (TILES[0], TILES[1]):  # the second has more rows, and finds them
         found = gate_up(x, first, rows, offsets, places.shape[1], own[0], tile=tile.gate_up)
-        given = gate_up(x, first, rows, offsets, places.shape[1], own[0], tiles, tile.gate_up)
+        given = gate_up(x, first, rows, offsets, places.shape[1], own[0], tiles, tile=tile.gate_up)
         assert torch.equal(given, found)
         y = down(found, second, rows, offsets, own[1], tile=tile.down)
-        assert torch.equal(down(found, second, rows, offsets, own[1], tiles, tile.down), y)
+        assert torch.equal(down(found, second, rows, offsets, own[1], tiles, tile=tile.down), y)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -122,6 +124,31 @@ def test_number_types(dtype):
     exact = expected(x, first, second, ids).view(20, 4, 256).sum(dim=1)
     actual = run(x, first, second, ids, choose_tiles(80, 16, x.device))
     torch.testing.assert_close(actual.float(), exact, rtol=0.02, atol=0.04)
+
+
+@pytest.mark.parametrize("tiles", range(len(TILES)))
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+@pytest.mark.parametrize(
+    ("tokens", "k", "experts", "hidden", "size"),
+    [(1, 2, 8, 128, 64), (37, 3, 11, 200, 72), (130, 1, 64, 64, 48)],
+)
+def test_fp8_with_scales_of_rows(tiles, kind, tokens, k, experts, hidden, size):
+    ids = DISTRIBUTIONS[kind](tokens, k, experts).int()
+    stored = [quantize_tokens(each) for each in weights(experts, hidden, size)]
+    (first, first_scales), (second, second_scales) = stored
+    x, x_scales = quantize_tokens(torch.randn(tokens, hidden) * torch.randn(tokens, 1).exp())
+    rows, _, offsets = ops.sort_by_expert(ids, experts)
+    tile, entries = TILES[tiles], int(offsets[-1])
+    scales = {"x_scales": x_scales, "weight_scales": first_scales}
+    gated = gate_up(x, first, rows, offsets, k, tile=tile.gate_up, **scales)
+    exact = triton_gate_up_reference(x, first, rows, offsets, k, **scales)
+    assert gated.dtype is torch.bfloat16
+    torch.testing.assert_close(gated[:entries], exact[:entries], rtol=0.02, atol=0.04)
+    x, x_scales = quantize_tokens(exact)
+    scales = {"x_scales": x_scales, "weight_scales": second_scales}
+    y = down(x, second, rows, offsets, tile=tile.down, **scales)
+    exact = triton_down_reference(x, second, rows, offsets, **scales)
+    torch.testing.assert_close(y[:entries], exact[:entries], rtol=0.02, atol=0.04)
 
 
 def test_replays_follow_the_selection():

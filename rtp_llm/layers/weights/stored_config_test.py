@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quantization_config: the format of each module, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtp_llm.layers.weights.stored_config import UnsupportedFormatError, read_stored_modules
+
+FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
+
+
+def group(strategy: str, /, *targets: str, **activations: Any) -> dict[str, Any]:
+    given = {"dynamic": True, "strategy": "token", **activations}
+    return {
+        "targets": list(targets) or ["Linear"],
+        "weights": {**FP8, "strategy": strategy, "block_structure": [128, 128]},
+        "input_activations": {**FP8, **given},
+    }
+
+
+def compressed(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "config_groups": {f"group_{i}": each for i, each in enumerate(groups)},
+        **more,
+    }
+
+
+def names(config: dict[str, Any], *modules: str) -> list[str]:
+    stored = read_stored_modules({"quantization_config": config})
+    assert stored is not None
+    return [stored.format_of(module).name for module in modules]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8_tensor"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8_channel"),
+        (compressed(group("channel")), "fp8_channel"),
+        (compressed(group("tensor", dynamic=False, strategy="tensor")), "fp8_tensor"),
+        (compressed(group("block", strategy="group", group_size=128)), "fp8_block"),
+    ],
+)
+def test_formats(config: dict[str, Any], expected: str) -> None:
+    assert names(config, "model.layers.0.mlp.down_proj") == [expected]
+
+
+def test_without_a_config_there_are_none() -> None:
+    assert read_stored_modules({}) is None
+    assert read_stored_modules({"compression_config": compressed(group("channel"))}) is not None
+
+
+def test_modules_that_are_ignored() -> None:
+    ignore = ["lm_head", "mlp.gate", "model.visual", r"re:.*\.1\..*o_proj$"]
+    config = compressed(group("channel"), ignore=ignore)
+    ignored = ["lm_head", "model.layers.3.mlp.gate", "model.visual.blocks.0.qkv", "x.1.attn.o_proj"]
+    assert names(config, *ignored) == ["float"] * 4
+    others = ["model.layers.3.mlp.gate_proj", "x.11.attn.o_proj", "x.visuals"]
+    assert names(config, *others) == ["fp8_channel"] * 3
+    for key in ("modules_to_not_convert", "ignored_layers"):
+        config = {"quant_method": "fp8", key: ["lm_head"]}
+        assert names(config, "lm_head", "x.q_proj") == ["float", "fp8_tensor"]
+
+
+def test_groups_of_names_come_before_the_rest() -> None:
+    config = compressed(group("channel"), group("tensor", "re:.*down_proj", "mlp.up_proj"))
+    modules = ["a.mlp.down_proj", "a.mlp.up_proj", "a.q_proj"]
+    assert names(config, *modules) == ["fp8_tensor", "fp8_tensor", "fp8_channel"]
+    only = compressed(group("tensor", "re:.*down_proj"))
+    assert names(only, *modules) == ["fp8_tensor", "float", "float"]
+
+
+def test_scales_of_activations_and_caches_are_known() -> None:
+    stored = read_stored_modules({"quantization_config": {"quant_method": "fp8"}})
+    assert stored is not None
+    assert stored.ignores("a.q_proj.input_scale") and stored.ignores("a.self_attn.k_scale")
+    assert not stored.ignores("a.q_proj.weight_scale")
+
+
+@pytest.mark.parametrize(
+    ("config", "row", "found"),
+    [
+        ({"quant_method": "gptq"}, "quantized checkpoint", "quant_method 'gptq'"),
+        ({"quant_method": ["fp8"]}, "quantized checkpoint", r"quant_method \['fp8'\]"),
+        (
+            {"quant_method": "fp8", "weight_block_size": [64, 128]},
+            "FP8 checkpoint of other blocks",
+            r"\[64, 128\]",
+        ),
+        (
+            {"quant_method": "fp8", "ignored_layers": "lm_head"},
+            "quantized checkpoint",
+            "ignored_layers is not a list of names",
+        ),
+        (compressed(format="pack-quantized"), "quantized checkpoint", "'pack-quantized'"),
+        (compressed(), "quantized checkpoint", "no config_groups"),
+        (compressed(group("group")), "FP8 checkpoint with other scales", "strategy 'group'"),
+        (
+            compressed(group("channel", num_bits=4)),
+            "quantized checkpoint",
+            "input_activations of type 'float', 4 bits",
+        ),
+        (
+            compressed(group("channel", strategy="group", group_size=64)),
+            "FP8 checkpoint with other scales",
+            "strategy 'group', dynamic True",
+        ),
+        (
+            compressed(group("channel") | {"input_activations": None}),
+            "FP8 checkpoint with other scales",
+            "no input_activations",
+        ),
+        (compressed(group("channel"), ignore=["re:("]), "quantized checkpoint", "pattern 're:"),
+        (
+            compressed(group("channel"), sparsity_config={"format": "sparse-24-bitmask"}),
+            "quantized checkpoint",
+            "sparsity_config",
+        ),
+    ],
+)
+def test_others_are_refused(config: dict[str, Any], row: str, found: str) -> None:
+    with pytest.raises(UnsupportedFormatError, match=found) as caught:
+        read_stored_modules({"quantization_config": config})
+    assert caught.value.row == row

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stored formats: how the weight of a linear layer lies in a checkpoint."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm.layers.weights.interleaved import interleave
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
+
+# (suffix of a tensor's name in the checkpoint, target).
+NamedTargets = Iterator[tuple[str, WeightTarget]]
+
+WEIGHT_NAME = "weight"
+
+
+class FormatError(ValueError):
+    """Parts of one layer are stored in formats that no kind of layer takes together."""
+
+
+class StoredFormat(ABC):
+    """How a weight [rows, columns] lies in a checkpoint, in one tensor or several.
+
+    `title` names the format for users. `row_block` x `column_block` weights share a scale, so that
+    neither shards nor interleaved parts may split them. A module has the format if its tensor
+    `marker` has the dtype in it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    row_block: ClassVar[int] = 1
+    column_block: ClassVar[int] = 1
+    marker: ClassVar[tuple[str, torch.dtype]]
+
+    @abstractmethod
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor that holds a weight [rows, columns], by its name's suffix."""
+
+    @abstractmethod
+    def float_targets(self, weight: Tensor) -> NamedTargets:
+        """Targets that store the weights' values in `weight` [rows, columns], of a float dtype."""
+
+    def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
+        """The format under the names that a module's tensors really have, such as the scale's."""
+        return self
+
+    def shard(
+        self, suffix: str, rows: Shard | None, columns: Shard | None
+    ) -> tuple[Shard | None, Shard | None]:
+        """The shard of the tensor `suffix`, for a shard of the weight; None: all of an axis."""
+        return rows, columns
+
+    def interleave(self, suffix: str, targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
+        """One target for the tensor `suffix` of parts interleaved in `groups` groups."""
+        return interleave(targets, groups)
+
+
+class FloatFormat(StoredFormat):
+    """One tensor of any float dtype, which is converted to the layer's."""
+
+    name = "float"
+    title = "floats"
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        return {WEIGHT_NAME: (rows, columns)}
+
+    def float_targets(self, weight: Tensor) -> NamedTargets:
+        yield WEIGHT_NAME, RowsTarget(weight)
+
+
+FLOAT = FloatFormat()

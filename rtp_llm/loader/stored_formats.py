@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stored format of each module of a checkpoint, with messages on how it is used."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from rtp_llm.layers import local_target, weight_targets
+from rtp_llm.layers.weights.fp8_formats import Fp8Format
+from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
+from rtp_llm.layers.weights.stored_config import StoredModules
+from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
+from rtp_llm.models.refusals import refuse
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+    from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
+    from rtp_llm.models.config import ModelConfig
+
+_logger = logging.getLogger("rtp_llm.loader")
+_MIB = 2**20
+_INPUT_SCALES = ("input_scale", "activation_scale")
+
+
+def stored_formats(
+    config: ModelConfig, checkpoint: Checkpoint
+) -> tuple[dict[str, StoredFormat], Checkpoint]:
+    """The format of each module whose weight is not a float tensor, and the checkpoint.
+
+    Scales get the shapes of their format: files also hold [N] or [] for [N, 1] or [1].
+    Raises UnsupportedModelError if config.json does not say how such a weight is stored.
+    """
+    stored = config.stored or StoredModules(())
+    suffixes: dict[str, set[str]] = defaultdict(set)
+    for name in checkpoint.tensors:
+        module, _, suffix = name.rpartition(".")
+        suffixes[module].add(suffix)
+    markers = {Fp8Format.marker} | {each.marker for each in stored.formats}
+    formats: dict[str, StoredFormat] = {}
+    unknown: list[str] = []
+    for name, entry in checkpoint.tensors.items():
+        module, _, suffix = name.rpartition(".")
+        if (suffix, entry.dtype) not in markers:
+            continue
+        found = stored.format_of(module)
+        if found is FLOAT:
+            unknown.append(name)
+        else:
+            formats[module] = found.found_among(frozenset(suffixes[module]))
+    if unknown:
+        why = "modules that it ignores" if config.stored else "no quantization_config"
+        found_text = f"{min(unknown)} and {len(unknown) - 1} more, but {why} in config.json"
+        raise refuse("8-bit floats without blocks", found_text, config.architecture)
+    return formats, _shaped(checkpoint, formats)
+
+
+def _shaped(checkpoint: Checkpoint, formats: Mapping[str, StoredFormat]) -> Checkpoint:
+    """Give tensors of a format its shapes where the files have other numbers of axes."""
+    tensors = dict(checkpoint.tensors)
+    for module, stored in formats.items():
+        weight = tensors.get(f"{module}.{stored.marker[0]}")
+        if weight is None or len(weight.shape) != 2:
+            continue
+        for suffix, shape in stored.shapes(*weight.shape).items():
+            entry = tensors.get(f"{module}.{suffix}")
+            if entry is not None and _is_same(entry.shape, shape):
+                tensors[entry.name] = replace(entry, shape=shape)
+    return replace(checkpoint, tensors=tensors)
+
+
+def _is_same(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether two shapes have different numbers of axes and differ in axes of one entry only."""
+    left, right = ([size for size in each if size != 1] for each in (found, shape))
+    return len(found) != len(shape) and left == right
+
+
+def why_not_multiplied(dtype: torch.dtype, device: Device) -> str:
+    """Why FP8 weights are not multiplied as FP8; empty if they are."""
+    if dtype is not torch.bfloat16:
+        return "products of 8-bit floats give bfloat16 only; see --dtype"
+    return device.supports("fp8_products").reason
+
+
+def describe(
+    checkpoint: Checkpoint,
+    formats: Mapping[str, StoredFormat],
+    dtype: torch.dtype,
+    device: Device,
+) -> str:
+    """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
+    sizes: dict[str, int] = defaultdict(int)
+    for module, stored in formats.items():
+        sizes[stored.title] += _numbers(checkpoint.tensors[f"{module}.{stored.marker[0]}"])
+    reason = why_not_multiplied(dtype, device)
+    text = ""
+    for title, size in sizes.items():
+        text += f", {size / _MIB:.1f} MiB of {title} "
+        text += f"{_grown(size, dtype)}: {reason}" if reason else "as they are"
+    static = any(f"{module}.{scale}" in checkpoint.tensors
+                 for module in formats for scale in _INPUT_SCALES)  # fmt: skip
+    if static:
+        text += "; stored scales of activations are not used: each token gets its own"
+    return text
+
+
+def _numbers(entry: TensorEntry) -> int:
+    return math.prod(entry.shape)
+
+
+def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
+    """Log once how much memory FP8 weights take that are kept as floats."""
+    targets = (local_target(target) for _, target in weight_targets(model))
+    stored = sum(math.prod(t.shape) for t in targets if isinstance(t, DequantizingTarget))
+    if not stored:
+        return
+    reason = why_not_multiplied(dtype, device)
+    level = logging.WARNING if reason else logging.INFO
+    reason = reason or "their layers compute with floats"
+    _logger.log(
+        level, "%.1f MiB of FP8 weights %s: %s", stored / _MIB, _grown(stored, dtype), reason
+    )
+
+
+def _grown(stored: int, dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return f"become {stored * dtype.itemsize / _MIB:.1f} MiB of {name} while loading"
