@@ -22,7 +22,7 @@ from rtp_llm.models.refusals import refuse
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-    from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
+    from rtp_llm.loader.checkpoint import Checkpoint
     from rtp_llm.models.config import ModelConfig
 
 _logger = logging.getLogger("rtp_llm.loader")
@@ -96,37 +96,34 @@ def describe(
     device: Device,
 ) -> str:
     """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
-    sizes: dict[str, int] = defaultdict(int)
+    sizes: dict[tuple[str, str], int] = defaultdict(int)
     for module, stored in formats.items():
-        sizes[stored.title] += _numbers(checkpoint.tensors[f"{module}.{stored.marker[0]}"])
-    reason = why_not_multiplied(dtype, device)
+        reason = "no layer takes them as they are"
+        if isinstance(stored, Fp8Format):
+            reason = why_not_multiplied(dtype, device)
+        entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
+        sizes[stored.title, reason] += math.prod(entry.shape)
     text = ""
-    for title, size in sizes.items():
+    for (title, reason), size in sizes.items():
         text += f", {size / _MIB:.1f} MiB of {title} "
         text += f"{_grown(size, dtype)}: {reason}" if reason else "as they are"
-    static = any(f"{module}.{scale}" in checkpoint.tensors
-                 for module in formats for scale in _INPUT_SCALES)  # fmt: skip
-    if static:
+    scales = (f"{module}.{scale}" for module in formats for scale in _INPUT_SCALES)
+    if any(scale in checkpoint.tensors for scale in scales):
         text += "; stored scales of activations are not used: each token gets its own"
     return text
 
 
-def _numbers(entry: TensorEntry) -> int:
-    return math.prod(entry.shape)
-
-
 def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
-    """Log once how much memory FP8 weights take that are kept as floats."""
-    targets = (local_target(target) for _, target in weight_targets(model))
-    stored = sum(math.prod(t.shape) for t in targets if isinstance(t, DequantizingTarget))
-    if not stored:
-        return
+    """Log once how much memory quantised weights take that are kept as floats."""
+    sizes: dict[str, int] = defaultdict(int)
+    for _, target in weight_targets(model):
+        if isinstance(kept := local_target(target), DequantizingTarget):
+            sizes[kept.title] += math.prod(kept.shape)
     reason = why_not_multiplied(dtype, device)
     level = logging.WARNING if reason else logging.INFO
-    reason = reason or "their layers compute with floats"
-    _logger.log(
-        level, "%.1f MiB of FP8 weights %s: %s", stored / _MIB, _grown(stored, dtype), reason
-    )
+    for title, size in sizes.items():
+        why = reason if title.startswith("FP8") and reason else "their layers compute with floats"
+        _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, _grown(size, dtype), why)
 
 
 def _grown(stored: int, dtype: torch.dtype) -> str:

@@ -74,6 +74,16 @@ def test_a_new_model(tmp_path: Path) -> None:
     python(tree, "-c", SERVED, str(tmp_path / "folder"), made.stem)
 
 
+def test_a_new_stored_format(tmp_path: Path) -> None:
+    tree = recipes.copy_of(ROOT, tmp_path / "tree")
+    text = recipes.section(PAGE, "Add a stored format")
+    recipes.follow(text, tree)
+    run_pytest(tree, recipes.commands(text))
+    for line in text.splitlines():
+        for name in recipes.paths(line):
+            assert (ROOT / name).exists(), f"{name} in: {line}"
+
+
 def test_a_new_operator(tmp_path: Path) -> None:
     tree = recipes.copy_of(ROOT, tmp_path / "tree")
     text = recipes.section(PAGE, "Add an operator")

@@ -10,20 +10,25 @@ from torch import Tensor
 
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
-# (e4m3 rows, scales of the whole weight, first row) -> float32 rows.
+# (quantised rows, scales of the whole weight, first row) -> float32 rows.
 Dequantize = Callable[[Tensor, Tensor, int], Tensor]
 # Float rows -> (e4m3 rows, scales).
 Quantize = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class DequantizingTarget:
-    """Takes e4m3 rows and stores them dequantised; `scales` must be loaded before them."""
+    """Takes quantised rows and stores them dequantised; `scales` must be loaded before them.
+
+    `title` names the weights for users.
+    """
 
     loads_last = True
 
-    def __init__(self, weight: Tensor, scales: Tensor, dequantize: Dequantize) -> None:
+    def __init__(
+        self, weight: Tensor, scales: Tensor, dequantize: Dequantize, title: str = "FP8 weights"
+    ) -> None:
         self._rows, self._scales, self._dequantize = RowsTarget(weight), scales, dequantize
-        self.shape = self._rows.shape
+        self.title, self.shape = title, self._rows.shape
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None
