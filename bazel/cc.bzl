@@ -39,12 +39,39 @@ _OF_DEVICE = {
     "xpu": struct(deps = ["//3rdparty/gpus/torch:torch_xpu"], run_path = ":$$ORIGIN/../../../.."),
 }
 
-def rtp_cc_library(name, copts = [], visibility = ["//visibility:public"], **kwargs):
-    """Plain C++17, no torch. `copts` may name an instruction set (["-mavx2", "-mfma"])."""
+def translation_units(name, units):
+    """Labels of one source for each of `units` ({name: .cc files}), which includes its files, and deps for them.
+
+    Files that include the same large headers compile in about half the time so.
+    """
+    sources = []
+    for unit, srcs in units.items():
+        target = "%s_%s_unit" % (name, unit)
+        lines = ['#include \\"%s/%s\\"' % (native.package_name(), src) for src in srcs]
+        native.genrule(
+            name = target,
+            outs = [target + ".cc"],
+            cmd = "printf '%%s\\n' %s > $@" % " ".join(["\"%s\"" % line for line in lines]),
+        )
+        sources.append(target + ".cc")
+    cc_library(
+        name = name + "_unit_files",
+        textual_hdrs = [src for srcs in units.values() for src in srcs],
+    )
+    return sources, [":%s_unit_files" % name]
+
+def rtp_cc_library(name, srcs = [], deps = [], copts = [], units = {}, visibility = ["//visibility:public"], **kwargs):
+    """Plain C++17, no torch. `copts` may name an instruction set (["-mavx2", "-mfma"]).
+
+    `units` are more sources, those of a unit compiled as one file (see translation_units).
+    """
+    unit_srcs, unit_deps = translation_units(name, units) if units else ([], [])
     cc_library(
         name = name,
+        srcs = srcs + unit_srcs,
         copts = _WARNINGS + _HIDDEN + copts,
         visibility = visibility,
+        deps = deps + unit_deps,
         **kwargs
     )
 
@@ -63,16 +90,24 @@ def rtp_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
     )
 
 def rtp_glue_library(name, srcs, hdrs = [], deps = [], copts = [], visibility = ["//visibility:public"], **kwargs):
-    """Operator registrations on torch's stable ABI; nobody calls them, so they are always linked."""
+    """Operator registrations and checks, without torch's headers; nobody calls them, so they are always linked."""
     cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
         copts = _WARNINGS + _HIDDEN + copts,
-        local_defines = _STABLE_ABI,
         visibility = visibility,
-        deps = deps + ["//deps:torch_headers"],
+        deps = deps,
         alwayslink = True,
+        **kwargs
+    )
+
+def rtp_torch_library(name, deps = [], **kwargs):
+    """The glue that includes torch's stable ABI. Not for the deps of other glue, which would get its headers too."""
+    rtp_glue_library(
+        name = name,
+        local_defines = _STABLE_ABI,
+        deps = deps + ["//deps:torch_stable_headers"],
         **kwargs
     )
 
@@ -92,16 +127,20 @@ def rtp_ops_library(name, srcs = [], deps = [], device = "cpu", **kwargs):
         **kwargs
     )
 
-def rtp_pybind_extension(name, srcs, deps = [], copts = [], **kwargs):
-    """<name>.so: a pybind11 module without torch; //rtp_llm gives it the interpreter's suffix."""
+def rtp_pybind_extension(name, units, hdrs = [], deps = [], copts = [], **kwargs):
+    """<name>.so: a pybind11 module without torch; //rtp_llm gives it the interpreter's suffix.
+
+    `units` as in rtp_cc_library: pybind11's headers alone take 7 seconds a file.
+    """
+    unit_srcs, unit_deps = translation_units(name, units)
     cc_binary(
         name = name + ".so",
-        srcs = srcs,
+        srcs = unit_srcs + hdrs,
         copts = _WARNINGS + _HIDDEN + copts,
         linkopts = ["-Wl,--exclude-libs,ALL"],
         linkshared = True,
         linkstatic = True,
         visibility = ["//visibility:public"],
-        deps = deps + ["//deps:pybind11"],
+        deps = deps + unit_deps + ["//deps:pybind11"],
         **kwargs
     )

@@ -9,6 +9,7 @@ load(
     _rtp_glue_library = "rtp_glue_library",
     _rtp_ops_library = "rtp_ops_library",
     _rtp_pybind_extension = "rtp_pybind_extension",
+    _rtp_torch_library = "rtp_torch_library",
 )
 load("//bazel:gpu.bzl", _cuda_library = "cuda_library", _gpu_library = "gpu_library", _hip_library = "hip_library")
 load("//bazel:sycl.bzl", _sycl_library = "sycl_library")
@@ -21,6 +22,7 @@ rtp_cc_test = _rtp_cc_test
 rtp_glue_library = _rtp_glue_library
 rtp_ops_library = _rtp_ops_library
 rtp_pybind_extension = _rtp_pybind_extension
+rtp_torch_library = _rtp_torch_library
 sycl_library = _sycl_library
 
 _RUNNER = "//bazel:run_pytest.py"

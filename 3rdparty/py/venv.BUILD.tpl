@@ -40,6 +40,17 @@ cc_library(
     ],
 )
 
+# What operators are written with: a sandbox links each header it is given, and the others are 9,000.
+cc_library(
+    name = "torch_stable_headers",
+    hdrs = glob([
+        "site-packages/torch/include/torch/csrc/inductor/aoti_torch/**/*.h",
+        "site-packages/torch/include/torch/csrc/stable/**/*.h",
+        "site-packages/torch/include/torch/headeronly/**/*.h",
+    ]),
+    includes = ["site-packages/torch/include"],
+)
+
 # Named as needed, with no run path into Bazel's folders: for what goes into a wheel.
 cc_link_only(
     name = "torch_libs",

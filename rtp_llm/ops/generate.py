@@ -161,14 +161,14 @@ _DEVICES = {
         "rtp_llm/kernels/common/cpu_features.h",
         "RTP_LLM_FOR_EACH_ISA(void {name}(const {stem}Args& args, int64_t begin, int64_t end);)",
         "  glue::run(RTP_LLM_PICK_ISA({name}), prepared.args, {extent[0]}, {extent[1]});\n",
-        "STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library)",
+        "RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library)",
     ),
     "cuda": (
         "rtp_llm/kernels/cuda/on_device.h",
         "void {name}(const {stem}Args& args, void* stream);",
         "  const OnDevice device(call.first_tensor());\n"
         "  {name}(prepared.args, device.stream());\n",
-        "STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library)",
+        "RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library)",
     ),
     "xpu": (
         "rtp_llm/kernels/xpu/on_queue.h",

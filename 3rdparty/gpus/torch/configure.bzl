@@ -9,7 +9,14 @@ load("@local_python//:defs.bzl", "PYTHON")
 load("//3rdparty/gpus:probe.bzl", "find_part", "refuse_failed", "toolkit")
 load("//arch_config:devices.bzl", "BUILD_DEVICE")
 
-_PUBLIC = ["packages", "py3_runtime", "pybind11", "torch_headers", "torch_libs"]
+_PUBLIC = [
+    "packages",
+    "py3_runtime",
+    "pybind11",
+    "torch_headers",
+    "torch_libs",
+    "torch_stable_headers",
+]
 
 # What torch has only when it was built for the device.
 _DEVICE_LIBRARIES = {

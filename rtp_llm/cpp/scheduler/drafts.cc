@@ -10,16 +10,10 @@
 
 #include "rtp_llm/cpp/scheduler/batch.h"
 #include "rtp_llm/cpp/scheduler/planner.h"
+#include "rtp_llm/cpp/scheduler/require.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
-namespace {
-
-void Require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-}  // namespace
 
 void Scheduler::CheckDrafts(const DraftTokens& drafts) const {
   const auto name = [](const char* what, int64_t value) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rtp_llm/cpp/cache/errors.h"
+#include "rtp_llm/cpp/scheduler/require.h"
 
 namespace rtp_llm {
 namespace {
@@ -19,10 +20,6 @@ constexpr int32_t kMaxPriority = 100;
 constexpr int32_t kTokensReserved = 512;
 // Of the queue, this share is kept from a tenant that has more than half of all sequences.
 constexpr int32_t kQueueReserveDivisor = 8;
-
-void Require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 SchedulerConfig Validated(SchedulerConfig config) {
   config.Validate();

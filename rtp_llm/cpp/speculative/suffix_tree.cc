@@ -8,7 +8,7 @@
 namespace rtp_llm {
 namespace {
 
-constexpr size_t kFirstPlaces = 8;  // a power of two, as all sizes of tables
+constexpr size_t kFirstShardPlaces = 8;  // a power of two, as all sizes of tables
 
 uint64_t HashOf(int32_t parent, int32_t token) {
   uint64_t hash = static_cast<uint64_t>(static_cast<uint32_t>(parent)) << 32;
@@ -152,7 +152,7 @@ int32_t SuffixTree::Enter(int32_t parent, int32_t token, int32_t sequence, int32
     Shard& shard = shards_[hash % kShards];
     if (2 * ++shard.used > shard.places.size()) {
       const std::vector<int32_t> before = std::move(shard.places);
-      shard.places.assign(std::max(kFirstPlaces, 2 * before.size()), 0);
+      shard.places.assign(std::max(kFirstShardPlaces, 2 * before.size()), 0);
       for (const int32_t node : before) {
         if (node != 0) Put(node, HashOf(At(node).parent, At(node).token), &shard);
       }

@@ -2,13 +2,18 @@
 #include "rtp_llm/kernels/common/glue.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
 
 #include <array>
+#include <cstdio>
+#include <stdexcept>
 
 #include "rtp_llm/kernels/common/thread_pool.h"
 
 namespace rtp_llm::glue {
 namespace {
+
+using torch::stable::detail::StableLibrary;
 
 // torch's numbers of the dtypes that operators take, asked once.
 struct DtypeCodes {
@@ -73,11 +78,17 @@ void require(AOTITorchError error, const char* what) {
 }
 
 std::string shape_text(const int64_t* sizes, int64_t dim) {
-  std::ostringstream text;
-  text << '[';
-  for (int64_t axis = 0; axis < dim; ++axis) text << (axis > 0 ? ", " : "") << sizes[axis];
-  text << ']';
-  return text.str();
+  std::string text = "[";
+  for (int64_t axis = 0; axis < dim; ++axis) {
+    text += (axis > 0 ? ", " : "") + std::to_string(sizes[axis]);
+  }
+  return text + ']';
+}
+
+std::string message_of(std::initializer_list<Part> parts) {
+  std::string message;
+  for (const Part& part : parts) part.append_to(message);
+  return message;
 }
 
 // Torch knows how many threads, but its own (OpenMP's) wait for each other at every loop's end, for
@@ -100,6 +111,65 @@ class PoolParallelFor final : public ParallelFor {
 };
 
 }  // namespace
+
+void Part::append_to(std::string& message) const {
+  std::array<char, 32> real{};
+  switch (kind_) {
+    case Kind::kText:
+      message += text_;
+      return;
+    case Kind::kInteger:
+      message += std::to_string(integer_);
+      return;
+    case Kind::kReal:
+      std::snprintf(real.data(), real.size(), "%g", real_);
+      message += real.data();
+  }
+}
+
+void throw_runtime_error(std::initializer_list<Part> parts) {
+  throw std::runtime_error(message_of(parts));
+}
+
+void throw_out_of_range(std::initializer_list<Part> parts) {
+  throw std::out_of_range(message_of(parts));
+}
+
+namespace detail {
+
+namespace stable = torch::stable::detail;
+
+std::string take_string(StableIValue word) { return stable::to<std::string>(word); }
+
+std::optional<bool> take_optional_bool(StableIValue word) {
+  return stable::to<std::optional<bool>>(word);
+}
+
+OptionalTensor take_optional_tensor(StableIValue word) {
+  const auto handle = stable::to<std::optional<AtenTensorHandle>>(word);
+  return handle.has_value() ? OptionalTensor(std::in_place, *handle) : std::nullopt;
+}
+
+StableIValue give(const std::string& text) { return stable::from(text); }
+
+}  // namespace detail
+
+void Library::def(const char* schema) { static_cast<StableLibrary*>(handle_)->def(schema); }
+
+void Library::impl(const char* name, Kernel kernel) {
+  static_cast<StableLibrary*>(handle_)->impl(name, kernel);
+}
+
+Registration::Registration(const char* name, const char* key, void (*fill)(Library&),
+                           const char* file, uint32_t line)
+    : handle_(new StableLibrary(
+          key == nullptr ? StableLibrary::Kind::DEF : StableLibrary::Kind::IMPL, name, key, file,
+          line)) {
+  Library library(handle_);
+  fill(library);
+}
+
+Registration::~Registration() { delete static_cast<StableLibrary*>(handle_); }
 
 Tensor::Tensor(AtenTensorHandle handle) : handle_(handle) {
   int32_t code = 0;

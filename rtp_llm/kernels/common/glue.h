@@ -2,17 +2,17 @@
 // What operator glue is written with: tensors, checks, threads and registration on torch's stable
 // ABI. Only checks, glue and schema.cc include this; kernels see plain pointers.
 //
-// torch's own TORCH_BOX costs about 0.7 us more per call (shared pointers, tuples, outputs made
-// through the dispatcher), which shows at batch 1.
+// No header of torch is included: torch's own take most of the time to compile such a file, and
+// TORCH_BOX costs about 0.7 us more per call (shared pointers, tuples, outputs made through the
+// dispatcher), which shows at batch 1. glue.cc and torch_linear.cc alone see torch.
 #pragma once
 
-#include <torch/csrc/stable/library.h>
-
 #include <cstdint>
+#include <cstring>
+#include <initializer_list>
 #include <optional>
-#include <sstream>
-#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -20,6 +20,11 @@
 #include "rtp_llm/kernels/common/counters.h"
 #include "rtp_llm/kernels/common/dtype.h"
 #include "rtp_llm/kernels/common/parallel.h"
+
+// As torch's shim.h declares them.
+using StableIValue = uint64_t;
+struct AtenTensorOpaque;
+using AtenTensorHandle = AtenTensorOpaque*;
 
 // Throws std::runtime_error (RuntimeError in Python) made of the parts when `condition` is false.
 #define RTP_LLM_CHECK(condition, ...)                                          \
@@ -29,22 +34,38 @@
 
 namespace rtp_llm::glue {
 
-template <class... Parts>
-std::string message_of(const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  return text.str();
-}
+// A part of a message: a text or a number.
+class Part {
+ public:
+  Part(const char* text) : text_(text) {}
+  Part(const std::string& text) : text_(text) {}
+  template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+  Part(T number) : integer_(static_cast<int64_t>(number)), kind_(Kind::kInteger) {}
+  Part(double number) : real_(number), kind_(Kind::kReal) {}
+
+  void append_to(std::string& message) const;
+
+ private:
+  enum class Kind { kText, kInteger, kReal };
+
+  std::string_view text_;
+  int64_t integer_ = 0;
+  double real_ = 0.0;
+  Kind kind_ = Kind::kText;
+};
+
+[[noreturn, gnu::cold]] void throw_runtime_error(std::initializer_list<Part> parts);
+[[noreturn, gnu::cold]] void throw_out_of_range(std::initializer_list<Part> parts);
 
 template <class... Parts>
 [[noreturn, gnu::noinline, gnu::cold]] void fail(const Parts&... parts) {
-  throw std::runtime_error(message_of(parts...));
+  throw_runtime_error({Part(parts)...});
 }
 
 // The same as std::out_of_range: IndexError in Python.
 template <class... Parts>
 [[noreturn, gnu::noinline, gnu::cold]] void fail_index(const Parts&... parts) {
-  throw std::out_of_range(message_of(parts...));
+  throw_out_of_range({Part(parts)...});
 }
 
 // One tensor, read once and owned (move only). Sizes and strides are borrowed from torch.
@@ -146,34 +167,48 @@ void run(void (*kernel)(const Args&, int64_t, int64_t), const Args& args, int64_
 
 namespace detail {
 
+// Words of torch's stack: values of up to 8 bytes as they are, others by pointers that glue.cc
+// takes over or makes.
+template <class T>
+T take_word(StableIValue word) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof word);
+  T value;
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+std::string take_string(StableIValue word);
+std::optional<bool> take_optional_bool(StableIValue word);
+OptionalTensor take_optional_tensor(StableIValue word);
+
 template <class T>
 struct Argument {
   using Type = std::remove_cv_t<std::remove_reference_t<T>>;
-  static Type take(StableIValue value) { return torch::stable::detail::to<Type>(value); }
-};
-
-template <>
-struct Argument<const Tensor&> {
-  using Type = Tensor;
-  static Tensor take(StableIValue value) {
-    return Tensor(torch::stable::detail::to<AtenTensorHandle>(value));
+  static Type take(StableIValue word) {
+    if constexpr (std::is_same_v<Type, std::string>) {
+      return take_string(word);
+    } else if constexpr (std::is_same_v<Type, std::optional<bool>>) {
+      return take_optional_bool(word);
+    } else if constexpr (std::is_same_v<Type, OptionalTensor>) {
+      return take_optional_tensor(word);
+    } else if constexpr (std::is_same_v<Type, Tensor>) {
+      return Tensor(take_word<AtenTensorHandle>(word));
+    } else {
+      return take_word<Type>(word);
+    }
   }
 };
 
-template <>
-struct Argument<const OptionalTensor&> {
-  using Type = OptionalTensor;
-  static OptionalTensor take(StableIValue value) {
-    const auto handle = torch::stable::detail::to<std::optional<AtenTensorHandle>>(value);
-    return handle.has_value() ? OptionalTensor(std::in_place, *handle) : std::nullopt;
-  }
-};
-
-inline StableIValue give(Tensor&& tensor) { return torch::stable::detail::from(tensor.release()); }
 template <class T>
-StableIValue give(T&& value) {
-  return torch::stable::detail::from(std::forward<T>(value));
+StableIValue give_word(T value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(StableIValue));
+  StableIValue word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  return word;
 }
+StableIValue give(const std::string& text);
+inline StableIValue give(Tensor&& tensor) { return give_word(tensor.release()); }
+inline StableIValue give(int64_t value) { return give_word(value); }
+inline StableIValue give(bool value) { return give_word(value); }
 
 template <class... Ts, size_t... I>
 void give_all(StableIValue* stack, std::tuple<Ts...>&& values, std::index_sequence<I...>) {
@@ -298,10 +333,39 @@ struct Boxed<function> {
 
 }  // namespace detail
 
+// The operators of a namespace, while they are being declared or given kernels.
+class Library {
+ public:
+  using Kernel = void (*)(StableIValue* stack, uint64_t num_args, uint64_t num_results);
+
+  void def(const char* schema);
+  void impl(const char* name, Kernel kernel);
+
+ private:
+  friend class Registration;
+  explicit Library(void* handle) : handle_(handle) {}
+
+  void* handle_;
+};
+
+// Runs `fill` when the shared object is loaded; what it registers goes when the object does. `key`
+// is a dispatch key, or null where operators are declared.
+class Registration {
+ public:
+  Registration(const char* name, const char* key, void (*fill)(Library&), const char* file,
+               uint32_t line);
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration();
+
+ private:
+  void* handle_;
+};
+
 // Registers `function`, which takes a call (<family>/calls.h), as the kernel of the call's operator
-// in a STABLE_TORCH_LIBRARY_IMPL block, with its counter.
+// in an RTP_LLM_REGISTER_KERNELS block, with its counter.
 template <auto function>
-void implement(torch::stable::detail::StableLibrary& library) {
+void implement(Library& library) {
   using Boxed = detail::BoxedCall<function>;
   Boxed::counter = &call_counter(Boxed::Taken::kName);
   library.impl(Boxed::Taken::kName, &Boxed::call);
@@ -311,8 +375,23 @@ void implement(torch::stable::detail::StableLibrary& library) {
 // const OptionalTensor&, int64_t, double, bool, std::string; results: void, Tensor, int64_t,
 // std::string or a tuple of them.
 template <auto function>
-void implement_uncounted(torch::stable::detail::StableLibrary& library, const char* name) {
+void implement_uncounted(Library& library, const char* name) {
   library.impl(name, &detail::Boxed<function>::call);
 }
 
 }  // namespace rtp_llm::glue
+
+// The block after it declares the operators of namespace `name`; `library` is its glue::Library.
+#define RTP_LLM_DECLARE_OPERATORS(name, library) RTP_LLM_REGISTRATION(name, nullptr, library)
+// The block after it gives kernels for a dispatch key (CPU, CUDA, XPU) to operators of `name`.
+#define RTP_LLM_REGISTER_KERNELS(name, key, library) RTP_LLM_REGISTRATION(name, #key, library)
+
+#define RTP_LLM_REGISTRATION(name, key, library) \
+  RTP_LLM_REGISTRATION_AT(name, key, library, __COUNTER__)
+#define RTP_LLM_REGISTRATION_AT(name, key, library, number) \
+  RTP_LLM_REGISTRATION_OF(name, key, library, number)
+#define RTP_LLM_REGISTRATION_OF(name, key, library, number)                                      \
+  static void rtp_llm_register_##number(::rtp_llm::glue::Library&);                              \
+  static const ::rtp_llm::glue::Registration rtp_llm_registration_##number(                      \
+      #name, key, &rtp_llm_register_##number, __FILE__, __LINE__);                               \
+  void rtp_llm_register_##number(::rtp_llm::glue::Library& library)

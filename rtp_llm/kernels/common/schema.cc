@@ -33,14 +33,14 @@ std::string cpu_isa(std::string force) {
 }  // namespace
 }  // namespace rtp_llm
 
-STABLE_TORCH_LIBRARY(rtp_llm, library) {
+RTP_LLM_DECLARE_OPERATORS(rtp_llm, library) {
   for (const char* schema : rtp_llm::kSchemas) library.def(schema);
   library.def("schema_hash() -> str");
   library.def("kernel_calls(str name) -> int");
   library.def("cpu_isa(str force) -> str");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CompositeExplicitAutograd, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CompositeExplicitAutograd, library) {
   rtp_llm::glue::implement_uncounted<rtp_llm::schema_hash>(library, "schema_hash");
   rtp_llm::glue::implement_uncounted<rtp_llm::counted_calls>(library, "kernel_calls");
   rtp_llm::glue::implement_uncounted<rtp_llm::cpu_isa>(library, "cpu_isa");

@@ -21,8 +21,8 @@ _VARIANTS = {
     "avx512": AVX512,
 }
 
-def isa_kernel(name, srcs, hdrs, deps = []):
-    """`srcs` (NAME_kernel.cc) as scalar, AVX2 and AVX-512 code, one of which is picked at run time.
+def isa_kernel(name, hdrs, srcs = [], units = {}, deps = []):
+    """`srcs` (NAME_kernel.cc) and `units` of them as scalar, AVX2 and AVX-512 code, one of which is picked at run time.
 
     The sources include vec.h and put everything into namespace rtp_llm::cpu::RTP_LLM_ISA.
     """
@@ -30,6 +30,7 @@ def isa_kernel(name, srcs, hdrs, deps = []):
         rtp_cc_library(
             name = name + "_" + variant,
             srcs = srcs,
+            units = units,
             hdrs = hdrs,
             copts = copts,
             deps = deps + ["//rtp_llm/kernels/common:base", "//rtp_llm/kernels/cpu:vec"],

@@ -11,16 +11,16 @@ def xpu_glue(name, deps, family = None):
 
     Without `family`: in <name>.cc, a generated file.
     """
-    for target, defines, queue in [
-        (name, [], ":on_queue"),
-        (name + "_bridge", ["-DRTP_LLM_XPU_BRIDGE"], ":on_queue_headers"),
+    for target, defines in [
+        (name, []),
+        (name + "_bridge", ["-DRTP_LLM_XPU_BRIDGE"]),
     ]:
         rtp_glue_library(
             name = target,
             srcs = ["%s/%s.cc" % (family, name) if family else ":%s.cc" % name],
             copts = defines,
             target_compatible_with = only_on("xpu"),
-            deps = deps + [queue],
+            deps = deps + [":on_queue_headers"],
         )
 
 def xpu_operators(name, arguments, family = None, programs = None, headers = []):

@@ -7,9 +7,9 @@
 
 // Operators of the XPU library; the tests' bridge registers them for CPU tensors.
 #ifdef RTP_LLM_XPU_BRIDGE
-#define RTP_LLM_XPU_OPERATORS(library) STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library)
+#define RTP_LLM_XPU_OPERATORS(library) RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library)
 #else
-#define RTP_LLM_XPU_OPERATORS(library) STABLE_TORCH_LIBRARY_IMPL(rtp_llm, XPU, library)
+#define RTP_LLM_XPU_OPERATORS(library) RTP_LLM_REGISTER_KERNELS(rtp_llm, XPU, library)
 #endif
 
 namespace rtp_llm::xpu {

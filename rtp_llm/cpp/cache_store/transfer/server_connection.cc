@@ -14,7 +14,7 @@ constexpr size_t kMaxLoads = 1024;
 constexpr int64_t kMaxWaitingBlocks = 64 << 10;
 // Of one turn, so that connections of a thread take turns.
 constexpr int kFramesPerTurn = 64;
-constexpr size_t kBytesPerTurn = 1 << 20;
+constexpr size_t kSentPerTurn = 1 << 20;
 
 }  // namespace
 
@@ -237,7 +237,7 @@ void ServerConnection::Reply(uint64_t id, TransferCode code, std::string detail)
 void ServerConnection::Pump() {
   if (!socket_) return;
   const uint64_t before = queue_.payload_sent();
-  const SendQueue::Status status = queue_.Pump(socket_.fd(), kBytesPerTurn);
+  const SendQueue::Status status = queue_.Pump(socket_.fd(), kSentPerTurn);
   shared_->payload_bytes += static_cast<int64_t>(queue_.payload_sent() - before);
   if (status == SendQueue::Status::kFailed) return Close();
   if (status == SendQueue::Status::kIdle && closing_) return Close();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/gemm/torch_linear.h"
 
+#include <torch/csrc/stable/library.h>
+
 namespace rtp_llm::glue {
 namespace {
 

@@ -30,7 +30,7 @@ Tensor gelu_and_mul(const glue::GeluAndMulCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
   glue::implement<&silu_and_mul>(library);
   glue::implement<&gelu_and_mul>(library);
 }

@@ -35,11 +35,14 @@ struct KeyRange {
   int begin, end;
 };
 
-const AttentionKernels& kernels() {
+const AttentionKernels& kernels(const PagedAttentionArgs& args) {
   const CpuFeatures& features = cpu_features();
   if (features.isa == CpuIsa::kScalar) return scalar::kAttentionKernels;
   if (features.isa == CpuIsa::kAvx2) return avx2::kAttentionKernels;
-  return features.avx512_bf16 ? avx512_bf16::kAttentionKernels : avx512::kAttentionKernels;
+  // Pairs need an even head_dim: the last one of an odd row would read past it.
+  const bool pairs = args.dtype == DType::kBFloat16 && args.head_dim % 2 == 0;
+  return features.avx512_bf16 && pairs ? avx512_bf16::kAttentionKernels
+                                       : avx512::kAttentionKernels;
 }
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
@@ -210,7 +213,7 @@ class Schedule {
   }
 
   const PagedAttentionArgs& args_;
-  const AttentionKernels& kernels_ = kernels();
+  const AttentionKernels& kernels_ = kernels(args_);
   int num_threads_ = 1;
   int64_t direct_items_ = 0, num_items_ = 0, num_counters_ = 0;
   size_t plans_bytes_ = 0, counters_bytes_ = 0, partials_bytes_ = 0, workspace_floats_ = 0;

@@ -30,6 +30,6 @@ Tensor paged_attention(const glue::PagedAttentionCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<&paged_attention>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) { glue::implement<&paged_attention>(library); }
 
 }  // namespace rtp_llm::cpu

@@ -17,19 +17,11 @@ void run_tile(const PagedAttentionArgs& args, const AttentionItem& item, float* 
   }
 }
 
-template <class T>
-void run_typed_item(const PagedAttentionArgs& args, const AttentionItem& item, float* workspace) {
-  // Pairs need an even head_dim: the last one of an odd row would read past it.
-  if (kPairsOf<T> && args.head_dim % 2 == 0) {
-    run_tile<T, kPairsOf<T>>(args, item, workspace);
-  } else {
-    run_tile<T, false>(args, item, workspace);
-  }
-}
-
 void run_item(const PagedAttentionArgs& args, const AttentionItem& item, float* workspace) {
-  visit_float_dtype(
-      args.dtype, [&](auto element) { run_typed_item<decltype(element)>(args, item, workspace); });
+  visit_tile_dtype(args.dtype, [&](auto element) {
+    using T = decltype(element);
+    run_tile<T, kPairsOf<T>>(args, item, workspace);
+  });
 }
 
 // Folds the later parts into the first, which holds the row's state in place.
@@ -64,7 +56,7 @@ void merge_partials(const PagedAttentionArgs& args, const AttentionItem& item, i
       const int head = item.first_head * group + i;
       float* first = item.partials + (int64_t{token} * args.num_heads + head) * item.partial_stride;
       const RowState state = merge_row(first, num_parts, args.head_dim);
-      visit_float_dtype(args.dtype, [&](auto element) {
+      visit_tile_dtype(args.dtype, [&](auto element) {
         write_output<decltype(element)>(args, item.first_token + token, head, state);
       });
     }

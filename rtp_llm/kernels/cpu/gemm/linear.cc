@@ -11,11 +11,12 @@
 namespace rtp_llm::cpu {
 namespace {
 
-const LinearKernels& kernels() {
+const LinearKernels& kernels(DType dtype) {
   const CpuFeatures& features = cpu_features();
   if (features.isa == CpuIsa::kScalar) return scalar::kLinearKernels;
   if (features.isa == CpuIsa::kAvx2) return avx2::kLinearKernels;
-  return features.avx512_bf16 ? avx512_bf16::kLinearKernels : avx512::kLinearKernels;
+  const bool pairs = features.avx512_bf16 && dtype == DType::kBFloat16;
+  return pairs ? avx512_bf16::kLinearKernels : avx512::kLinearKernels;
 }
 
 // Rows of x as a thread packed them last, and for which call.
@@ -49,7 +50,7 @@ void run_linear(const LinearArgs& args, const ParallelFor& parallel) {
   if (args.m == 0 || args.n == 0) return;
   static std::atomic<uint64_t> calls{0};
   const uint64_t call = ++calls;
-  const LinearKernels& kernel = kernels();
+  const LinearKernels& kernel = kernels(args.dtype);
   const int64_t tiles = ceil_div(args.m, kernel.tile_rows);
   const int64_t group_bytes = args.k * element_size(args.dtype) * kernel.group_rows;
   parallel(0, ceil_div(args.n, kernel.group_rows),

@@ -99,7 +99,7 @@ Tensor packed_linear(const Call& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
   glue::implement<&linear>(library);
   glue::implement<&packed_linear<glue::Int8LinearCall, run_int8_linear>>(library);
   glue::implement<&packed_linear<glue::W8a8Int8LinearCall, run_w8a8_int8_linear>>(library);

@@ -108,7 +108,7 @@ void multiply_groups(const LinearArgs& args, const LinearBlock& block, int64_t b
 
 int64_t panel_row_bytes(const LinearArgs& args) {
   int64_t bytes = 0;
-  visit_float_dtype(args.dtype, [&](auto element) {
+  visit_tile_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
     bytes = padded_k<T>(args) * static_cast<int64_t>(sizeof(PanelOf<T>));
   });
@@ -116,11 +116,11 @@ int64_t panel_row_bytes(const LinearArgs& args) {
 }
 
 void pack(const LinearArgs& args, const LinearBlock& block) {
-  visit_float_dtype(args.dtype, [&](auto element) { pack_tiles<decltype(element)>(args, block); });
+  visit_tile_dtype(args.dtype, [&](auto element) { pack_tiles<decltype(element)>(args, block); });
 }
 
 void multiply(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last) {
-  visit_float_dtype(args.dtype, [&](auto element) {
+  visit_tile_dtype(args.dtype, [&](auto element) {
     multiply_groups<decltype(element)>(args, block, first, last);
   });
 }

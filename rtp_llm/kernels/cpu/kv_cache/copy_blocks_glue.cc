@@ -43,6 +43,6 @@ void copy(const glue::CopyBlocksCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<&copy>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) { glue::implement<&copy>(library); }
 
 }  // namespace rtp_llm::cpu

@@ -28,7 +28,7 @@ Tensor delta_rule(const glue::GatedDeltaRuleCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
   glue::implement<&convolve>(library);
   glue::implement<&delta_rule>(library);
 }

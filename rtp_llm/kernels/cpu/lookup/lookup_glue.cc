@@ -32,7 +32,7 @@ void substitute_tokens_in_place(const glue::SubstituteTokensCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
   glue::implement<&embedding_lookup>(library);
   glue::implement<&substitute_tokens_in_place>(library);
 }

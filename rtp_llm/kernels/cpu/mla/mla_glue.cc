@@ -42,7 +42,7 @@ Tensor attention(const glue::MlaAttentionCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
   glue::implement<&rotate_and_store>(library);
   glue::implement<&attention>(library);
 }

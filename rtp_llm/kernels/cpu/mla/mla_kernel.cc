@@ -7,7 +7,7 @@ namespace rtp_llm::cpu::RTP_LLM_ISA {
 namespace {
 
 template <class T>
-float inverse_rms(const T* x, int64_t size, float eps) {
+float inverse_latent_rms(const T* x, int64_t size, float eps) {
   Vec sum = Vec::zero();
   for_vectors(size, [&](int64_t i, int count) {
     const Vec a = Vec::load(x + i, count);
@@ -18,7 +18,7 @@ float inverse_rms(const T* x, int64_t size, float eps) {
 
 template <class T>
 void norm_latent(const MlaStoreArgs& args, const T* from, T* to) {
-  const Vec factor = Vec::set(inverse_rms(from, args.latent_size, args.eps));
+  const Vec factor = Vec::set(inverse_latent_rms(from, args.latent_size, args.eps));
   const T* const weight = static_cast<const T*>(args.norm_weight);
   for_vectors(args.latent_size, [&](int64_t i, int count) {
     (Vec::load(from + i, count) * factor * Vec::load(weight + i, count)).store(to + i, count);

@@ -65,6 +65,6 @@ void rotate_and_store(const glue::RotateAndStoreCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) { glue::implement<&rotate_and_store>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) { glue::implement<&rotate_and_store>(library); }
 
 }  // namespace rtp_llm::cpu

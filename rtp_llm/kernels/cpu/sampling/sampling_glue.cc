@@ -100,7 +100,7 @@ void add_logit_bias(const glue::AddLogitBiasCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
   glue::implement<&sample>(library);
   glue::implement<&rejection_sample>(library);
   glue::implement<&top_logprobs>(library);

@@ -23,6 +23,6 @@ Tensor attend(const glue::DecodeAttentionCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) { glue::implement<&attend>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) { glue::implement<&attend>(library); }
 
 }  // namespace rtp_llm::cuda

@@ -31,6 +31,6 @@ Tensor attention(const glue::PagedAttentionCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) { glue::implement<&attention>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) { glue::implement<&attention>(library); }
 
 }  // namespace rtp_llm::cuda

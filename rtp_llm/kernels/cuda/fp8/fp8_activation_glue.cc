@@ -28,7 +28,7 @@ std::tuple<Tensor, Tensor> silu_and_mul_fp8(const glue::SiluAndMulFp8Call& call)
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&fp8_quantize>(library);
   glue::implement<&silu_and_mul_fp8>(library);
 }

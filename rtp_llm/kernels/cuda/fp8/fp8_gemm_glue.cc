@@ -109,7 +109,7 @@ void deep_gemm_grouped_fp8_masked(const glue::DeepGemmGroupedFp8MaskedCall& call
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&fp8_linear>(library);
   glue::implement<&fp8_grouped_masked>(library);
   glue::implement<&fp8_grouped_contiguous>(library);

@@ -19,6 +19,6 @@ std::tuple<Tensor, Tensor> norm_fp8(const glue::NormFp8Call& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) { glue::implement<&norm_fp8>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) { glue::implement<&norm_fp8>(library); }
 
 }  // namespace rtp_llm::cuda

@@ -28,7 +28,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> scatter_fp8_ragged(
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&scatter_fp8>(library);
   glue::implement<&scatter_fp8_ragged>(library);
 }

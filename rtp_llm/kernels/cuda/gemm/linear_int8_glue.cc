@@ -44,7 +44,7 @@ Tensor w8a8_int8_linear_packed(const glue::W8a8Int8LinearCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&int8_linear_packed>(library);
   glue::implement<&w8a8_int8_linear_packed>(library);
 }

@@ -153,7 +153,7 @@ Tensor linear_float(const glue::LinearFloatCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&fused_linear_rows>(library);
   glue::implement<&skinny_rows>(library);
   glue::implement<&store>(library);

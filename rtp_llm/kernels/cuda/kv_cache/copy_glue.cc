@@ -34,7 +34,7 @@ void copy_blocks_of_cache(const glue::CopyBlocksCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&embedding_lookup>(library);
   glue::implement<&substitute_tokens_in_place>(library);
   glue::implement<&copy_blocks_of_cache>(library);

@@ -31,6 +31,6 @@ Tensor decode(const glue::MlaDecodeCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) { glue::implement<&decode>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) { glue::implement<&decode>(library); }
 
 }  // namespace rtp_llm::cuda

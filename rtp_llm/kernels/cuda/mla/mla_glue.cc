@@ -15,6 +15,6 @@ void rotate_and_store(const glue::MlaRotateAndStoreCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) { glue::implement<&rotate_and_store>(library); }
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) { glue::implement<&rotate_and_store>(library); }
 
 }  // namespace rtp_llm::cuda

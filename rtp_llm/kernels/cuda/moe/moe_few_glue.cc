@@ -94,7 +94,7 @@ void add(const glue::AddExpertsCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&route>(library);
   glue::implement<&add>(library);
 }

@@ -63,7 +63,7 @@ Tensor weighted_sum(const glue::SumExpertsCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&select_topk>(library);
   glue::implement<&group_topk>(library);
   glue::implement<&fake_balance_expert>(library);

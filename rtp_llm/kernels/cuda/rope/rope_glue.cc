@@ -15,7 +15,7 @@ void rope_kv_write_packed(const glue::RopeKvWriteCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&rope_kv_write_packed>(library);
 }
 

@@ -77,7 +77,7 @@ void logit_bias(const glue::AddLogitBiasCall& call) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm, CUDA, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
   glue::implement<&sample_tokens>(library);
   glue::implement<&verify_drafts>(library);
   glue::implement<&logprobs>(library);

@@ -34,19 +34,19 @@ void copy_regions(const Tensor& to, const Tensor& from, const Tensor& bytes, int
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY(rtp_llm_xpu_bridge, library) {
+RTP_LLM_DECLARE_OPERATORS(rtp_llm_xpu_bridge, library) {
   library.def("device_name() -> str");
   library.def("has_float16() -> bool");
   library.def("strided_copy(Tensor(a!) to, Tensor source) -> ()");
   library.def("batched_copy(Tensor to, Tensor source, Tensor bytes, int most_bytes) -> ()");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm_xpu_bridge, CompositeExplicitAutograd, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm_xpu_bridge, CompositeExplicitAutograd, library) {
   glue::implement_uncounted<device_name>(library, "device_name");
   glue::implement_uncounted<has_float16>(library, "has_float16");
 }
 
-STABLE_TORCH_LIBRARY_IMPL(rtp_llm_xpu_bridge, CPU, library) {
+RTP_LLM_REGISTER_KERNELS(rtp_llm_xpu_bridge, CPU, library) {
   glue::implement_uncounted<copy_rows>(library, "strided_copy");
   glue::implement_uncounted<copy_regions>(library, "batched_copy");
 }
