@@ -162,9 +162,9 @@ void Library::impl(const char* name, Kernel kernel) {
 
 Registration::Registration(const char* name, const char* key, void (*fill)(Library&),
                            const char* file, uint32_t line)
-    : handle_(new StableLibrary(
-          key == nullptr ? StableLibrary::Kind::DEF : StableLibrary::Kind::IMPL, name, key, file,
-          line)) {
+    : handle_(
+          new StableLibrary(key == nullptr ? StableLibrary::Kind::DEF : StableLibrary::Kind::IMPL,
+                            name, key, file, line)) {
   Library library(handle_);
   fill(library);
 }

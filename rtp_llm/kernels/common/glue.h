@@ -390,8 +390,8 @@ void implement_uncounted(Library& library, const char* name) {
   RTP_LLM_REGISTRATION_AT(name, key, library, __COUNTER__)
 #define RTP_LLM_REGISTRATION_AT(name, key, library, number) \
   RTP_LLM_REGISTRATION_OF(name, key, library, number)
-#define RTP_LLM_REGISTRATION_OF(name, key, library, number)                                      \
-  static void rtp_llm_register_##number(::rtp_llm::glue::Library&);                              \
-  static const ::rtp_llm::glue::Registration rtp_llm_registration_##number(                      \
-      #name, key, &rtp_llm_register_##number, __FILE__, __LINE__);                               \
+#define RTP_LLM_REGISTRATION_OF(name, key, library, number)                 \
+  static void rtp_llm_register_##number(::rtp_llm::glue::Library&);         \
+  static const ::rtp_llm::glue::Registration rtp_llm_registration_##number( \
+      #name, key, &rtp_llm_register_##number, __FILE__, __LINE__);          \
   void rtp_llm_register_##number(::rtp_llm::glue::Library& library)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Root-mean-square norms; sums and products are float32, whatever the element type."""
+"""Root-mean-square and layer norms; sums and products are float32, whatever the element type."""
 
 from __future__ import annotations
 
@@ -58,3 +58,28 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
     strides of tokens and heads are free. weight [D] of the same dtype. Returns a contiguous tensor.
     """
     return x.new_empty(x.shape)
+
+
+@operator
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension.
+
+    x [..., C] of float32, bfloat16 or float16; a matrix may have a row stride, other ranks are
+    contiguous. weight and bias [C] of the same dtype. The variance is the biased one, summed from
+    differences to the mean. Returns a contiguous tensor like x. RuntimeError on a mismatch.
+    """
+    return x.new_empty(x.shape)
+
+
+@operator
+def fused_add_layer_norm(
+    x: MutableTensor,
+    residual: MutableTensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+) -> None:
+    """In place: residual += x, rounded to its dtype; then x = layer_norm(residual, ...).
+
+    x and residual [..., C] as x of layer_norm, of one shape and dtype, in different memory.
+    """

@@ -43,3 +43,20 @@ def gated_rms_norm_reference(x: Tensor, gate: Tensor, weight: Tensor, eps: float
     """See rtp_llm.ops.gated_rms_norm."""
     normed = rms_norm_reference(x.float(), weight.float(), eps)
     return (normed * torch.nn.functional.silu(gate.float())).to(x.dtype)
+
+
+def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """See rtp_llm.ops.layer_norm."""
+    wide = x.float()
+    centered = wide - wide.mean(dim=-1, keepdim=True)
+    inverse = torch.rsqrt(centered.square().mean(dim=-1, keepdim=True) + eps)
+    scaled = centered * inverse * weight.float()
+    return (scaled if bias is None else scaled + bias.float()).to(x.dtype)
+
+
+def fused_add_layer_norm_reference(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float
+) -> None:
+    """See rtp_llm.ops.fused_add_layer_norm."""
+    residual.copy_((residual.float() + x.float()).to(residual.dtype))
+    x.copy_(layer_norm_reference(residual, weight, bias, eps))

@@ -10,8 +10,10 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.ops.norm.norm_reference import (
+    fused_add_layer_norm_reference,
     fused_add_rms_norm_reference,
     gated_rms_norm_reference,
+    layer_norm_reference,
     qk_rms_norm_reference,
     rms_norm_reference,
 )
@@ -235,6 +237,91 @@ def test_gated_rms_norm_refuses_what_does_not_fit() -> None:
         ops.gated_rms_norm(x[:, ::2], gate[:, ::2], weight[:4], EPS)
 
 
+@every_isa
+@every_dtype
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_layer_norm_equals_reference(isa: str, dtype: torch.dtype, has_bias: bool) -> None:
+    for shape in [*SHAPES, (2, 1200), (3, 9000)]:
+        x = (torch.randn(shape) * 3 + 1).to(dtype)
+        weight, bias = (torch.randn(shape[-1]).to(dtype) for _ in range(2))
+        optional = bias if has_bias else None
+        with running(isa), kernel_runs("layer_norm"):
+            actual = ops.layer_norm(x, weight, optional, EPS)
+        assert_near(actual, layer_norm_reference(x, weight, optional, EPS))
+        exact = torch.nn.functional.layer_norm(
+            x.double(), shape[-1:], weight.double(), bias.double() if has_bias else None, EPS
+        )
+        if shape[-1] > 1:  # the sign of a single element's rounding error means nothing
+            assert_near(actual, exact.to(dtype))
+
+
+@every_isa
+@every_dtype
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_fused_add_layer_norm_equals_reference(
+    isa: str, dtype: torch.dtype, has_bias: bool
+) -> None:
+    for shape in SHAPES:
+        x, residual = (torch.randn(shape).to(dtype) for _ in range(2))
+        weight, bias = (torch.randn(shape[-1]).to(dtype) for _ in range(2))
+        optional = bias if has_bias else None
+        expected_x, expected_residual = x.clone(), residual.clone()
+        fused_add_layer_norm_reference(expected_x, expected_residual, weight, optional, EPS)
+        with running(isa), kernel_runs("fused_add_layer_norm"):
+            ops.fused_add_layer_norm(x, residual, weight, optional, EPS)
+        assert torch.equal(residual, expected_residual)
+        assert_near(x, expected_x)
+
+
+@every_isa
+def test_layer_norm_keeps_the_variance_of_values_far_from_zero(isa: str) -> None:
+    x = torch.randn(5, 300) + 4096
+    with running(isa):
+        actual = ops.layer_norm(x, torch.ones(300), None, EPS)
+    exact = torch.nn.functional.layer_norm(x.double(), (300,), eps=EPS)
+    torch.testing.assert_close(actual.double(), exact, rtol=2e-3, atol=2e-3)
+
+
+@every_isa
+def test_layer_norms_of_strided_rows(isa: str) -> None:
+    wide, weight, bias = torch.randn(9, 50), torch.randn(37), torch.randn(37)
+    x = wide[::2, 3:40]
+    with running(isa):
+        assert_near(
+            ops.layer_norm(x, weight, bias, EPS), layer_norm_reference(x, weight, bias, EPS)
+        )
+        before, residual = wide.clone(), torch.randn(5, 41)[:, 2:39]
+        expected_x, expected_residual = x.clone(), residual.clone()
+        fused_add_layer_norm_reference(expected_x, expected_residual, weight, bias, EPS)
+        ops.fused_add_layer_norm(x, residual, weight, bias, EPS)
+    assert torch.equal(residual, expected_residual)
+    assert_near(x, expected_x)
+    assert torch.equal(wide[1::2], before[1::2])
+    assert torch.equal(wide[:, :3], before[:, :3])
+    assert torch.equal(wide[:, 40:], before[:, 40:])
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0), (0,), (2, 0, 8)])
+def test_layer_norms_of_nothing(shape: tuple[int, ...]) -> None:
+    empty, weight = torch.empty(shape), torch.empty(shape[-1])
+    assert ops.layer_norm(empty, weight, weight, EPS).shape == shape
+    ops.fused_add_layer_norm(empty, torch.empty(shape), weight, None, EPS)
+
+
+def test_layer_norms_refuse_what_does_not_fit() -> None:
+    x, weight = torch.zeros(3, 8), torch.zeros(8)
+    with pytest.raises(RuntimeError, match=r"layer_norm: weight is float32 \[5\]; expected shape"):
+        ops.layer_norm(x, torch.zeros(5), None, EPS)
+    with pytest.raises(RuntimeError, match=r"layer_norm: bias is float16 \[8\]; expected float32"):
+        ops.layer_norm(x, weight, weight.half(), EPS)
+    with pytest.raises(RuntimeError, match=r"layer_norm: x is int32 \[3, 8\]; expected float32"):
+        ops.layer_norm(x.int(), weight, None, EPS)
+    with pytest.raises(RuntimeError, match=r"residual is float32 \[2, 8\]; expected shape \[3, 8"):
+        ops.fused_add_layer_norm(x, torch.zeros(2, 8), weight, None, EPS)
+    with pytest.raises(RuntimeError, match="the same memory"):
+        ops.fused_add_layer_norm(x, x, weight, None, EPS)
+
+
 def test_operators_are_traceable() -> None:
     x, weight, qkv = torch.randn(3, 8), torch.randn(8), torch.randn(3, 32)
     space = torch.ops.rtp_llm
@@ -248,4 +335,8 @@ def test_operators_are_traceable() -> None:
     )
     torch.library.opcheck(
         space.gated_rms_norm.default, (x, x.clone(), weight, EPS), test_utils=tests
+    )
+    torch.library.opcheck(space.layer_norm.default, (x, weight, None, EPS), test_utils=tests)
+    torch.library.opcheck(
+        space.fused_add_layer_norm.default, (x, x.clone(), weight, weight, EPS), test_utils=tests
     )

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of the root-mean-square norms: norm(x) = x / sqrt(mean(x^2) + eps) * (weight + offset).
+// Arguments of the root-mean-square norms, norm(x) = x / sqrt(mean(x^2) + eps) * (weight + offset),
+// and of the layer norms, layer_norm(x) = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
 // Sums and products are float32, whatever the element type. Strides are in elements.
 #pragma once
 
@@ -67,6 +68,34 @@ struct GatedRmsNormArgs {
   int64_t x_group_stride;
   int64_t gate_stride;
   int64_t gate_group_stride;
+  DType dtype;
+  float eps;
+};
+
+// out[r] = layer_norm(x[r]).
+struct LayerNormArgs {
+  const void* x;
+  const void* weight;
+  const void* bias;  // or null
+  void* out;
+  int64_t rows;
+  int64_t size;
+  int64_t x_stride;
+  int64_t out_stride;
+  DType dtype;
+  float eps;
+};
+
+// residual[r] += x[r], rounded to the element type; then x[r] = layer_norm(residual[r]).
+struct FusedAddLayerNormArgs {
+  void* x;
+  void* residual;
+  const void* weight;
+  const void* bias;  // or null
+  int64_t rows;
+  int64_t size;
+  int64_t x_stride;
+  int64_t residual_stride;
   DType dtype;
   float eps;
 };

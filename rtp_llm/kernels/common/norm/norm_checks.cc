@@ -10,6 +10,14 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t size, const cha
   check_contiguous(weight, what);
 }
 
+// Null where there is no bias.
+const void* checked_bias(const OptionalTensor& bias, const Tensor& x, int64_t size,
+                         const char* what) {
+  if (!bias.has_value()) return nullptr;
+  check_weight(*bias, x, size, what);
+  return bias->data();
+}
+
 }  // namespace
 
 RmsNormArgs rms_norm_args(const Tensor& x, const Tensor& weight, double eps, double offset) {
@@ -78,6 +86,31 @@ Prepared<GatedRmsNormArgs, Tensor> prepare(const GatedRmsNormCall& call) {
            rows.inner, rows.stride, rows.group_stride, gates.stride, gates.group_stride,
            call.x.dtype(), static_cast<float>(call.eps)},
           std::move(out)};
+}
+
+Prepared<LayerNormArgs, Tensor> prepare(const LayerNormCall& call) {
+  check_float_dtype(call.x, "layer_norm: x");
+  const Rows rows = rows_of(call.x, "layer_norm: x");
+  check_weight(call.weight, call.x, rows.size, "layer_norm: weight");
+  const void* bias = checked_bias(call.bias, call.x, rows.size, "layer_norm: bias");
+  Tensor out = empty_like(call.x);
+  return {{call.x.data(), call.weight.data(), bias, out.data(), rows.count, rows.size, rows.stride,
+           rows.size, call.x.dtype(), static_cast<float>(call.eps)},
+          std::move(out)};
+}
+
+Prepared<FusedAddLayerNormArgs, void> prepare(const FusedAddLayerNormCall& call) {
+  check_float_dtype(call.x, "fused_add_layer_norm: x");
+  check_dtype(call.residual, call.x.dtype(), "fused_add_layer_norm: residual");
+  check_same_sizes(call.residual, call.x, "fused_add_layer_norm: residual");
+  const Rows rows = rows_of(call.x, "fused_add_layer_norm: x");
+  const Rows residual_rows = rows_of(call.residual, "fused_add_layer_norm: residual");
+  check_weight(call.weight, call.x, rows.size, "fused_add_layer_norm: weight");
+  const void* bias = checked_bias(call.bias, call.x, rows.size, "fused_add_layer_norm: bias");
+  RTP_LLM_CHECK(call.x.data() != call.residual.data() || call.x.numel() == 0,
+                "fused_add_layer_norm: x and residual are the same memory");
+  return {{call.x.data(), call.residual.data(), call.weight.data(), bias, rows.count, rows.size,
+           rows.stride, residual_rows.stride, call.x.dtype(), static_cast<float>(call.eps)}};
 }
 
 }  // namespace rtp_llm::glue

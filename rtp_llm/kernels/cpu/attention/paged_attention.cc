@@ -41,8 +41,7 @@ const AttentionKernels& kernels(const PagedAttentionArgs& args) {
   if (features.isa == CpuIsa::kAvx2) return avx2::kAttentionKernels;
   // Pairs need an even head_dim: the last one of an odd row would read past it.
   const bool pairs = args.dtype == DType::kBFloat16 && args.head_dim % 2 == 0;
-  return features.avx512_bf16 && pairs ? avx512_bf16::kAttentionKernels
-                                       : avx512::kAttentionKernels;
+  return features.avx512_bf16 && pairs ? avx512_bf16::kAttentionKernels : avx512::kAttentionKernels;
 }
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }

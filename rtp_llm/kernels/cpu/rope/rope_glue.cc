@@ -32,8 +32,6 @@ void rope_kv_write_packed(const glue::RopeKvWriteCall& call) {
 
 }  // namespace
 
-RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) {
-  glue::implement<&rope_kv_write_packed>(library);
-}
+RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library) { glue::implement<&rope_kv_write_packed>(library); }
 
 }  // namespace rtp_llm::cpu

@@ -109,6 +109,63 @@ __global__ void __launch_bounds__(kMaxThreads)
   norm_row<N>(row, args.eps, [](float sum) { return reduce_block(sum, 0.0f, Sum{}); });
 }
 
+// One pack of a layer norm, from the element at `at` of weight and bias on.
+template <class T, int N>
+__device__ inline void give_centered(const LayerNormArgs& args, const T* from, int64_t at,
+                                     float mean, float inverse, T* to) {
+  const Pack<T, N> pack = load<N>(from);
+  const Pack<T, N> weight = load<N>(static_cast<const T*>(args.weight) + at);
+  float values[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    values[i] = (to_float(pack.element[i]) - mean) * inverse * to_float(weight.element[i]);
+  }
+  if (args.bias != nullptr) {
+    const Pack<T, N> bias = load<N>(static_cast<const T*>(args.bias) + at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] += to_float(bias.element[i]);
+  }
+  store(to, narrow<T>(values));
+}
+
+// A block for each row of a layer norm, which reads it three times: the first time adds x to the
+// residual where there is one.
+template <class T, int N>
+__global__ void __launch_bounds__(kMaxThreads)
+    layer_norm_rows(LayerNormArgs args, void* residual, int64_t residual_stride) {
+  wait_for_previous();
+  let_next_start();
+  const int64_t index = blockIdx.x;
+  Row<T> row;
+  row.x = static_cast<const T*>(args.x) + index * args.x_stride;
+  row.residual =
+      residual == nullptr ? nullptr : static_cast<T*>(residual) + index * residual_stride;
+  const int64_t first = int64_t{thread_index()} * N, step = int64_t{thread_count()} * N;
+  float sum = 0.0f;
+  for (int64_t at = first; at < args.size; at += step) {
+    const Pack<T, N> pack = take<T, N>(row, at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += to_float(pack.element[i]);
+  }
+  const float mean = reduce_block(sum, 0.0f, Sum{}) / static_cast<float>(args.size);
+  const T* const source = row.residual == nullptr ? row.x : row.residual;
+  float squared = 0.0f;
+  for (int64_t at = first; at < args.size; at += step) {
+    const Pack<T, N> pack = load<N>(source + at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float difference = to_float(pack.element[i]) - mean;
+      squared += difference * difference;
+    }
+  }
+  const float variance = reduce_block(squared, 0.0f, Sum{}) / static_cast<float>(args.size);
+  const float inverse = 1.0f / sqrtf(variance + args.eps);
+  T* const out = static_cast<T*>(args.out) + index * args.out_stride;
+  for (int64_t at = first; at < args.size; at += step) {
+    give_centered<T, N>(args, source + at, at, mean, inverse, out + at);
+  }
+}
+
 // A group of lanes for each query and key head.
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxThreads) norm_heads(QkRmsNormArgs args) {
@@ -217,6 +274,24 @@ void run_rows(const RmsNormArgs& args, void* residual, int64_t residual_stride, 
   check_launch(what);
 }
 
+void run_layer_norm(const LayerNormArgs& args, void* residual, int64_t residual_stride,
+                    const char* what, void* stream) {
+  if (args.rows == 0 || args.size == 0) return;
+  const int64_t bytes = element_size(args.dtype);
+  const bool wide = multiples(
+      kAccessBytes, {address(args.x), address(args.weight), address(args.bias), address(args.out),
+                     address(residual), args.size * bytes, args.x_stride * bytes,
+                     args.out_stride * bytes, residual_stride * bytes});
+  visit_access(args.dtype, wide, [&](auto element, auto width) {
+    constexpr int N = decltype(width)::value;
+    const int64_t threads = round_up(ceil_div(args.size, N), kGroup);
+    launch_overlapped<layer_norm_rows<decltype(element), N>>(
+        dim3(blocks(args.rows, what)), dim3(threads < kMaxThreads ? threads : kMaxThreads), 0,
+        stream, args, residual, residual_stride);
+  });
+  check_launch(what);
+}
+
 }  // namespace
 
 RTP_LLM_OPERATOR(rms_norm)
@@ -265,6 +340,18 @@ void gated_rms_norm(const GatedRmsNormArgs& args, void* stream) {
     launch_gate_rows<T, N, 32>(args, stream);
   });
   check_launch("gated_rms_norm");
+}
+
+RTP_LLM_OPERATOR(layer_norm)
+void layer_norm(const LayerNormArgs& args, void* stream) {
+  run_layer_norm(args, nullptr, 0, "layer_norm", stream);
+}
+
+RTP_LLM_OPERATOR(fused_add_layer_norm)
+void fused_add_layer_norm(const FusedAddLayerNormArgs& args, void* stream) {
+  const LayerNormArgs rows{args.x,    args.weight,   args.bias,     args.x,     args.rows,
+                           args.size, args.x_stride, args.x_stride, args.dtype, args.eps};
+  run_layer_norm(rows, args.residual, args.residual_stride, "fused_add_layer_norm", stream);
 }
 
 }  // namespace rtp_llm::cuda

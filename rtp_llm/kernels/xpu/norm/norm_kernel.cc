@@ -30,6 +30,25 @@ void scale(const Group& group, const T* x, const T* weight, T* out, int64_t size
   });
 }
 
+// A row that a group reads three times: for the mean, the variance and the products.
+template <class T>
+void layer_norm_row(const Group& group, const T* x, const T* weight, const T* bias, T* out,
+                    int64_t size, float eps) {
+  float sum = 0.0f;
+  for_items(group, size, [&](int64_t i) { sum += static_cast<float>(x[i]); });
+  const float mean = group_sum(group, sum) / static_cast<float>(size);
+  float squares = 0.0f;
+  for_items(group, size, [&](int64_t i) {
+    const float difference = static_cast<float>(x[i]) - mean;
+    squares = sycl::fma(difference, difference, squares);
+  });
+  const float factor = inverse_rms(group, squares, size, eps);
+  for_items(group, size, [&](int64_t i) {
+    const float normed = (static_cast<float>(x[i]) - mean) * factor * static_cast<float>(weight[i]);
+    out[i] = static_cast<T>(bias == nullptr ? normed : normed + static_cast<float>(bias[i]));
+  });
+}
+
 }  // namespace
 
 // A group per row.
@@ -100,9 +119,37 @@ void gated_rms_norm(const GatedRmsNormArgs& args) {
   });
 }
 
+// A group per row.
+RTP_LLM_OPERATOR(layer_norm, args.rows, items_for(args.size))
+template <class T>
+void layer_norm(const LayerNormArgs& args) {
+  const Group group = this_group();
+  const int64_t row = group_index(group);
+  layer_norm_row(group, static_cast<const T*>(args.x) + row * args.x_stride,
+                 static_cast<const T*>(args.weight), static_cast<const T*>(args.bias),
+                 static_cast<T*>(args.out) + row * args.out_stride, args.size, args.eps);
+}
+
+// A group per row; an item reads back only what it wrote itself.
+RTP_LLM_OPERATOR(fused_add_layer_norm, args.rows, items_for(args.size))
+template <class T>
+void fused_add_layer_norm(const FusedAddLayerNormArgs& args) {
+  const Group group = this_group();
+  const int64_t row = group_index(group);
+  T* const x = static_cast<T*>(args.x) + row * args.x_stride;
+  T* const residual = static_cast<T*>(args.residual) + row * args.residual_stride;
+  for_items(group, args.size, [&](int64_t i) {
+    residual[i] = static_cast<T>(static_cast<float>(residual[i]) + static_cast<float>(x[i]));
+  });
+  layer_norm_row(group, residual, static_cast<const T*>(args.weight),
+                 static_cast<const T*>(args.bias), x, args.size, args.eps);
+}
+
 }  // namespace rtp_llm::xpu
 
 RTP_LLM_XPU_KERNELS(rms_norm, rtp_llm::RmsNormArgs)
 RTP_LLM_XPU_KERNELS(fused_add_rms_norm, rtp_llm::FusedAddRmsNormArgs)
 RTP_LLM_XPU_KERNELS(qk_rms_norm, rtp_llm::QkRmsNormArgs)
 RTP_LLM_XPU_KERNELS(gated_rms_norm, rtp_llm::GatedRmsNormArgs)
+RTP_LLM_XPU_KERNELS(layer_norm, rtp_llm::LayerNormArgs)
+RTP_LLM_XPU_KERNELS(fused_add_layer_norm, rtp_llm::FusedAddLayerNormArgs)
