@@ -215,6 +215,7 @@ class Scheduler:
         sampling_flags: int = 0,
         needs_history: bool = False,
         use_prefix_cache: bool = True,
+        prompt_only: bool = False,
         remote_prompt: bool = False,
         overlap: bool = True,
         tenant: str = "",
@@ -228,7 +229,8 @@ class Scheduler:
 
         A slot is in [0, max_running + max_queued) and the sequence's until it ends. A lower
         ``priority`` goes first; beyond -100 and 100 it counts as these. End and stop ids end a
-        sequence once it has ``min_tokens`` tokens, the last one included. With ``remote_prompt``
+        sequence once it has ``min_tokens`` tokens, the last one included. ``prompt_only`` (one id):
+        no token is sampled, the sequence ends with its prompt, and ``max_tokens`` has no meaning. With ``remote_prompt``
         (one id, two tokens or more) another worker computes the prompt: see ``take_receivers``.
         Without ``overlap`` no step is scheduled for the sequences while their last token is
         pending: whoever needs to see it first (a proposer of drafts) can.
@@ -248,8 +250,11 @@ class Scheduler:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.
             QueueFullError: no place now.
         """
-    def abort(self, ids: Sequence[int]) -> int:
-        """End sequences in any state; unknown ids are ignored. Returns how many ended."""
+    def abort(self, ids: Sequence[int], *, not_finite: bool = False) -> int:
+        """End sequences in any state; unknown ids are ignored. Returns how many ended.
+
+        ``not_finite``: they gave NaN or infinity, so their blocks leave the prefix cache.
+        """
     def schedule(self, drafts: Drafts | None = None) -> bool:
         """Fill ``batch``; False if nothing can run now.
 
@@ -267,7 +272,7 @@ class Scheduler:
     def commit(self, tokens: NDArray[np.int32]) -> None:
         """Append the tokens [O] or [O, K] (padded with -1) of the oldest batch; fill ``result``.
 
-        Of each output one token, and one more for each draft that equals the token before it. In
+        Rows of sequences that end with their prompt follow those of the outputs. Of each output one token, and one more for each draft that equals the token before it. In
         place of a token -2 says that its row's logits have NaN or +inf, -3 that all are -inf: the
         sequence ends. Whatever was computed of the other drafts is given back.
 

@@ -57,8 +57,8 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          const Tokens& prompt, int32_t max_tokens, int32_t min_tokens,
                          std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
                          int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
-                         bool needs_history, bool use_prefix_cache, bool remote_prompt,
-                         bool overlap, std::string tenant, double tenant_weight,
+                         bool needs_history, bool use_prefix_cache, bool prompt_only,
+                         bool remote_prompt, bool overlap, std::string tenant, double tenant_weight,
                          const std::vector<Span>& spans, const std::optional<Tokens>& mrope_offsets,
                          int32_t mrope_position_delta, int32_t adapter_slot) {
   RequestOptions options;
@@ -71,6 +71,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.sampling_flags = sampling_flags;
   options.needs_history = needs_history;
   options.use_prefix_cache = use_prefix_cache;
+  options.prompt_only = prompt_only;
   options.remote_prompt = remote_prompt;
   options.overlap = overlap;
   options.tenant = std::move(tenant);
@@ -271,11 +272,11 @@ void BindScheduler(py::module_& module) {
            py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
            py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
            py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
-           py::arg("remote_prompt") = false, py::arg("overlap") = true, py::arg("tenant") = "",
-           py::arg("tenant_weight") = 1.0, py::arg("spans") = std::vector<Span>(),
-           py::arg("mrope_offsets") = py::none(), py::arg("mrope_position_delta") = 0,
-           py::arg("adapter_slot") = -1)
-      .def("abort", &Scheduler::Abort, py::arg("ids"))
+           py::arg("prompt_only") = false, py::arg("remote_prompt") = false,
+           py::arg("overlap") = true, py::arg("tenant") = "", py::arg("tenant_weight") = 1.0,
+           py::arg("spans") = std::vector<Span>(), py::arg("mrope_offsets") = py::none(),
+           py::arg("mrope_position_delta") = 0, py::arg("adapter_slot") = -1)
+      .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
       .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))
       .def("take_receivers", &TakeReceivers)

@@ -87,6 +87,7 @@ void Batch::Clear() {
     std::fill_n(draft_tokens.data(), num_rows, -1);
   }
   num_seqs = num_tokens = num_rows = num_outputs = 0;
+  prompt_ends.clear();
   max_seqlen_q = max_seqlen_k = sampling_flags = 0;
   cu_seqlens_q[0] = 0;
   history_cu[0] = 0;
@@ -130,7 +131,13 @@ void Batch::AddSequence(int32_t slot, SequenceSet* sequences) {
   max_seqlen_k = std::max(max_seqlen_k, end);
   num_tokens += sequence.step_tokens;
   cu_seqlens_q[++num_seqs] = num_tokens;
-  if (end >= sequence.length) AddOutputs(slot, sequence, *sequences);
+  if (end < sequence.length) return;
+  if (!sequence.options->prompt_only) {
+    AddOutputs(slot, sequence, *sequences);
+    return;
+  }
+  next_tokens[num_seqs - 1] = 0;
+  prompt_ends.push_back({sequence.id, sequence.rank.serial, slot});
 }
 
 void Batch::AddTokens(const Sequence& sequence) {
@@ -252,6 +259,7 @@ KeptOutputs::KeptOutputs(const SchedulerConfig& config)
       drafts_(config.max_rows()) {}
 
 void KeptOutputs::Keep(const OutputView& outputs) {
+  prompt_ends_ = *outputs.prompt_ends;
   count_ = outputs.count;
   const int32_t rows = outputs.row_cu[count_];
   std::copy_n(outputs.row_cu, count_ + 1, row_cu_.data());

@@ -11,8 +11,17 @@
 
 namespace rtp_llm {
 
-// Which sequences get tokens from a batch, and the rows of logits that they come from.
+// A sequence that a batch computes to the end of its prompt, and that gets no token.
+struct PromptEnd {
+  int64_t id;
+  int64_t serial;
+  int32_t slot;
+};
+
+// Which sequences get tokens from a batch, and the rows of logits that they come from; and which
+// ones end with their prompt.
 struct OutputView {
+  const std::vector<PromptEnd>* prompt_ends;
   int32_t count;
   const int32_t* row_cu;
   const int64_t* row_ids;
@@ -78,7 +87,7 @@ class Batch {
   void Fill(SequenceSet* sequences, const std::vector<BlockCopy>& copies);
   void Clear();
   OutputView outputs() const {
-    return {num_outputs,      row_cu.data(),      row_ids.data(),
+    return {&prompt_ends,     num_outputs,        row_cu.data(),      row_ids.data(),
             row_slots.data(), row_serials.data(), draft_tokens.data()};
   }
 
@@ -98,6 +107,7 @@ class Batch {
   HostArray<int32_t> seq_slots;    // [B]
   HostArray<int64_t> seq_serials;  // [B]
   HostArray<int64_t> row_serials;  // [R]
+  std::vector<PromptEnd> prompt_ends;
 
  private:
   void AddSequence(int32_t slot, SequenceSet* sequences);
@@ -127,10 +137,12 @@ class KeptOutputs {
 
   void Keep(const OutputView& outputs);
   OutputView view() const {
-    return {count_, row_cu_.data(), ids_.data(), slots_.data(), serials_.data(), drafts_.data()};
+    return {&prompt_ends_, count_,          row_cu_.data(), ids_.data(),
+            slots_.data(), serials_.data(), drafts_.data()};
   }
 
  private:
+  std::vector<PromptEnd> prompt_ends_;
   int32_t count_ = 0;
   HostArray<int32_t> row_cu_;
   HostArray<int64_t> ids_;
@@ -159,15 +171,16 @@ class OutputsInFlight {
   size_t count_ = 0;
 };
 
-// What a commit did, one row per output of the batch. One whose sequence was aborted meanwhile has
-// no tokens.
+// What a commit did: one row per output of the batch, then one without tokens for each sequence
+// that ended with its prompt. A row whose sequence was aborted meanwhile has no tokens and no
+// finish reason.
 struct StepResult {
   explicit StepResult(const SchedulerConfig& config);
 
   // Of an output whose sequence ended meanwhile.
   void SetNothing(int32_t output);
 
-  int32_t num_rows = 0;  // O
+  int32_t num_rows = 0;  // O below, prompt ends included
   int32_t width = 0;
   HostArray<int64_t> ids;            // [O]
   HostArray<int32_t> tokens;         // [O, width], padded with -1

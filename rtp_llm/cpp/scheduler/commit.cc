@@ -35,11 +35,13 @@ void Scheduler::Commit(const int32_t* tokens, int32_t outputs, int32_t width) {
   CheckTokens(tokens, outputs, width);
   const OutputView batch = OldestOutputs();
   if (in_flight_.empty()) CountComputed();
-  result_.num_rows = outputs;
+  const int32_t num_ends = static_cast<int32_t>(batch.prompt_ends->size());
+  result_.num_rows = outputs + num_ends;
   result_.width = width;
   for (int32_t output = 0; output < outputs; ++output) {
     CommitOutput(batch, output, tokens + static_cast<size_t>(output) * width, width);
   }
+  for (int32_t i = 0; i < num_ends; ++i) CommitPromptEnd((*batch.prompt_ends)[i], outputs + i);
   if (!in_flight_.empty()) {
     in_flight_.DropOldest();
     return;
@@ -63,6 +65,9 @@ void Scheduler::LetFly() {
     const int32_t num_drafts = outputs.num_drafts(output);
     if (num_drafts > 0) AssumeAccepted(num_drafts, &sequence);
   }
+  for (const PromptEnd& end : *outputs.prompt_ends) {
+    if (sequences_.IsLive(end.slot, end.serial)) sequences_[end.slot].waits_for_commit = true;
+  }
   in_flight_.Keep(outputs);
   scheduled_ = false;
 }
@@ -82,7 +87,7 @@ void Scheduler::CountComputed() {
     const int32_t interval =
         sequence.decoding ? output_snapshot_interval_ : cache_.state_block_size();
     cache_.Publish(sequence.tokens.data(), sequence.computed, interval, &sequence.cache);
-    if (sequence.remaining() > 0) continue;
+    if (sequence.remaining() > 0 || sequence.options->prompt_only) continue;
     sequence.decoding = true;
     if (!sequence.followers.empty()) StartFollowers(slot);
   }
@@ -146,6 +151,18 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
   result_.cached_tokens[output] = sequence.cached_tokens;
   result_.queue_seconds[output] = sequence.queue_seconds;
   if (finish != FinishReason::kNone) Retire(slot);
+}
+
+void Scheduler::CommitPromptEnd(const PromptEnd& end, int32_t row) {
+  result_.ids[row] = end.id;
+  result_.SetNothing(row);
+  if (!sequences_.IsLive(end.slot, end.serial)) return;
+  Sequence& sequence = sequences_[end.slot];
+  cache_.Verify(&sequence.cache);
+  result_.finish[row] = static_cast<uint8_t>(FinishReason::kPrompt);
+  result_.cached_tokens[row] = sequence.cached_tokens;
+  result_.queue_seconds[row] = sequence.queue_seconds;
+  Retire(end.slot);
 }
 
 }  // namespace rtp_llm

@@ -52,17 +52,24 @@ void Scheduler::CheckSequence(int32_t slot) const {
          "has computed a token that is not known");
   Expect(pending || sequence.drafts_in_flight == 0, id,
          "has drafts in flight that nobody verifies");
-  Expect(sequence.remaining() > 0 && known < sequence.max_length, id, "should have ended");
+  const bool ending = sequence.options->prompt_only && sequence.waits_for_commit;
+  Expect(!ending || !in_flight_.empty(), id, "waits for a prompt that nobody computes");
+  Expect((sequence.remaining() > 0 || ending) && known < sequence.max_length, id,
+         "should have ended");
   const int32_t most = sequence.length < sequence.max_length ? sequence.remaining() : 0;
   Expect(sequence.step_tokens <= most + sequence.num_drafts, id, "computes tokens that it has not");
   Expect(sequence.length + sequence.num_drafts <= sequence.max_length, id,
          "has drafts that it can never accept");
+  CheckBlocks(sequence);
+}
+
+void Scheduler::CheckBlocks(const Sequence& sequence) const {
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const auto size = static_cast<int32_t>(sequence.cache.tables[group].blocks.size());
     const int32_t end = sequence.computed + sequence.step_tokens;
     const bool recurrent = cache_.group(group).IsRecurrent();
     const int32_t held = recurrent ? (size > 0 ? end : 0) : size * cache_.block_size();
-    Expect(held >= end, id, "has tokens without a block");
+    Expect(held >= end, sequence.id, "has tokens without a block");
     if (recurrent) CheckState(sequence, group);
   }
 }

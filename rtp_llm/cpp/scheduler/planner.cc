@@ -134,7 +134,7 @@ bool Planner::AdmitNext(int32_t slot) {
     const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
     if (prefill_budget_ < chunk) return false;
     // Preempted in this very plan, while its last token is sampled: it may end with that one.
-    if (sequences_[slot].is_pending()) return false;
+    if (sequences_[slot].is_pending() || sequences_[slot].waits_for_commit) return false;
     const bool has_place =
         sequences_.running_places + sequences_[slot].places() <= config_.max_running;
     if (has_place && !short_of_blocks_ && TryAdmit(slot)) return true;

@@ -65,6 +65,7 @@ class RandomTest : public testing::TestWithParam<World> {
     std::vector<int32_t> num_drafts;
     std::vector<int32_t> tokens;  // [outputs, width], padded with -1
     int32_t width;
+    std::vector<int64_t> prompt_ends;
   };
 
   // A fresh world; the seed decides everything that happens in it.
@@ -146,6 +147,7 @@ class RandomTest : public testing::TestWithParam<World> {
     if (Below(3) == 0) options.prompt_inputs = RandomInputs(Size(prompt));
     const bool may_be_remote = ids.size() == 1 && options.max_tokens > 1;
     options.remote_prompt = may_be_remote && options.prompt_inputs.empty() && Below(4) == 0;
+    options.prompt_only = ids.size() == 1 && !options.remote_prompt && Below(6) == 0;
     try {
       ASSERT_EQ(scheduler_->Add(ids, prompt.data(), Size(prompt), options).size(), ids.size());
     } catch (const QueueFullError&) {
@@ -257,6 +259,7 @@ class RandomTest : public testing::TestWithParam<World> {
       sampled.num_drafts.push_back(batch.row_cu[output + 1] - first - 1);
       sampled.tokens.insert(sampled.tokens.end(), tokens.begin(), tokens.end());
     }
+    for (const PromptEnd& end : batch.prompt_ends) sampled.prompt_ends.push_back(end.id);
     in_flight_.push_back(std::move(sampled));
   }
 
@@ -290,7 +293,12 @@ class RandomTest : public testing::TestWithParam<World> {
     const auto rows = static_cast<int32_t>(sampled.ids.size());
     ASSERT_EQ(scheduler_->uncommitted()[0], rows);
     scheduler_->Commit(sampled.tokens.data(), rows, sampled.width);
-    ASSERT_EQ(scheduler_->result().num_rows, rows);
+    ASSERT_EQ(scheduler_->result().num_rows,
+              rows + static_cast<int32_t>(sampled.prompt_ends.size()));
+    for (size_t i = 0; i < sampled.prompt_ends.size(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(
+          CheckPromptEnd(rows + static_cast<int32_t>(i), sampled.prompt_ends[i]));
+    }
     for (int32_t row = 0; row < rows; ++row) {
       const int32_t* tokens = &sampled.tokens[static_cast<size_t>(row) * sampled.width];
       ASSERT_NO_FATAL_FAILURE(CheckRow(row, sampled.ids[row], tokens, sampled.width));
@@ -299,6 +307,21 @@ class RandomTest : public testing::TestWithParam<World> {
       rejected_ += count > 0 ? sampled.num_drafts[row] - (count - 1) : 0;
       cut_ += count > 0 && count < sampled.width && tokens[count] >= 0;
     }
+  }
+
+  void CheckPromptEnd(int32_t row, int64_t id) {
+    const StepResult& result = scheduler_->result();
+    ASSERT_EQ(result.ids[row], id);
+    ASSERT_EQ(result.num_tokens[row], 0);
+    const auto found = live_.find(id);
+    const bool live = found != live_.end();
+    ASSERT_TRUE(!live || found->second.options.prompt_only);
+    const FinishReason finish = live ? FinishReason::kPrompt : FinishReason::kNone;
+    ASSERT_EQ(result.finish[row], static_cast<uint8_t>(finish));
+    if (!live) return;
+    ++prompts_;
+    live_.erase(found);
+    model_->Remove(id);
   }
 
   void CheckRow(int32_t row, int64_t id, const int32_t* tokens, int32_t width) {
@@ -399,6 +422,7 @@ class RandomTest : public testing::TestWithParam<World> {
     EXPECT_GT(queue_full_, 0);
     EXPECT_GT(delivered_, 50);
     EXPECT_GT(given_up_, 10);
+    EXPECT_GT(prompts_, 30);
     EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
     if (GetParam().drafts == 0) return;
     EXPECT_GT(accepted_, 300);
@@ -421,6 +445,7 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t queue_full_ = 0;
   int32_t delivered_ = 0;
   int32_t given_up_ = 0;
+  int32_t prompts_ = 0;  // that ended their sequence
   int32_t accepted_ = 0;
   int32_t rejected_ = 0;
   int32_t cut_ = 0;

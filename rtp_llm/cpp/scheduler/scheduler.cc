@@ -52,7 +52,7 @@ Scheduler::Scheduler(SchedulerConfig config)
 std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32_t* prompt,
                                     int32_t length, RequestOptions options) {
   CheckRequest(ids, prompt, length, options);
-  CheckFits(length, MaxLength(length, options));
+  CheckFits(length, options);
   const int32_t count = static_cast<int32_t>(ids.size());
   // Free places among the running ones count too: before the next step everybody waits.
   CheckPlace(count, options.tenant);
@@ -114,6 +114,7 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length,
 }
 
 int32_t Scheduler::MaxLength(int32_t prompt_length, const RequestOptions& options) const {
+  if (options.prompt_only) return prompt_length + 1;  // it never gets that long
   const int64_t wanted = int64_t{prompt_length} + options.max_tokens;
   return static_cast<int32_t>(std::min<int64_t>(wanted, config_.max_model_len));
 }
@@ -130,9 +131,11 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
             "id " + std::to_string(id) + " is in use");
   }
   Require(length >= 1, "prompt: at least one token is needed");
-  Require(length < config_.max_model_len, "prompt of " + std::to_string(length) +
-                                              " tokens leaves no room for output: max_model_len=" +
-                                              std::to_string(config_.max_model_len));
+  const std::string problem = options.prompt_only
+                                  ? " tokens is too long: max_model_len="
+                                  : " tokens leaves no room for output: max_model_len=";
+  Require(length < config_.max_model_len + (options.prompt_only ? 1 : 0),
+          "prompt of " + std::to_string(length) + problem + std::to_string(config_.max_model_len));
   const int32_t lowest = *std::min_element(prompt, prompt + length);
   Require(lowest >= 0, "prompt: token id " + std::to_string(lowest) + " is negative");
   Require(options.max_tokens >= 1,
@@ -141,6 +144,8 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
               (ids.size() == 1 && MaxLength(length, options) >= int64_t{length} + 2),
           "remote_prompt is for one sequence of at least two new tokens");
   CheckInputs(length, options);
+  Require(!options.prompt_only || (ids.size() == 1 && !options.remote_prompt),
+          "prompt_only is for one sequence whose prompt is computed here");
   Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
           "tenant_weight=" + std::to_string(options.tenant_weight) + " must be positive");
   Require(options.min_tokens >= 0,
@@ -159,12 +164,16 @@ void Scheduler::CheckInputs(int32_t length, const RequestOptions& options) const
           "remote_prompt is for prompts of token ids alone");
 }
 
-void Scheduler::CheckFits(int32_t prompt_length, int32_t max_length) const {
+void Scheduler::CheckFits(int32_t prompt_length, const RequestOptions& options) const {
+  const int32_t max_length = MaxLength(prompt_length, options);
+  const std::string output =
+      options.prompt_only
+          ? " tokens needs "
+          : " tokens and " + std::to_string(max_length - prompt_length) + " new ones need ";
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
     const int32_t needed = planner_.BlocksAlone(group, max_length);
     const int32_t usable = cache_.pool(group).total_blocks();
-    Require(needed <= usable, "prompt of " + std::to_string(prompt_length) + " tokens and " +
-                                  std::to_string(max_length - prompt_length) + " new ones need " +
+    Require(needed <= usable, "prompt of " + std::to_string(prompt_length) + output +
                                   std::to_string(needed) + " cache blocks of " +
                                   std::to_string(cache_.group(group).block_size) +
                                   " tokens in group " + std::to_string(group) + ", there are " +
@@ -172,11 +181,12 @@ void Scheduler::CheckFits(int32_t prompt_length, int32_t max_length) const {
   }
 }
 
-int32_t Scheduler::Abort(const std::vector<int64_t>& ids) {
+int32_t Scheduler::Abort(const std::vector<int64_t>& ids, bool not_finite) {
   int32_t ended = 0;
   for (const int64_t id : ids) {
     const int32_t slot = sequences_.Find(id);
     if (slot < 0) continue;
+    if (not_finite) cache_.Discard(sequences_[slot].cache);
     Retire(slot);
     ++ended;
   }

@@ -91,7 +91,8 @@ class Scheduler {
                            RequestOptions options);
 
   // Ends sequences in whatever state they are; unknown ids are ignored. Returns how many ended.
-  int32_t Abort(const std::vector<int64_t>& ids);
+  // `not_finite`: they gave NaN or infinity, so their blocks leave the prefix cache.
+  int32_t Abort(const std::vector<int64_t>& ids, bool not_finite = false);
 
   // Fills batch(). False if nothing can run now. A decoding sequence in it also computes its drafts
   // as far as its max_tokens, and tokens and blocks that nobody else needs, allow; drafts of other
@@ -147,7 +148,7 @@ class Scheduler {
                     const RequestOptions& options) const;
   void CheckInputs(int32_t length, const RequestOptions& options) const;
   void CheckPlace(int32_t count, const std::string& tenant) const;
-  void CheckFits(int32_t prompt_length, int32_t max_length) const;
+  void CheckFits(int32_t prompt_length, const RequestOptions& options) const;
   OutputView OldestOutputs() const { return in_flight_.empty() ? batch_.outputs() : in_flight_[0]; }
   void CheckDrafts(const DraftTokens& drafts) const;
   void CheckTokens(const int32_t* tokens, int32_t outputs, int32_t width) const;
@@ -161,6 +162,7 @@ class Scheduler {
   bool CanCorrect(const Sequence& sequence) const;
   void CommitOutput(const OutputView& outputs, int32_t output, const int32_t* tokens,
                     int32_t width);
+  void CommitPromptEnd(const PromptEnd& end, int32_t row);
   void KeepAccepted(int32_t count, Sequence* sequence);
   void StartFollowers(int32_t leader);
   void Retire(int32_t slot);
@@ -172,6 +174,7 @@ class Scheduler {
   std::vector<int32_t> StateEntries(const Sequence& sequence, int32_t group, int32_t first,
                                     int32_t end) const;
   void CheckSequence(int32_t slot) const;
+  void CheckBlocks(const Sequence& sequence) const;
   void CheckState(const Sequence& sequence, int32_t group) const;
   void CheckSharedStates(int32_t group, const std::vector<int32_t>& live) const;
   void CheckSharing(const std::vector<int32_t>& live) const;

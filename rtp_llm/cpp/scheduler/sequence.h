@@ -29,13 +29,16 @@ struct RequestOptions {
   int32_t sampling_flags = 0;
   bool needs_history = false;
   bool use_prefix_cache = true;
+  // No token is sampled: the sequence ends with its prompt (FinishReason::kPrompt), which may then
+  // be as long as max_model_len. max_tokens has no meaning.
+  bool prompt_only = false;
   // Keys and values of the prompt, and the first token, come from another worker.
   bool remote_prompt = false;
   // False: no step is scheduled for a sequence while its last token is pending.
   bool overlap = true;
 };
 
-// The last two are errors: logits with NaN or +inf, and no token left to sample.
+// kNotFinite and kAllBanned are errors: logits with NaN or +inf, and no token left to sample.
 enum class FinishReason : uint8_t {
   kNone = 0,
   kEos = 1,
@@ -43,6 +46,7 @@ enum class FinishReason : uint8_t {
   kLength = 3,
   kNotFinite = 4,
   kAllBanned = 5,
+  kPrompt = 6,  // options.prompt_only: the prompt is computed
 };
 
 // free -> waiting -> running -> free; preemption: running -> waiting. Of n sequences with one
