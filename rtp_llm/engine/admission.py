@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +15,8 @@ from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, Requ
 from rtp_llm.engine.prompt_inputs import check_inputs, scheduler_inputs
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
-from rtp_llm.request.sampling_params import check_token_fields, check_vocabulary
+from rtp_llm.request.params import PoolingParams, RequestParams, reads_whole_prompt
+from rtp_llm.request.sampling_params import SamplingParams, check_token_fields, check_vocabulary
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.worker.new_sequences import NewSequences
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.speculative.proposer import Proposer
 
+_NO_OUTPUT = "a request without sampled tokens has no grammar, thinking or logits processors"
 _NO_MASKS = "grammar and thinking budget: this engine masks no logits: leave them out"
 
 
@@ -53,6 +56,8 @@ class Admission:
 
     def seeds_for(self, request: AddRequest) -> list[int]:
         """The seeds of a request's sequences; call once for each accepted request."""
+        if not isinstance(request.params, SamplingParams):
+            return [0]
         return self._seeds.seeds_for(request.params.seed, request.params.n)
 
     def _problem_of_constraint(self, request: AddRequest) -> str | None:
@@ -69,7 +74,7 @@ class Admission:
             return None
         if constraints.library is None:
             return f"grammar: {constraints.why_no_library}"
-        if request.params.ignore_eos:
+        if request.sampling.ignore_eos:
             return "grammar: the answer ends where its grammar does: leave ignore_eos out"
         return None
 
@@ -89,20 +94,43 @@ class Admission:
         """
         params, prompt = request.params, np.array(request.prompt_token_ids, np.int32)
         ids = [request.request_id << INDEX_BITS | index for index in range(params.n)]
+        seeds = self.seeds_for(request) if seeds is None else seeds
+        if not isinstance(params, SamplingParams):
+            if processors:
+                raise RequestError("invalid", _NO_OUTPUT)
+            wanted = self._complete(params)
+            slots = self._add(ids, prompt, request, wanted, max_tokens=1, prompt_only=True)
+            return NewSequences(
+                ids=ids,
+                slots=slots,
+                seeds=seeds,
+                prompt=prompt,
+                params=wanted,
+                stop_ids=[],
+                mm_features=request.mm_features,
+                extra_key=request.extra_key,
+            )
         eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
         return NewSequences(
             ids=ids,
             slots=self._slots(ids, prompt, request, eos, bool(processors), remote_prompt),
-            seeds=self.seeds_for(request) if seeds is None else seeds,
+            seeds=seeds,
             prompt=prompt,
             params=params,
             stop_ids=[*eos, *params.stop_token_ids],
             processors=processors,
-            pooling=bool(request.pooling),
             constrained=is_constrained(request),
             mm_features=request.mm_features,
             extra_key=request.extra_key,
         )
+
+    def _complete(self, params: RequestParams) -> RequestParams:
+        """With what the model's folder says where the request leaves it open."""
+        if not isinstance(params, PoolingParams):
+            return params
+        names, own = ("pooling_type", "normalize"), self.limits.pooling
+        missing = {name: getattr(own, name) for name in names if getattr(params, name) is None}
+        return msgspec.structs.replace(params, **missing)
 
     def _slots(
         self,
@@ -114,29 +142,46 @@ class Admission:
         remote_prompt: bool,
     ) -> list[int]:
         """The slots that the scheduler assigned to the sequences."""
-        params, limits, proposer = request.params, self.limits, self._proposer
+        params, limits, proposer = request.sampling, self.limits, self._proposer
         constrained = is_constrained(request)
         flags = sampling_flags(params, has_processors, constrained=constrained)
         waits = proposer.needs_tokens and (constrained or not proposer.constrained_only)
         max_tokens = params.max_tokens or limits.max_model_len - len(prompt)
+        return self._add(
+            ids,
+            prompt,
+            request,
+            params,
+            max_tokens=max_tokens,
+            min_tokens=min(params.min_tokens, max_tokens),
+            eos_token_ids=eos,
+            stop_token_ids=list(params.stop_token_ids),
+            sampling_flags=flags,
+            needs_history=bool(flags & NEEDS_HISTORY),
+            remote_prompt=remote_prompt,
+            overlap=not waits,
+        )
+
+    def _add(
+        self,
+        ids: list[int],
+        prompt: NDArray[np.int32],
+        request: AddRequest,
+        params: RequestParams,
+        **options: Any,
+    ) -> list[int]:
+        """Add sequences to the scheduler, with what all requests have and further ``options``."""
         try:
             slots: list[int] = self._scheduler.add(
                 ids,
                 prompt,
-                max_tokens=max_tokens,
-                min_tokens=min(params.min_tokens, max_tokens),
-                eos_token_ids=eos,
-                stop_token_ids=list(params.stop_token_ids),
                 priority=params.priority,
                 extra_key=request.extra_key.encode(),
-                sampling_flags=flags,
-                needs_history=bool(flags & NEEDS_HISTORY),
-                use_prefix_cache=params.prompt_logprobs is None and not request.pooling,
-                remote_prompt=remote_prompt,
-                overlap=not waits,
+                use_prefix_cache=not reads_whole_prompt(params),
                 tenant=request.tenant,
                 tenant_weight=request.tenant_weight,
                 **scheduler_inputs(request),
+                **options,
             )
         except (self._queue_full, ValueError) as error:
             invalid = isinstance(error, ValueError)
@@ -153,15 +198,21 @@ def is_constrained(request: AddRequest) -> bool:
 def check_request(request: AddRequest, limits: EngineLimits) -> None:
     """Raise RequestError for a request that could never run, or that names unknown tokens."""
     prompt, params = request.prompt_token_ids, request.params
-    max_tokens = params.max_tokens or 1
+    sampled = isinstance(params, SamplingParams)
+    max_tokens = (params.max_tokens or 1) if isinstance(params, SamplingParams) else 0
     total = len(prompt) + max_tokens
     problem = None
     if not 0 <= request.request_id <= MAX_REQUEST_ID:
         problem = f"request_id={request.request_id} is out of range"
-    elif request.pooling and params.n > 1:
-        problem = f"pooling={request.pooling} gives one vector for n={params.n} sequences: set n=1"
     elif not prompt:
         problem = "the prompt has no tokens"
+    elif not sampled and (request.grammar is not None or request.thinking is not None):
+        problem = _NO_OUTPUT
+    elif total > limits.max_model_len and not sampled:
+        problem = (
+            f"a prompt of {len(prompt)} tokens is longer than the longest sequence of "
+            f"{limits.max_model_len}"
+        )
     elif total > limits.max_model_len:
         problem = (
             f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens} make {total} "
@@ -171,7 +222,8 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
         raise RequestError("invalid", problem)
     try:
         check_vocabulary("prompt", prompt, limits.vocab_size)
-        check_token_fields(params, limits.vocab_size)
+        if isinstance(params, SamplingParams):
+            check_token_fields(params, limits.vocab_size)
         check_inputs(request, limits)
     except ValueError as error:
         raise RequestError("invalid", str(error)) from error

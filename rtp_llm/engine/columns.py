@@ -17,12 +17,13 @@ from rtp_llm.engine.messages import (
     StepOutput,
     TokenLogprob,
 )
+from rtp_llm.worker.heads.pool import Pooled
+from rtp_llm.worker.heads.score import PromptScores
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
-    from rtp_llm.worker.heads.pool import Pooled
+    from rtp_llm.worker.heads.prompt_heads import PromptOutput
     from rtp_llm.worker.heads.sampler import Logprobs
-    from rtp_llm.worker.heads.score import PromptScores
     from rtp_llm.worker.worker import StepOutputs
 
 
@@ -43,7 +44,7 @@ def step_columns(result: Result, outputs: StepOutputs, seconds: float) -> StepOu
         queue_seconds=result.queue_seconds.tobytes(),
         num_drafts=result.num_drafts.tobytes() if verified else b"",
         logprobs=None if logprobs is None else _logprob_columns(logprobs),
-        pooled=_pool_columns(outputs.pooled) if outputs.pooled else None,
+        pooled=_pool_columns(outputs.prompts) if outputs.prompts else None,
         num_sequences=outputs.num_seqs,
         batch_tokens=outputs.num_tokens,
         seconds=seconds,
@@ -61,15 +62,24 @@ def _logprob_columns(logprobs: Logprobs) -> LogprobColumns:
     )
 
 
-def _pool_columns(pooled: Sequence[Pooled]) -> PoolColumns:
+def _pool_columns(prompts: Sequence[PromptOutput]) -> PoolColumns | None:
+    pooled = [each for each in prompts if isinstance(each, Pooled)]
+    if not pooled:
+        return None
     requests = [each.sequence >> INDEX_BITS for each in pooled]
     return PoolColumns(
         request_ids=np.array(requests, np.int64).tobytes(),
-        values=np.stack([each.values for each in pooled]).tobytes(),
+        sizes=np.array([len(each.values) for each in pooled], np.int32).tobytes(),
+        values=b"".join(each.values.tobytes() for each in pooled),
     )
 
 
-def score_columns(scores: PromptScores) -> PromptLogprobs:
+def prompt_logprobs(prompts: Sequence[PromptOutput]) -> list[PromptLogprobs]:
+    """The messages of scores among what a step gave of prompts."""
+    return [_score_columns(each) for each in prompts if isinstance(each, PromptScores)]
+
+
+def _score_columns(scores: PromptScores) -> PromptLogprobs:
     """The message of a part of a prompt's log-probabilities."""
     return PromptLogprobs(
         request_id=scores.sequence >> INDEX_BITS,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import accumulate, repeat
 
 import msgspec
 
@@ -33,17 +33,9 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
     tokens = _int32(output.tokens)
     width = len(tokens) // output.num_rows
     logprobs = _decode_logprobs(output.logprobs, tokens, width) if output.logprobs else {}
-    columns = zip(
-        memoryview(output.request_ids).cast("q").tolist(),
-        _int32(output.indexes),
-        _int32(output.num_tokens),
-        output.finish,
-        _int32(output.cached_tokens),
-        _float32(output.queue_seconds) or [0.0] * output.num_rows,
-        _int32(output.num_drafts) or [0] * output.num_rows,
-        strict=True,
-    )
-    for row, (request_id, index, count, finish, cached, queued, drafts) in enumerate(columns):
+    pooled = _decode_pooled(output.pooled) if output.pooled else {}
+    rows = enumerate(_rows(output))
+    for row, (request_id, index, count, finish, cached, queued, drafts) in rows:
         if not count and finish <= FINISH_LENGTH:
             continue
         ids = tokens[row * width : row * width + count]
@@ -61,8 +53,22 @@ def decode_step(output: StepOutput) -> Iterator[tuple[int, SequenceDelta]]:
                 accepted_draft_tokens=min(max(0, count - 1), drafts),
                 logprobs=logprobs[row][:count] if count and row in logprobs else None,
                 error=SEQUENCE_ERRORS.get(finish),
+                pooled=pooled.get(request_id) if pooled else None,
             ),
         )
+
+
+def _rows(output: StepOutput) -> Iterator[tuple[int, int, int, int, int, float, int]]:
+    return zip(
+        memoryview(output.request_ids).cast("q").tolist(),
+        _int32(output.indexes),
+        _int32(output.num_tokens),
+        output.finish,
+        _int32(output.cached_tokens),
+        _float32(output.queue_seconds) or [0.0] * output.num_rows,
+        _int32(output.num_drafts) or [0] * output.num_rows,
+        strict=True,
+    )
 
 
 def _decode_logprobs(
@@ -83,14 +89,17 @@ def _decode_logprobs(
     return by_row
 
 
-def decode_pooled(columns: PoolColumns) -> dict[int, list[float]]:
-    """The pooled hidden states [C] of requests, by their ids."""
+def _decode_pooled(columns: PoolColumns) -> dict[int, bytes]:
+    """The vectors of requests, by their ids: float32 numbers."""
     requests = memoryview(columns.request_ids).cast("q").tolist()
-    values = _float32(columns.values)
-    width = len(values) // len(requests)
-    return {
-        request: values[row * width : (row + 1) * width] for row, request in enumerate(requests)
-    }
+    ends = list(accumulate(4 * size for size in _int32(columns.sizes)))
+    spans = zip(requests, [0, *ends], ends, strict=False)
+    return {request: columns.values[start:end] for request, start, end in spans}
+
+
+def decode_vector(pooled: bytes) -> list[float]:
+    """The numbers of a delta's ``pooled``."""
+    return _float32(pooled)
 
 
 def decode_prompt_logprobs(message: PromptLogprobs, wanted: int) -> list[TokenLogprob]:

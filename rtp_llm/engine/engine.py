@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm.engine.admission import Admission
-from rtp_llm.engine.columns import error_columns, score_columns, step_columns
+from rtp_llm.engine.columns import error_columns, prompt_logprobs, step_columns
 from rtp_llm.engine.intake import Intake, failure
 from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import (
@@ -105,9 +105,9 @@ class Engine(Serving):
         self._guard.check()
         self._abort([request << INDEX_BITS | index for request, index in sequences])
 
-    def _abort(self, ids: Sequence[int]) -> None:
+    def _abort(self, ids: Sequence[int], *, not_finite: bool = False) -> None:
         self._intake.abort(ids)
-        self._scheduler.abort(ids)
+        self._scheduler.abort(ids, not_finite=not_finite)
         self._sequences.abort(ids)
         self._metrics.refresh()
 
@@ -189,13 +189,13 @@ class Engine(Serving):
         if following is not None:
             self._in_flight.append(following)
         outputs = step.read()
+        broken = [self._end_broken(each) for each in outputs.broken]
         self._commit(outputs)
         if following is not None:
             following.sample(outputs.row_tokens)
         columns = step_columns(self._scheduler.result, outputs, self._metrics.elapsed())
         failed += self._end_failed()
-        broken = map(self._end_broken, outputs.broken)
-        return [*failed, *map(score_columns, outputs.scores), *broken, columns]
+        return [*failed, *prompt_logprobs(outputs.prompts), *broken, columns]
 
     def _submit(self, in_flight: StepHandle | None) -> StepHandle | None:
         """Schedule a step and give it to the worker; None if nothing can run now."""
@@ -232,9 +232,9 @@ class Engine(Serving):
         self._sequences.observe(result)
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:
-        """End the sequences of a request with invalid prompt scores."""
+        """End the sequences of a request whose prompt gave NaN or infinity."""
         sequences = sorted(request)
-        self._abort(sequences)
+        self._abort(sequences, not_finite=True)
         self._metrics.broken += len(sequences)
         return error_columns(sequences, FINISH_NAN)
 

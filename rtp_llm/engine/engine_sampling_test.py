@@ -161,11 +161,11 @@ def test_prompt_logprobs_outlive_the_first_sequence(model, inside, monkeypatch):
     assert entries == engine.outcomes[alone, 0].prompt_logprobs
     assert sorted(entries) == list(range(1, len(prompt)))
     assert [len(engine.outcomes[request_id, i].tokens) for i in range(3)] == [0, 2, 0]
-    assert not engine.built.worker.scorer._wishes
+    assert not engine.built.worker.prompt_heads["score"]._requests
     engine.add(prompt, prompt_logprobs=2, n=2)
     engine.step()
     engine.engine.abort([(request_id + 1, 0), (request_id + 1, 1)])
-    assert not engine.built.worker.scorer._wishes
+    assert not engine.built.worker.prompt_heads["score"]._requests
 
 
 PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 1.5, "frequency_penalty": 1.25}

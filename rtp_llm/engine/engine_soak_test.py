@@ -108,5 +108,5 @@ def test_ten_thousand_requests_leave_no_trace(overlap, tmp_path):
     assert not engine.engine._sequences.watched
     worker = engine.built.worker
     assert not worker._processor_slots
-    assert not worker.scorer._wishes
+    assert not worker.prompt_heads["score"]._requests
     assert not worker.sampler._processors._members

@@ -158,7 +158,7 @@ def test_a_prompt_without_scores_has_no_answer(model):
     assert not engine.outcomes[bad, 0].prompt_logprobs
     assert engine.outcomes[fine, 0].tokens == expected
     assert engine.engine.stats().degenerate_rows == 2
-    assert not engine.built.worker.scorer._wishes
+    assert not engine.built.worker.prompt_heads["score"]._requests
     engine.assert_all_free()
 
 

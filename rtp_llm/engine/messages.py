@@ -17,6 +17,7 @@ import msgspec
 
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.mm_features import MultiModalFeature
+from rtp_llm.request.params import RequestParams
 from rtp_llm.request.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -24,7 +25,16 @@ SequenceError = Literal["model_produced_nan", "no_allowed_tokens"]
 FailureKind = Literal["invalid", "queue_full", "internal", "stalled"] | SequenceError
 
 FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH, FINISH_NAN, FINISH_BANNED = range(6)
-FINISH_REASONS: tuple[FinishReason | None, ...] = (None, "stop", "stop", "length", "error", "error")
+FINISH_PROMPT = 6  # nothing was to be sampled
+FINISH_REASONS: tuple[FinishReason | None, ...] = (
+    None,
+    "stop",
+    "stop",
+    "length",
+    "error",
+    "error",
+    "stop",
+)
 SEQUENCE_ERRORS: dict[int, SequenceError] = {
     FINISH_NAN: "model_produced_nan",
     FINISH_BANNED: "no_allowed_tokens",
@@ -55,10 +65,10 @@ MAX_REQUEST_ID = (1 << (63 - INDEX_BITS)) - 1
 class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     """Start a request. ``request_id`` is unused so far, 0 <= request_id <= MAX_REQUEST_ID.
 
+    ``params`` say what is asked for: sampled tokens, scores of the prompt, or a vector for it.
     ``extra_key`` separates prefix caches (tenant, adapter): requests share blocks, and answers that
     suffix decoding drafts from, only within one.
-    ``number`` counts the requests of an engine of several ranks from 1. With ``pooling`` the mean
-    of the prompt's hidden states comes with the step that ends the prompt, along with its tokens.
+    ``number`` counts the requests of an engine of several ranks from 1.
     ``mm_features`` bring embeddings for placeholders of the prompt, by offset. ``mrope_positions``
     (int32 [3, P]: time, height, width) are where the prompt's tokens are for a model with M-RoPE,
     and ``mrope_position_delta`` is added to the positions of the output; without them a token's
@@ -69,10 +79,9 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
 
     request_id: int
     prompt_token_ids: list[int]
-    params: SamplingParams
+    params: RequestParams
     extra_key: str = ""
     number: int = 0
-    pooling: Literal["mean"] | None = None
     grammar: Grammar | None = None
     thinking: Thinking | None = None
     tenant: str = ""
@@ -80,6 +89,12 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     mm_features: list[MultiModalFeature] = []
     mrope_positions: bytes = b""
     mrope_position_delta: int = 0
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The ``params`` of a request that asks for tokens."""
+        assert isinstance(self.params, SamplingParams)
+        return self.params
 
 
 class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):
@@ -113,10 +128,11 @@ class LogprobColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean hidden states of P prompts, those that asked, that ended in the step."""
+    """The vectors of P prompts that ended in the step."""
 
     request_ids: bytes  # int64 [P]
-    values: bytes  # float32 [P, C]
+    sizes: bytes  # int32 [P], numbers of each vector
+    values: bytes  # float32, the vectors one after the other
 
 
 class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
@@ -124,7 +140,8 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
 
     ``tokens`` is [R, K] padded with -1; K is 1 without drafts. ``num_tokens`` says how many of a
     row are real, a final end-of-sequence or stop token included. A step that only computed prompt
-    chunks has R = 0. A row that ends with an error (FINISH_NAN, FINISH_BANNED) may have no tokens.
+    chunks has R = 0. A row that ends with an error (FINISH_NAN, FINISH_BANNED) may have no tokens,
+    one of a request without sampling (FINISH_PROMPT) has none.
     """
 
     num_rows: int
@@ -292,7 +309,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
     ``prompt_logprobs`` comes once, with the request's first tokens; its first entry is None.
     ``draft_tokens`` were verified for it, and so many of them accepted. ``error`` goes with the
-    finish_reason "error".
+    finish_reason "error". ``pooled``: the prompt's vector, float32 numbers; without tokens.
     """
 
     index: int
@@ -306,6 +323,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
     error: SequenceError | None = None
+    pooled: bytes | None = None
 
 
 class EngineDeadError(RuntimeError):

@@ -218,7 +218,7 @@ def test_scores_of_an_aborted_prompt_stay_where_they_are(folder):
     del engine.outcomes[victim, 0]
     engine.run()
     assert len(engine.outcomes[one_left, 0].prompt_logprobs) == 15
-    assert not engine.built.worker.scorer._wishes
+    assert not engine.built.worker.prompt_heads["score"]._requests
     engine.assert_all_free()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means of prompts' hidden states, against transformers'."""
+"""Requests that want one vector for their prompt, against transformers' hidden states."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from rtp_llm.engine.messages import RequestError
+from rtp_llm.request.constraints import Grammar
+from rtp_llm.request.params import POOLING_TYPES, PoolingParams, PoolingType, ScoringParams
 from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
@@ -22,15 +25,40 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return folder, save_model(folder, "qwen3", seed=1)
 
 
-def add(engine: TinyEngine, prompt: list[int], **params: Any) -> int:
-    return engine.add(prompt, pooling="mean", **{"max_tokens": 1, **params})
+def add(
+    engine: TinyEngine, prompt: list[int], kind: PoolingType = "mean", **params: Any
+) -> tuple[int, PoolingParams]:
+    wanted = PoolingParams(pooling_type=kind, **{"normalize": False, **params})
+    return engine.add_request(prompt, wanted), wanted
 
 
-def assert_mean(engine: TinyEngine, request: int, reference: Any, prompt: list[int]) -> None:
-    (values,) = engine.outcomes[request, 0].pooled
+def add_all(engine: TinyEngine, prompts: list[list[int]]) -> list[tuple[int, PoolingParams]]:
+    """All kinds in turn, among requests that decode."""
+    added = []
+    for number, prompt in enumerate(prompts):
+        engine.add([7, 8, 9] * 4, max_tokens=20, ignore_eos=True, logit_bias={7: 9.0})
+        added.append(add(engine, prompt, POOLING_TYPES[number % 3], normalize=number % 2 == 1))
+        engine.step()
+    return added
+
+
+def assert_pooled(
+    engine: TinyEngine, added: tuple[int, PoolingParams], reference: Any, prompt: list[int]
+) -> None:
+    request, params = added
+    outcome = engine.outcomes[request, 0]
+    assert (outcome.tokens, outcome.finish, outcome.stop_token) == ([], "stop", None)
+    assert outcome.pooled is not None
     with torch.inference_mode():
         states = reference.model(input_ids=torch.tensor([prompt])).last_hidden_state[0]
-    torch.testing.assert_close(torch.tensor(values), states.mean(0), rtol=1e-4, atol=1e-4)
+    kinds = {"last": states[-1], "cls": states[0], "mean": states.mean(0)}
+    expected = kinds[params.pooling_type or ""]
+    expected = normalize(expected, dim=0) if params.normalize else expected
+    torch.testing.assert_close(torch.tensor(outcome.pooled), expected, rtol=1e-4, atol=1e-4)
+
+
+def requests_left(engine: TinyEngine) -> Any:
+    return engine.built.worker.prompt_heads["pool"]._requests  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -40,17 +68,25 @@ def test_prompts_in_chunks_among_others(model: tuple[Path, Any], chunk: int, ove
     engine = TinyEngine(
         folder, max_batch_tokens_size=chunk, max_running_requests=6, enable_overlap=overlap
     )
-    prompts = [random_prompt(length, seed=length) for length in (1, 5, 16, 17, 40, 90)]
-    requests = []
-    for prompt in prompts:
-        engine.add(random_prompt(12), max_tokens=9, ignore_eos=True)
-        requests.append(add(engine, prompt, max_tokens=1 + len(prompt) % 3))
-        engine.step()
+    prompts = [random_prompt(n, seed=n) for n in (1, 5, 16, 17, 40, 90, 1, 33, 64, 2)]
+    added = add_all(engine, prompts)
     engine.run()
-    for prompt, request in zip(prompts, requests, strict=True):
-        assert_mean(engine, request, reference, prompt)
+    for prompt, each in zip(prompts, added, strict=True):
+        assert_pooled(engine, each, reference, prompt)
     engine.assert_all_free()
-    assert not engine.built.worker.pooler._wishes
+    assert not requests_left(engine)
+    stats = engine.engine.stats()
+    assert stats.generated_tokens == 20 * len(prompts) and stats.degenerate_rows == 0
+
+
+def test_no_step_is_computed_in_vain(model: tuple[Path, Any]) -> None:
+    for overlap in (False, True):
+        engine = TinyEngine(model[0], enable_overlap=overlap)
+        for length in (5, 9):
+            add(engine, random_prompt(length), "last")
+        engine.run()
+        assert engine.engine.stats().steps == 1
+        engine.assert_all_free()
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3"])
@@ -67,34 +103,57 @@ def test_in_graphs_and_beside_drafts(
     while engine.engine.has_idle_work:
         engine.engine.work_idle()
     prompts = [random_prompt(length, seed=length) for length in (1, 5, 31, 33, 90)]
-    requests = []
-    for prompt in prompts:
-        engine.add([7, 8, 9] * 4, max_tokens=20, ignore_eos=True, logit_bias={7: 9.0})
-        requests.append(add(engine, prompt, max_tokens=1 + len(prompt) % 3))
-        engine.step()
+    added = add_all(engine, prompts)
     engine.run()
-    for prompt, request in zip(prompts, requests, strict=True):
-        assert_mean(engine, request, reference, prompt)
+    for prompt, each in zip(prompts, added, strict=True):
+        assert_pooled(engine, each, reference, prompt)
     engine.assert_all_free()
     assert sum(count for size, count in counts.items() if size.longest > 4) > 4
     assert engine.engine.stats().spec_decode_num_draft_tokens > 0
 
 
-def test_the_prefix_cache_is_left_aside(model: tuple[Path, Any]) -> None:
+def test_only_the_last_token_is_served_by_the_prefix_cache(model: tuple[Path, Any]) -> None:
     folder, reference = model
     engine = TinyEngine(folder)
     prompt = random_prompt(60)
-    for _ in range(2):
-        engine.tokens(prompt, max_tokens=3)
-    assert engine.outcomes[2, 0].cached > 0
-    for _ in range(2):
-        request = add(engine, prompt)
+    engine.tokens(prompt, max_tokens=3)
+    for kind in POOLING_TYPES:
+        request, wanted = add(engine, prompt, kind)
         engine.run()
-        assert_mean(engine, request, reference, prompt)
-        assert engine.outcomes[request, 0].cached == 0
+        assert_pooled(engine, (request, wanted), reference, prompt)
+        assert engine.outcomes[request, 0].cached == (48 if kind == "last" else 0)
+
+
+def test_a_pooled_prompt_serves_others(model: tuple[Path, Any]) -> None:
+    engine = TinyEngine(model[0])
+    prompt = random_prompt(60)
+    expected = engine.tokens(prompt, key="alone", max_tokens=5)
+    add(engine, prompt, "last")
+    request = engine.add(prompt, max_tokens=5)
+    engine.run()
+    request = engine.add(prompt, max_tokens=5)
+    engine.run()
+    assert engine.outcomes[request, 0].cached == 48
+    assert engine.outcomes[request, 0].tokens == expected
 
 
 def test_preempted_prompts_begin_again(model: tuple[Path, Any]) -> None:
+    """What was added up before is not counted twice."""
+    folder, reference = model
+    settings = {"max_running_requests": 1, "max_batch_tokens_size": 16, "reuse_cache": False}
+    for kind in POOLING_TYPES:
+        engine = TinyEngine(folder, **settings)
+        prompt = random_prompt(60)
+        added = add(engine, prompt, kind, priority=5)
+        engine.step()
+        urgent = engine.add(random_prompt(9), max_tokens=2, priority=-5)
+        engine.run()
+        assert engine.engine.stats().preemptions == 1
+        assert engine.outcomes[urgent, 0].finish
+        assert_pooled(engine, added, reference, prompt)
+
+
+def test_many_prompts_in_little_memory(model: tuple[Path, Any]) -> None:
     folder, reference = model
     engine = TinyEngine(
         folder,
@@ -105,55 +164,93 @@ def test_preempted_prompts_begin_again(model: tuple[Path, Any]) -> None:
         max_batch_tokens_size=40,
         enable_overlap=True,
     )
-    prompts = [random_prompt(50 + number, seed=number) for number in range(24)]
-    requests = [add(engine, prompt, max_tokens=60, ignore_eos=True) for prompt in prompts]
+    for number in range(8):
+        engine.add(random_prompt(40, seed=number), max_tokens=90, ignore_eos=True)
+    prompts = [random_prompt(50 + number, seed=number) for number in range(12)]
+    added = add_all(engine, prompts)
     engine.run()
     assert engine.engine.stats().preemptions > 0
-    for prompt, request in zip(prompts, requests, strict=True):
-        assert_mean(engine, request, reference, prompt)
+    for prompt, each in zip(prompts, added, strict=True):
+        assert_pooled(engine, each, reference, prompt)
     engine.assert_all_free()
 
 
-def test_a_prompt_that_was_preempted_halfway_begins_again(model: tuple[Path, Any]) -> None:
-    """What was added up before is not counted twice."""
+def test_a_prompt_as_long_as_the_model_allows(model: tuple[Path, Any]) -> None:
     folder, reference = model
-    engine = TinyEngine(folder, max_running_requests=1, max_batch_tokens_size=16, reuse_cache=False)
-    prompt = random_prompt(60)
-    request = add(engine, prompt, priority=5)
-    engine.step()
-    urgent = engine.add(random_prompt(9), max_tokens=2, priority=-5)
+    engine = TinyEngine(folder, max_seq_len=64)
+    prompt = random_prompt(64)
+    added = add(engine, prompt, "last")
     engine.run()
-    assert engine.engine.stats().preemptions == 1
-    assert engine.outcomes[urgent, 0].finish
-    assert_mean(engine, request, reference, prompt)
+    assert_pooled(engine, added, reference, prompt)
+    with pytest.raises(RequestError, match="65 tokens is longer than the longest sequence of 64"):
+        add(engine, random_prompt(65))
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_an_aborted_prompt_has_no_vector(model: tuple[Path, Any], steps: int) -> None:
     engine = TinyEngine(model[0], max_batch_tokens_size=16, enable_overlap=True)
-    request = add(engine, random_prompt(60), max_tokens=9, ignore_eos=True)
+    request, _ = add(engine, random_prompt(60))
     for _ in range(steps):
         engine.step()
     engine.engine.abort([(request, 0)])
     engine.run()
-    assert not engine.outcomes[request, 0].pooled
-    assert not engine.built.worker.pooler._wishes
+    assert engine.outcomes[request, 0].pooled is None
+    assert not requests_left(engine)
     engine.assert_all_free()
 
 
-def test_states_that_are_not_finite_are_an_error(model: tuple[Path, Any]) -> None:
+@pytest.mark.parametrize("kind", POOLING_TYPES)
+def test_states_that_are_not_finite_are_an_error(model: tuple[Path, Any], kind: Any) -> None:
     engine = TinyEngine(model[0])
     weight = engine.built.worker.runner.model.model.embed_tokens.weight
+    prompt = [7, *random_prompt(40)]
     with torch.inference_mode():
         weight[7] = torch.nan
-    broken, whole = add(engine, [5, 7, 9]), add(engine, [5, 6, 9])
+    (broken, _), (whole, _) = add(engine, prompt, kind), add(engine, [5, 6, 9], kind)
     engine.run()
     assert engine.outcomes[broken, 0].error == "model_produced_nan"
-    assert not engine.outcomes[broken, 0].pooled
-    assert len(engine.outcomes[whole, 0].pooled) == 1
+    assert engine.outcomes[broken, 0].pooled is None
+    assert engine.outcomes[whole, 0].pooled is not None
+    assert engine.engine.stats().degenerate_rows == 1
+    with torch.inference_mode():
+        weight[7] = 0.0
+    request, _ = add(engine, prompt, "last")
+    engine.run()
+    assert engine.outcomes[request, 0].cached == 0  # its blocks serve nobody
+    assert engine.outcomes[request, 0].pooled is not None
+    engine.assert_all_free()
 
 
-def test_several_sequences_have_no_vector(model: tuple[Path, Any]) -> None:
+def test_a_request_that_leaves_it_open_gets_the_default(model: tuple[Path, Any]) -> None:
+    folder, reference = model
+    engine = TinyEngine(folder)
+    prompt = random_prompt(9)
+    request = engine.add_request(prompt, PoolingParams())
+    engine.run()
+    default = PoolingParams(pooling_type="last", normalize=True)
+    assert_pooled(engine, (request, default), reference, prompt)
+
+
+def test_scores_alone_cost_no_token(model: tuple[Path, Any]) -> None:
+    engine = TinyEngine(model[0], max_batch_tokens_size=16)
+    prompt = random_prompt(40)
+    sampled = engine.add(prompt, prompt_logprobs=2, max_tokens=1)
+    engine.run()
+    steps = engine.engine.stats().generated_tokens
+    request = engine.add_request(prompt, ScoringParams(prompt_logprobs=2))
+    engine.run()
+    outcome = engine.outcomes[request, 0]
+    assert outcome.prompt_logprobs == engine.outcomes[sampled, 0].prompt_logprobs
+    assert (outcome.tokens, outcome.finish) == ([], "stop")
+    assert engine.engine.stats().generated_tokens == steps
+    engine.assert_all_free()
+
+
+def test_what_belongs_to_sampled_tokens_is_refused(model: tuple[Path, Any]) -> None:
     engine = TinyEngine(model[0])
-    with pytest.raises(RequestError, match=r"pooling=mean gives one vector for n=2 .* set n=1"):
-        add(engine, [5, 6], n=2)
+    with pytest.raises(RequestError, match="without sampled tokens has no grammar"):
+        engine.add_request([5, 6], PoolingParams(), grammar=Grammar(text="start: /a/"))
+    with pytest.raises(RequestError, match="without sampled tokens has no grammar"):
+        engine.add_request([5, 6], PoolingParams(), [object()])
+    with pytest.raises(RequestError, match="the prompt has no tokens"):
+        engine.add_request([], PoolingParams())

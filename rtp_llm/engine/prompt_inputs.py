@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.engine.messages import INDEX_BITS, AddRequest, RequestError
 from rtp_llm.request.mm_features import ITEM_BYTES, MultiModalFeature
+from rtp_llm.request.params import max_output
 
 if TYPE_CHECKING:
     from rtp_llm.engine.limits import EngineLimits
@@ -67,7 +68,7 @@ def _check_positions(request: AddRequest, limits: EngineLimits) -> None:
         )
     positions = _positions(request)
     delta, longest = request.mrope_position_delta, limits.max_model_len
-    last = length + (request.params.max_tokens or longest - length) - 1 + delta
+    last = length + max_output(request.params, longest - length) - 1 + delta
     low, high = min(int(positions.min()), length + delta), max(int(positions.max()), last)
     if low < 0 or high >= longest:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from rtp_llm.engine.messages import FINISH_LENGTH, EngineStats
+from rtp_llm.engine.messages import FINISH_BANNED, FINISH_NAN, EngineStats
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
@@ -66,7 +66,7 @@ class StepMetrics:
         self._batch_size = int(np.count_nonzero(num_tokens))
         self._generated += int(num_tokens.sum())
         if sampled and sampled.broken:  # those of dead rows do not count
-            self.broken += int(np.count_nonzero(result.finish > FINISH_LENGTH))
+            self.broken += int(np.isin(result.finish, (FINISH_NAN, FINISH_BANNED)).sum())
         if sampled and sampled.accepted is not None:
             self._count_drafts(result)
 

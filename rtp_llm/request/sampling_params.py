@@ -121,7 +121,9 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"structured_outputs: {given[0]}={value!r} must be {words}")
 
 
-class SamplingParams(msgspec.Struct, metaclass=_ChecksArguments, frozen=True, kw_only=True):
+class SamplingParams(
+    msgspec.Struct, metaclass=_ChecksArguments, tag="sample", frozen=True, kw_only=True
+):
     """One request's sampling settings; every field is checked at construction.
 
     ``temperature`` 0 means greedy; ``top_k`` 0 or less means no limit. ``typical_p``: of the tokens

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.worker.heads.pool import PoolHead, PoolPart
+from rtp_llm.worker.heads.prompt_heads import PromptHeads
 from rtp_llm.worker.heads.sampling_flags import CONSTRAINED, LATE
-from rtp_llm.worker.heads.score import ScoreHead, ScorePart
 from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.step_plan import HeadPlan, StepPlan
@@ -52,8 +51,7 @@ class LocalWorker(Worker):
             device_drafts, sampling = runner.sampled, drafter.sampling
         self.verifier = VerifyHead(sampler, device_drafts, sampling)
         self._overlaps = overlaps
-        self.scorer = ScoreHead(runner)
-        self.pooler = PoolHead(runner.device)
+        self.prompt_heads = PromptHeads(runner)
         self._processor_slots: dict[int, int] = {}  # of sequences with logits processors
 
     @property
@@ -65,12 +63,10 @@ class LocalWorker(Worker):
         return self.drafter is not None and self.drafter.keeps_sequences
 
     def add(self, sequences: NewSequences) -> None:
+        self.prompt_heads.add(sequences)
+        if sequences.prompt_only:
+            return
         self.sampler.add(sequences)
-        width = sequences.params.prompt_logprobs
-        if width is not None:
-            self.scorer.add(sequences.ids, sequences.prompt, width)
-        if sequences.pooling:
-            self.pooler.add(sequences.ids[0], len(sequences.prompt))
         if self.drafter is not None:
             self.drafter.add(sequences)
         self.runner.inputs.add(sequences)
@@ -84,8 +80,7 @@ class LocalWorker(Worker):
             self.drafter.end(ids)
         for each in ids:
             if aborted:
-                self.scorer.remove(each)
-                self.pooler.remove(each)
+                self.prompt_heads.remove(each)
             if each in self._processor_slots:
                 self.sampler.release([self._processor_slots.pop(each)])
 
@@ -106,9 +101,9 @@ class LocalWorker(Worker):
         if self.drafter is not None:
             self.drafter.draft(begun)
         hidden, drafts = self._forward(begun)
-        scores, pools = self.scorer.submit(hidden, plan), self.pooler.submit(hidden, plan)
+        prompts = self.prompt_heads.submit(hidden, plan)
         logits = self.runner.logits(hidden, plan.logit_rows) if plan.num_rows else None
-        step = LocalStep(self, plan, begun, hidden, logits, scores, pools, drafts)
+        step = LocalStep(self, plan, begun, hidden, logits, prompts, drafts)
         if not plan.sampling_flags & LATE:
             step.submit_sampling(None)
         return step
@@ -156,15 +151,15 @@ class LocalStep:
         begun: DeviceStep,
         hidden: Tensor | None,
         logits: Tensor | None,
-        scores: list[ScorePart],
-        pools: list[PoolPart],
+        prompts: dict[str, Sequence[Any]],
         drafts: Download | None,
     ) -> None:
-        """``drafts``: the drafts that the plan does not know, if masks depend on them."""
+        """``prompts``: what `PromptHeads` began. ``drafts``: the drafts that the plan does not
+        know, if masks depend on them."""
         self._worker, self._plan, self._begun = worker, plan, begun
         self._hidden = hidden
         self._logits = logits
-        self._scores, self._pools, self._drafts = scores, pools, drafts
+        self._prompts, self._drafts = prompts, drafts
         self._sizes = plan.num_seqs, plan.num_tokens
         self._sampling: SampleHandle | VerifyHandle | None = None
 
@@ -191,6 +186,5 @@ class LocalStep:
 
     def read(self) -> StepOutputs:
         sampled = self._sampling.read() if self._sampling is not None else None
-        scores, broken = self._worker.scorer.read(self._scores)
-        pooled, unpooled = self._worker.pooler.read(self._pools)
-        return StepOutputs(*self._sizes, sampled, scores, [*broken, *unpooled], pooled)
+        prompts, broken = self._worker.prompt_heads.read(self._prompts)
+        return StepOutputs(*self._sizes, sampled, prompts, broken)

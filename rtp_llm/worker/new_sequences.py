@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.request.mm_features import MultiModalFeature
+from rtp_llm.request.params import RequestParams
 from rtp_llm.request.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class NewSequences:
     """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
 
-    ``stop_ids`` are forbidden before ``params.min_tokens``. ``pooling`` (of a single sequence) asks
-    for the mean of the prompt's hidden states. ``constrained``: masks limit what they may sample.
+    ``stop_ids`` are forbidden before ``min_tokens``. ``constrained``: masks limit what they may
+    sample.
     ``mm_features``: embeddings for some of the prompt's tokens, by offset.
     ``extra_key``: see AddRequest.
     """
@@ -31,10 +32,20 @@ class NewSequences:
     slots: Sequence[int]
     seeds: Sequence[int]
     prompt: NDArray[np.int32]
-    params: SamplingParams
+    params: RequestParams
     stop_ids: Sequence[int]
     processors: Sequence[LogitsProcessor] = ()
-    pooling: bool = False
     constrained: bool = False
     mm_features: Sequence[MultiModalFeature] = ()
     extra_key: str = ""
+
+    @property
+    def prompt_only(self) -> bool:
+        """Whether they end with their prompt: nothing is sampled."""
+        return not isinstance(self.params, SamplingParams)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The ``params`` of sequences that sample tokens."""
+        assert isinstance(self.params, SamplingParams)
+        return self.params

@@ -15,25 +15,23 @@ from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.step_plan import StepPlan
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.heads.pool import Pooled
+    from rtp_llm.worker.heads.prompt_heads import PromptOutput
     from rtp_llm.worker.heads.sampler import Sampled
-    from rtp_llm.worker.heads.score import PromptScores
 
 
 @dataclass(frozen=True)
 class StepOutputs:
     """What a step of so many sequences and tokens gave.
 
-    ``broken``: sequences whose prompt scores or pooled states have NaN or infinity, each set those
-    of one request.
+    ``prompts``: of prompts, what requests asked for. ``broken``: sequences where that has NaN or
+    infinity, each set those of one request.
     """
 
     num_seqs: int
     num_tokens: int
     sampled: Sampled | None = None
-    scores: Sequence[PromptScores] = ()
+    prompts: Sequence[PromptOutput] = ()
     broken: Sequence[frozenset[int]] = ()
-    pooled: Sequence[Pooled] = ()
 
     @property
     def tokens(self) -> NDArray[np.int32]:

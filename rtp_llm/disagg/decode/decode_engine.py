@@ -26,6 +26,7 @@ from rtp_llm.engine.messages import (
     RequestFailed,
     StepOutput,
 )
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
 
 if TYPE_CHECKING:
@@ -111,9 +112,11 @@ class DecodeEngine(EngineWithTransfers):
         self._awaited[awaited.sequence] = awaited
 
     def _may_prefill_remotely(self, request: AddRequest) -> bool:
-        """Prompts with several sequences, prompt log-probabilities, a single output token, or more
-        than token ids stay here."""
+        """Prompts with no sampled token, several sequences, prompt log-probabilities, a single output
+        token, or more than token ids stay here."""
         params = request.params
+        if not isinstance(params, SamplingParams):
+            return False
         if request.mm_features or request.mrope_positions:
             return False
         longest = self._engine.limits.max_model_len - len(request.prompt_token_ids)
@@ -229,7 +232,7 @@ class DecodeEngine(EngineWithTransfers):
         return Prefill(
             name=awaited.name,
             prompt_token_ids=request.prompt_token_ids,
-            params=msgspec.structs.replace(request.params, seed=awaited.seed),
+            params=msgspec.structs.replace(request.sampling, seed=awaited.seed),
             extra_key=request.extra_key,
             patience=self._left(awaited) + self._patience.load,
             transport=peer.transport,

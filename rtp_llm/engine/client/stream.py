@@ -62,7 +62,8 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         if delta.index not in self._open:
             return
         self.request = None
-        if delta.token_ids and self._prompt_logprobs is not None:
+        is_output = delta.token_ids or delta.finish_reason == "stop"  # as a prompt's own end is
+        if is_output and self._prompt_logprobs is not None:
             delta = msgspec.structs.replace(delta, prompt_logprobs=self._prompt_logprobs)
             self._prompt_logprobs = None
         earlier = self._waiting.get(delta.index)

@@ -13,6 +13,7 @@ import torch
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client.engine_client import EngineClient
+from rtp_llm.engine.deltas import decode_vector
 from rtp_llm.engine.messages import (
     AddRequest,
     EngineDeadError,
@@ -20,6 +21,7 @@ from rtp_llm.engine.messages import (
     EngineStartError,
     RequestError,
 )
+from rtp_llm.request.params import POOLING_TYPES, PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.transformers_models import (
     expected_logits,
@@ -60,6 +62,28 @@ def settings(folder: Any, **changes: Any) -> Settings:
     return Settings(model=str(folder), num_threads=1, kv_cache_mem_mb=16, **changes)
 
 
+async def asks_for_vectors(client: EngineClient, reference: Any) -> None:
+    prompts = [random_prompt(length, seed=length) for length in (1, 30, 700)]
+    streams = [
+        client.generate(
+            AddRequest(
+                request_id=client.new_request_id(),
+                prompt_token_ids=prompt,
+                params=PoolingParams(pooling_type=kind, normalize=False),
+            )
+        )
+        for prompt, kind in zip(prompts, POOLING_TYPES, strict=True)
+    ]
+    for prompt, stream, place in zip(prompts, streams, (-1, slice(None), 0), strict=True):
+        (delta,) = [each async for each in stream]
+        assert (delta.token_ids, delta.finish_reason, stream.finished) == ([], "stop", True)
+        with torch.inference_mode():
+            states = reference.model(input_ids=torch.tensor([prompt])).last_hidden_state[0]
+        expected = states[place].reshape(-1, states.shape[1]).mean(0)
+        found = torch.tensor(decode_vector(delta.pooled))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_whole_life(llama):
     folder, reference = llama
     logs: list[EngineLog] = []
@@ -73,6 +97,7 @@ def test_a_whole_life(llama):
         assert client.alive
         assert (ready.vocab_size, ready.device, ready.dtype) == (199, "cpu", "float32")
         await asks(client, reference)
+        await asks_for_vectors(client, reference)
         await goes_away(client)
         process = client.processes[0]._link.process
         await client.close()

@@ -18,6 +18,7 @@ from rtp_llm.engine.messages import (
     SequenceDelta,
     TokenLogprob,
 )
+from rtp_llm.request.params import RequestParams, ScoringParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.server.generation.parsed_text import ParsedText, hidden_tokens
 from rtp_llm.server.http.request_metrics import SequenceTimes
@@ -340,12 +341,20 @@ class Generation:
         self._metrics.tokens.generated += tokens
 
 
+def _params(job: Job) -> RequestParams:
+    """What the engine is asked for; scores of a prompt alone cost no sampled token."""
+    scores = job.params.prompt_logprobs
+    if not job.prompt_only or job.params.n > 1 or scores is None:
+        return job.params
+    return ScoringParams(prompt_logprobs=scores, priority=job.params.priority)
+
+
 def _request(request_id: int, job: Job, account: Account | None) -> AddRequest:
     key = account.key if account else None
     return AddRequest(
         request_id=request_id,
         prompt_token_ids=job.prompt_ids,
-        params=job.params,
+        params=_params(job),
         extra_key=(key.cache_scope if key else "") + job.cache_salt,
         grammar=job.grammar,
         thinking=job.thinking,

@@ -45,7 +45,7 @@ class AnsweringEngine(ScriptedEngine):
         prompt = self._tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False)
         says = next(says for parts, says in self._answers if all(each in prompt for each in parts))
         ids = [*self._tokenizer.encode(says, add_special_tokens=False), self._eos]
-        self.running[request.request_id, 0] = ids[: request.params.max_tokens or None]
+        self.running[request.request_id, 0] = ids[: request.sampling.max_tokens or None]
 
     def step(self) -> list[StepOutput]:
         if not self.running:

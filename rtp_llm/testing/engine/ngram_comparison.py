@@ -30,7 +30,7 @@ class _BothProposers(DeviceProposer):
 
     def add(self, sequences: NewSequences) -> None:
         super().add(sequences)
-        if sequences.params.speculate:
+        if sequences.sampling.speculate:
             self._host.add(sequences.ids, sequences.prompt)
 
     def end(self, ids: Iterable[int]) -> None:

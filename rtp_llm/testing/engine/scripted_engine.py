@@ -66,7 +66,7 @@ class ScriptedEngine(Serving):
         if first == QUEUE_FULL:
             raise RequestError("queue_full", "full by the script")
         for index in range(request.params.n):
-            self.running[request.request_id, index] = [first, request.params.max_tokens or 8]
+            self.running[request.request_id, index] = [first, request.sampling.max_tokens or 8]
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         for each in sequences:

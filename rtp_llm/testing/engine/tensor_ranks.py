@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import TokenLogprob
+from rtp_llm.request.params import POOLING_TYPES, PoolingParams, ScoringParams
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.transformers_models import random_prompt
 
@@ -50,7 +51,9 @@ def play(engine: TinyEngine) -> dict[tuple[int, int], Outcome]:
         wish = {"ignore_eos": True, "max_tokens": 60, **WISHES[number % len(WISHES)]}
         engine.add(random_prompt(3 + 11 * number % 90, seed=number % 5), **wish)
         engine.step()
-    engine.add(random_prompt(50), pooling="mean", max_tokens=2)
+    for kind in POOLING_TYPES:
+        engine.add_request(random_prompt(50), PoolingParams(pooling_type=kind, normalize=False))
+    engine.add_request(random_prompt(40), ScoringParams(prompt_logprobs=2))
     aborted = engine.add(random_prompt(50), max_tokens=90)
     engine.engine.abort([(aborted, 0)])
     engine.run()
@@ -67,7 +70,7 @@ def check_alike(
         one = expected[key]
         said = [(each.tokens, each.finish, each.stop_token, each.error) for each in (outcome, one)]
         assert said[0] == said[1], key
-        assert outcome.pooled == [pytest.approx(each, abs=1e-4) for each in one.pooled]
+        assert outcome.pooled == pytest.approx(one.pooled, abs=1e-4)
         _check_logprobs(outcome.logprobs, one.logprobs)
         scored = outcome.prompt_logprobs, one.prompt_logprobs
         assert scored[0].keys() == scored[1].keys()

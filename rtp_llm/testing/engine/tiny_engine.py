@@ -9,14 +9,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.engine.deltas import decode_pooled, decode_prompt_logprobs, decode_step
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step, decode_vector
 from rtp_llm.engine.messages import AddRequest, PromptLogprobs, RequestFailed, TokenLogprob
 from rtp_llm.engine.ranks.tensor_ranks import RanksPlace
 from rtp_llm.engine.start.build import build_engine
 from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.params import RequestParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.speculative.proposer import Proposer
 
@@ -33,7 +34,7 @@ class Outcome:
     queue_seconds: float = field(default=0.0, compare=False)  # differs between runs
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
-    pooled: list[list[float]] = field(default_factory=list)
+    pooled: list[float] | None = None
     drafts: int = field(default=0, compare=False)  # what a step verifies depends on its batch
     accepted_drafts: int = field(default=0, compare=False)
 
@@ -83,7 +84,6 @@ class TinyEngine:
         *,
         processors: Sequence[Any] = (),
         key: str = "",
-        pooling: Literal["mean"] | None = None,
         grammar: str | None = None,
         thinking: Thinking | None = None,
         inputs: Mapping[str, Any] | None = None,
@@ -91,20 +91,34 @@ class TinyEngine:
     ) -> int:
         """Queue a request, greedy unless it says otherwise; returns its id. ``inputs``: fields of
         AddRequest."""
-        self._last += 1
-        wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
-        request = AddRequest(
-            request_id=self._last,
-            prompt_token_ids=list(prompt),
-            params=wanted,
+        given = {"temperature": 0.0, "max_tokens": 16, **params}
+        return self.add_request(
+            prompt,
+            SamplingParams(**given),
+            processors,
             extra_key=key,
-            pooling=pooling,
             grammar=None if grammar is None else Grammar(text=grammar),
             thinking=thinking,
             **(inputs or {}),
         )
+
+    def add_request(
+        self,
+        prompt: Sequence[int],
+        params: RequestParams,
+        processors: Sequence[Any] = (),
+        **more: Any,
+    ) -> int:
+        """Queue a request for any kind of output; returns its id."""
+        self._last += 1
+        request = AddRequest(
+            request_id=self._last,
+            prompt_token_ids=list(prompt),
+            params=params,
+            **more,
+        )
         self.engine.add(request, processors)
-        for index in range(wanted.n):
+        for index in range(params.n):
             self.outcomes[self._last, index] = Outcome()
         return self._last
 
@@ -119,9 +133,6 @@ class TinyEngine:
             if isinstance(output, RequestFailed):
                 self.failures[output.request_id] = output
                 continue
-            if output.pooled is not None:
-                for request_id, values in decode_pooled(output.pooled).items():
-                    self.outcomes[request_id, 0].pooled.append(values)
             for request_id, delta in decode_step(output):
                 outcome = self.outcomes[request_id, delta.index]
                 if outcome.finish is not None:  # its client reads no further
@@ -129,6 +140,7 @@ class TinyEngine:
                 outcome.tokens += delta.token_ids
                 outcome.finish, outcome.stop_token = delta.finish_reason, delta.stop_token_id
                 outcome.error = delta.error
+                outcome.pooled = None if delta.pooled is None else decode_vector(delta.pooled)
                 outcome.cached = delta.cached_tokens
                 outcome.drafts += delta.draft_tokens
                 outcome.accepted_drafts += delta.accepted_draft_tokens

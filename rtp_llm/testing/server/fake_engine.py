@@ -26,6 +26,7 @@ from rtp_llm.engine.messages import (
     SequenceError,
     TokenLogprob,
 )
+from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.allowed_steps import allowed_steps
 
 Script = Callable[[AddRequest, int], list[int]]
@@ -86,6 +87,12 @@ class FakeStream:
 
     def _delta(self, index: int) -> SequenceDelta:
         params = self.request.params
+        if not isinstance(params, SamplingParams):  # it ends with its prompt
+            self.open.discard(index)
+            scores = self._prompt_logprobs()
+            return SequenceDelta(
+                index=index, token_ids=[], finish_reason="stop", prompt_logprobs=scores
+            )
         position = self.done[index]
         self.done[index] += 1
         script = self.scripts[index]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pooling head: one vector from a prompt's hidden states, if requested."""
+"""The pooling head: one vector from a prompt's hidden states, for requests that ask for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,73 +11,114 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
+
+from rtp_llm.request.params import PoolingParams, PoolingType
 
 if TYPE_CHECKING:
-    from rtp_llm.device import Device, Download
+    from rtp_llm.device import Download
+    from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import HeadPlan
+
+# From hidden states [T, C] of a chunk that ends its prompt or not, and what was made of the chunks
+# before it: a vector [C], which may be a view of the states.
+_Fold = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def _last(states: Tensor, _before: Tensor | None) -> Tensor:
+    return states[-1]
+
+
+def _first(states: Tensor, before: Tensor | None) -> Tensor:
+    return states[0] if before is None else before
+
+
+def _sum(states: Tensor, before: Tensor | None) -> Tensor:
+    total = states.sum(0, dtype=torch.float32)
+    return total if before is None else before + total
+
+
+_FOLDS: dict[PoolingType, _Fold] = {"last": _last, "cls": _first, "mean": _sum}
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """``values`` float32 [C]: the mean of a prompt's hidden states after the last norm."""
+    """``values`` float32 [C]: the vector of a sequence's prompt."""
 
     sequence: int
     values: NDArray[np.float32]
 
 
 @dataclass
-class _Wish:
+class _Request:
     length: int
-    total: Tensor | None = None  # float32 [C], of the tokens so far
+    params: PoolingParams
+    vector: Tensor | None = None  # of the chunks so far
     pooled: bool = False  # to the prompt's end; the vector may still be on its way
 
 
 @dataclass(frozen=True)
 class PoolPart:
-    """The vector of one prompt on its way to the host."""
+    """The vectors float32 [P, C] of prompts that end in a step, on their way to the host."""
 
-    sequence: int
+    sequences: Sequence[int]
     values: Download
 
 
 class PoolHead:
-    """Averages hidden states as they pass through steps, chunk by chunk, in float32.
+    """Pools hidden states as they pass through steps, chunk by chunk.
 
-    It needs all of them: prompts to be pooled do not read the prefix cache. After a preemption a
-    prompt starts over.
+    Prompts that need all states do not read the prefix cache. After a preemption a prompt starts
+    over.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._wishes: dict[int, _Wish] = {}
+    def __init__(self, runner: ModelRunner) -> None:
+        self._device = runner.device
+        self._requests: dict[int, _Request] = {}
 
-    def add(self, sequence: int, length: int) -> None:
-        """Pool the prompt of ``length`` tokens of a sequence."""
-        self._wishes[sequence] = _Wish(length)
+    def add(self, sequences: NewSequences) -> None:
+        """Pool the prompt of a request, if it asks for that."""
+        params = sequences.params
+        if isinstance(params, PoolingParams):
+            assert params.pooling_type is not None, "the engine knows the model's own"
+            self._requests[sequences.ids[0]] = _Request(len(sequences.prompt), params)
 
     def remove(self, sequence: int) -> None:
         """Forget a sequence that was aborted."""
-        self._wishes.pop(sequence, None)
+        self._requests.pop(sequence, None)
 
     def submit(self, hidden: Tensor, plan: HeadPlan) -> list[PoolPart]:
-        """The parts of prompts that end in the hidden states [T, C] of this step; never waits."""
-        if not self._wishes:
+        """The vectors of prompts that end in the hidden states [T, C] of this step; never waits."""
+        if not self._requests:
             return []
-        parts = []
-        for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._wishes))).tolist():
+        ended: dict[int, tuple[Tensor, bool]] = {}
+        for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._requests))).tolist():
             sequence = int(plan.seq_ids[row])
-            wish = self._wishes[sequence]
-            if wish.pooled:  # and decoding, or computed again after a preemption
+            request = self._requests[sequence]
+            if request.pooled:  # and computed again after a preemption
                 continue
             begin, end = plan.cu_seqlens_q[row : row + 2].tolist()
-            first = int(plan.positions[begin])
-            total = hidden[begin:end].sum(0, dtype=torch.float32)
-            wish.total = total if wish.total is None or first == 0 else wish.total + total
-            if first + end - begin == wish.length:
-                values = self._device.start_download(wish.total / wish.length)
-                parts.append(PoolPart(sequence, values))
-                wish.total, wish.pooled = None, True
-        return parts
+            vector = _fold(request, hidden[begin:end], int(plan.positions[begin]))
+            if vector is not None:
+                ended[sequence] = vector, bool(request.params.normalize)
+        if not ended:
+            return []
+        return [PoolPart([*ended], self._device.start_download(self._finish([*ended.values()])))]
+
+    def _finish(self, vectors: Sequence[tuple[Tensor, bool]]) -> Tensor:
+        """Vectors float32 [P, C], those of length 1 that are to be."""
+        if len({vector.dtype for vector, _ in vectors}) == 1:  # converted together
+            values = torch.stack([vector for vector, _ in vectors]).float()
+        else:
+            values = torch.stack([vector.float() for vector, _ in vectors])
+        which = np.array([normalized for _, normalized in vectors])
+        if not which.any():
+            return values
+        if which.all():
+            return normalize(values, dim=1)
+        mask = self._device.upload(which)[:, None]
+        return torch.where(mask, normalize(values, dim=1), values)
 
     def read(self, parts: Sequence[PoolPart]) -> tuple[list[Pooled], list[frozenset[int]]]:
         """The vectors, except of sequences aborted in the meantime, and one set for each sequence
@@ -85,10 +126,27 @@ class PoolHead:
         found, broken = [], []
         for part in parts:
             (values,) = part.values.read()
-            if self._wishes.pop(part.sequence, None) is None:
-                continue
-            if np.isfinite(values).all():
-                found.append(Pooled(part.sequence, values))
-            else:
-                broken.append(frozenset([part.sequence]))
+            finite = np.isfinite(values).all(1)
+            for sequence, vector, is_finite in zip(part.sequences, values, finite, strict=True):
+                if self._requests.pop(sequence, None) is None:
+                    continue
+                if is_finite:
+                    found.append(Pooled(sequence, vector))
+                else:
+                    broken.append(frozenset([sequence]))
         return found, broken
+
+
+def _fold(request: _Request, states: Tensor, first: int) -> Tensor | None:
+    """Add ``states`` [T, C] of the tokens from position ``first`` on; the prompt's vector [C] if it
+    ends with them."""
+    kind = request.params.pooling_type
+    assert kind is not None
+    before = None if first == 0 else request.vector
+    vector = _FOLDS[kind](states, before)
+    if first + len(states) < request.length:
+        # The states are in memory that the next step may overwrite.
+        request.vector = vector.clone() if kind == "cls" and before is None else vector
+        return None
+    request.vector, request.pooled = None, True
+    return vector / request.length if kind == "mean" else vector

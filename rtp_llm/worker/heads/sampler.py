@@ -139,7 +139,7 @@ class Sampler:
 
     def add(self, sequences: NewSequences) -> None:
         """Write the settings of a new request's sequences."""
-        slots, params, stop_ids = sequences.slots, sequences.params, sequences.stop_ids
+        slots, params, stop_ids = sequences.slots, sequences.sampling, sequences.stop_ids
         self._settings.put(slots, params, sequences.seeds)
         self._typical.put(slots, params)
         self._min_tokens[slots] = params.min_tokens

@@ -17,6 +17,7 @@ from rtp_llm import ops
 if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.model_runner import ModelRunner
+    from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import HeadPlan
 
 # Logits of a whole prompt would be prompt x vocabulary numbers; a slice keeps them to some MiB.
@@ -43,7 +44,7 @@ class PromptScores:
 
 
 @dataclass
-class _Wish:
+class _Request:
     prompt: NDArray[np.int32]
     width: int
     sequences: set[int]  # that live; one of them, whichever, computes the prompt
@@ -55,7 +56,7 @@ class ScorePart:
     """Log-probabilities of some tokens of a prompt on their way to the host."""
 
     sequence: int
-    wish: _Wish
+    request: _Request
     start: int
     ids: NDArray[np.int32]
     scores: Download
@@ -79,73 +80,83 @@ class ScoreHead:
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
-        self._wishes: dict[int, _Wish] = {}  # by each sequence of a request
+        self._requests: dict[int, _Request] = {}  # by each sequence of a request
 
-    def add(self, sequences: Sequence[int], prompt: NDArray[np.int32], width: int) -> None:
-        """Score the prompt that the sequences share, ``width`` top values a token; -1: all."""
+    def add(self, sequences: NewSequences) -> None:
+        """Score the prompt that the sequences share, if they ask for that."""
+        width, prompt = sequences.params.prompt_logprobs, sequences.prompt
+        if width is None:
+            return
         vocabulary = self._runner.model.config.vocab_size
         width = vocabulary if width < 0 else min(max(1, width), vocabulary)
         if len(prompt) > 1:
-            wish = _Wish(prompt, width, set(sequences))
-            self._wishes.update(dict.fromkeys(sequences, wish))
+            request = _Request(prompt, width, set(sequences.ids))
+            self._requests.update(dict.fromkeys(sequences.ids, request))
 
     def remove(self, sequence: int) -> None:
         """Forget an aborted sequence; another one of its request continues the prompt."""
-        wish = self._wishes.pop(sequence, None)
-        if wish is not None:
-            wish.sequences.discard(sequence)
+        request = self._requests.pop(sequence, None)
+        if request is not None:
+            request.sequences.discard(sequence)
 
     def submit(self, hidden: Tensor, plan: HeadPlan) -> list[ScorePart]:
         """The parts of prompts that this step's hidden states [T, C] score; never waits."""
-        return list(self._parts(hidden, plan)) if self._wishes else []
+        return list(self._parts(hidden, plan)) if self._requests else []
 
     def _parts(self, hidden: Tensor, plan: HeadPlan) -> Iterator[ScorePart]:
-        for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._wishes))).tolist():
+        for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._requests))).tolist():
             sequence = int(plan.seq_ids[row])
-            wish = self._wishes[sequence]
-            if wish.scored:  # and computed again after a preemption
+            request = self._requests[sequence]
+            if request.scored:  # and computed again after a preemption
                 continue
             begin, end = plan.cu_seqlens_q[row : row + 2].tolist()
             first = int(plan.positions[begin]) + 1
-            last = min(first + end - begin, len(wish.prompt))
-            size = max(1, min(_SLICE, _SLICE_ENTRIES // wish.width))
+            last = min(first + end - begin, len(request.prompt))
+            size = max(1, min(_SLICE, _SLICE_ENTRIES // request.width))
             for start in range(first, last, size):
                 stop = min(start + size, last)
                 tokens = np.arange(begin + start - first, begin + stop - first, dtype=np.int32)
-                yield self._part(hidden, tokens, sequence, start, wish)
-            wish.scored = last == len(wish.prompt)
+                yield self._part(hidden, tokens, sequence, start, request)
+            request.scored = last == len(request.prompt)
 
     def _part(
-        self, hidden: Tensor, tokens: NDArray[np.int32], sequence: int, start: int, wish: _Wish
+        self,
+        hidden: Tensor,
+        tokens: NDArray[np.int32],
+        sequence: int,
+        start: int,
+        request: _Request,
     ) -> ScorePart:
         logits = self._runner.model.gather_logits(self._runner.logits(hidden, tokens))
-        ids = wish.prompt[start : start + len(tokens)]
+        ids = request.prompt[start : start + len(tokens)]
         device = self._runner.device
         tokens_on_device = device.upload(ids)
-        scores = ops.top_logprobs(logits, tokens_on_device, wish.width)
+        scores = ops.top_logprobs(logits, tokens_on_device, request.width)
         highest = logits.amax(dim=1)  # of NaN it is NaN
         own = logits.gather(1, tokens_on_device.long()[:, None])
         ranks = (logits >= own).sum(dim=1, dtype=torch.int32)
         download = device.start_download(*scores, highest, ranks)
-        return ScorePart(sequence, wish, start, ids, download)
+        return ScorePart(sequence, request, start, ids, download)
 
     def read(self, parts: Sequence[ScorePart]) -> tuple[list[PromptScores], list[frozenset[int]]]:
         """The scores of a step's parts, except of requests aborted in the meantime, and the
         sequences of each request with NaN or infinity in its scores; waits for the device."""
-        found: list[tuple[_Wish, PromptScores]] = []
-        broken: dict[int, _Wish] = {}
+        found: list[tuple[_Request, PromptScores]] = []
+        broken: dict[int, _Request] = {}
         for part in parts:
-            wish = part.wish
-            if not wish.sequences or id(wish) in broken:
+            request = part.request
+            if not request.sequences or id(request) in broken:
                 continue
             scores = part.read()
             if scores is not None:
-                found.append((wish, scores))
+                found.append((request, scores))
             else:
-                broken[id(wish)] = wish
+                broken[id(request)] = request
         for part in parts:
-            if part.wish.scored and id(part.wish) not in broken:  # who aborts those removes them
-                for sequence in part.wish.sequences:
-                    self._wishes.pop(sequence, None)
-        kept = [scores for wish, scores in found if id(wish) not in broken]
-        return kept, [frozenset(wish.sequences) for wish in broken.values()]
+            if (
+                part.request.scored and id(part.request) not in broken
+            ):  # who aborts those removes them
+                for sequence in part.request.sequences:
+                    self._requests.pop(sequence, None)
+        kept = [scores for request, scores in found if id(request) not in broken]
+        return kept, [frozenset(request.sequences) for request in broken.values()]

@@ -8,7 +8,7 @@ once, and the tokens are where the next step needs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,17 +80,16 @@ class _FirstStageStep:
     def sample(self, previous: NDArray[np.int32] | None) -> None:
         plan, worker = self._plan, self._worker
         if self._states is None:
-            self._step = LocalStep(worker, plan, self._begun, None, None, [], [], None)
+            self._step = LocalStep(worker, plan, self._begun, None, None, {}, None)
             return
         states = self._states.wait()
-        scores, pools = [], []
+        prompts: dict[str, Sequence[Any]] = {}
         if self._whole:
-            scores = worker.scorer.submit(states, plan)
-            pools = worker.pooler.submit(states, plan)
+            prompts = worker.prompt_heads.submit(states, plan)
             logits = worker.runner.logits(states, plan.logit_rows) if plan.num_rows else None
         else:
             logits = worker.runner.model.compute_logits(states)
-        self._step = LocalStep(worker, plan, self._begun, states, logits, scores, pools, None)
+        self._step = LocalStep(worker, plan, self._begun, states, logits, prompts, None)
         self._step.submit_sampling(None)
 
     def read(self) -> StepOutputs:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rtp_llm.request.mm_features import MultiModalFeature
-from rtp_llm.request.sampling_params import SamplingParams
+from rtp_llm.request.params import RequestParams
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.node_link import LinkError
@@ -84,9 +84,8 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
     slots: list[int]
     seeds: list[int]
     prompt: bytes
-    params: SamplingParams
+    params: RequestParams
     stop_ids: list[int]
-    pooling: bool
     constrained: bool
     mm_features: list[MultiModalFeature]
 
@@ -100,7 +99,6 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
             prompt=np.asarray(new.prompt, np.int32).tobytes(),
             params=new.params,
             stop_ids=_numbers(new.stop_ids),
-            pooling=new.pooling,
             constrained=new.constrained,
             mm_features=list(new.mm_features),
         )
@@ -114,7 +112,6 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
             prompt=np.frombuffer(self.prompt, np.int32),
             params=self.params,
             stop_ids=self.stop_ids,
-            pooling=self.pooling,
             constrained=self.constrained,
             mm_features=self.mm_features,
         )

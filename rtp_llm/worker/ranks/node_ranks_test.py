@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rtp_llm.request.mm_features import MultiModalFeature, PlaceholderRange
+from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import arrays
@@ -148,10 +149,14 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     nodes.tell(Ended((7,), True))
     found, ended = board.told
     assert (found.ids, found.slots, found.seeds, found.stop_ids) == ([7, 8], [1, 2], [2**63], [4])
-    assert found.params == params and found.pooling and not found.constrained
+    assert found.params == params and found.constrained and not found.prompt_only
     assert found.mm_features == [image]
     assert found.prompt.tolist() == [0, 1, 2, 3, 4] and found.prompt.dtype == np.int32
     assert ended == Ended((7,), True)
+
+    pool = PoolingParams(pooling_type="cls")
+    nodes.tell(NewSequences([9], [3], [0], prompt, pool, []))
+    assert board.told[-1].params == pool and board.told[-1].prompt_only
 
 
 def changed(name: str, number: int) -> list[int]:

@@ -25,9 +25,10 @@ class ReturnedRows:
 
     def add(self, sequences: NewSequences) -> None:
         """Add sequences that later plans name."""
-        if sequences.pooling or sequences.params.prompt_logprobs is not None:
-            wish = len(sequences.prompt), tuple(sequences.ids)
-            self._prompts.update(dict.fromkeys(sequences.ids, wish))
+        params = sequences.params
+        if sequences.prompt_only or params.prompt_logprobs is not None:
+            prompt = len(sequences.prompt), tuple(sequences.ids)
+            self._prompts.update(dict.fromkeys(sequences.ids, prompt))
 
     def end(self, ids: Iterable[int]) -> None:
         """Remove sequences that no later plan names."""

@@ -30,7 +30,7 @@ class DeviceProposer:
         self._drafts: Drafts | None = None
 
     def add(self, sequences: NewSequences) -> None:
-        if sequences.params.speculate:
+        if sequences.sampling.speculate:
             self._ids.update(sequences.ids)
             self._drafts = None
 

@@ -58,7 +58,7 @@ class DraftSampling:
 
     def add(self, sequences: NewSequences) -> None:
         """Sequences that the plans from now on may name."""
-        slots, params = np.array(sequences.slots, np.int64), sequences.params
+        slots, params = np.array(sequences.slots, np.int64), sequences.sampling
         temperature = 0.0 if params.greedy else params.temperature
         temperatures = np.full(len(slots), temperature, np.float32)
         self._new.append((slots, temperatures, np.array(sequences.seeds, np.int64)))

@@ -28,7 +28,7 @@ class GrammarProposer:
         self._ids: set[int] = set()
 
     def add(self, sequences: NewSequences) -> None:
-        if sequences.constrained and sequences.params.speculate:
+        if sequences.constrained and sequences.sampling.speculate:
             self._ids.update(sequences.ids)
 
     def end(self, ids: Iterable[int]) -> None:

@@ -26,7 +26,7 @@ class NativeProposer:
         self.native, self.max_draft_tokens = native, max_draft_tokens
 
     def add(self, sequences: NewSequences) -> None:
-        if sequences.params.speculate:
+        if sequences.sampling.speculate:
             self.native.add(sequences.ids, sequences.prompt)
 
     def end(self, ids: Iterable[int]) -> None:
@@ -48,7 +48,7 @@ class _SuffixProposer(NativeProposer):
     native: SuffixProposer
 
     def add(self, sequences: NewSequences) -> None:
-        if sequences.params.speculate:
+        if sequences.sampling.speculate:
             # Clients may choose keys of any length.
             scope = hashlib.blake2b(sequences.extra_key.encode(), digest_size=16).digest()
             self.native.add(sequences.ids, sequences.prompt, scope)

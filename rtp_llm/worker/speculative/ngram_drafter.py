@@ -44,7 +44,7 @@ class NgramDrafter(DeviceDrafter):
         self._step: tuple[Tensor, Tensor] | None = None  # histories and rows of its outputs
 
     def add(self, sequences: NewSequences) -> None:
-        if sequences.params.speculate:
+        if sequences.sampling.speculate:
             self.histories.add(sequences.ids, sequences.slots, sequences.prompt)
 
     def end(self, ids: Iterable[int]) -> None:
