@@ -147,7 +147,7 @@ class RandomTest : public testing::TestWithParam<World> {
     if (Below(3) == 0) options.prompt_inputs = RandomInputs(Size(prompt));
     const bool may_be_remote = ids.size() == 1 && options.max_tokens > 1;
     options.remote_prompt = may_be_remote && options.prompt_inputs.empty() && Below(4) == 0;
-    options.prompt_only = ids.size() == 1 && !options.remote_prompt && Below(6) == 0;
+    options.prompt_only = ids.size() == 1 && !options.remote_prompt && Below(9) == 0;
     try {
       ASSERT_EQ(scheduler_->Add(ids, prompt.data(), Size(prompt), options).size(), ids.size());
     } catch (const QueueFullError&) {
