@@ -92,32 +92,24 @@ class Admission:
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
         """
-        params, prompt = request.params, np.array(request.prompt_token_ids, np.int32)
-        ids = [request.request_id << INDEX_BITS | index for index in range(params.n)]
-        seeds = self.seeds_for(request) if seeds is None else seeds
-        if not isinstance(params, SamplingParams):
-            if processors:
-                raise RequestError("invalid", _NO_OUTPUT)
-            wanted = self._complete(params)
-            slots = self._add(ids, prompt, request, wanted, max_tokens=1, prompt_only=True)
-            return NewSequences(
-                ids=ids,
-                slots=slots,
-                seeds=seeds,
-                prompt=prompt,
-                params=wanted,
-                stop_ids=[],
-                mm_features=request.mm_features,
-                extra_key=request.extra_key,
-            )
-        eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
+        prompt = np.array(request.prompt_token_ids, np.int32)
+        ids = [request.request_id << INDEX_BITS | index for index in range(request.params.n)]
+        params, stop_ids = self._complete(request.params), []
+        if isinstance(params, SamplingParams):
+            eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
+            slots = self._slots(ids, prompt, request, eos, bool(processors), remote_prompt)
+            stop_ids = [*eos, *params.stop_token_ids]
+        elif processors:
+            raise RequestError("invalid", _NO_OUTPUT)
+        else:
+            slots = self._add(ids, prompt, request, params, max_tokens=1, prompt_only=True)
         return NewSequences(
             ids=ids,
-            slots=self._slots(ids, prompt, request, eos, bool(processors), remote_prompt),
-            seeds=seeds,
+            slots=slots,
+            seeds=self.seeds_for(request) if seeds is None else seeds,
             prompt=prompt,
             params=params,
-            stop_ids=[*eos, *params.stop_token_ids],
+            stop_ids=stop_ids,
             processors=processors,
             constrained=is_constrained(request),
             mm_features=request.mm_features,

@@ -44,9 +44,8 @@ class OpenSequences:
         if new.constrained:
             self._constraints.add(new.ids, new.slots, grammar, thinking)
         self._worker.add(new)
-        if new.prompt_only:
-            return
-        self._proposer.add(new)
+        if not new.prompt_only:
+            self._proposer.add(new)
         has_more = bool(new.processors or new.mm_features) or new.constrained
         watched = has_more or self._worker.keeps_sequences
         self._watched.update(new.ids if watched else ())

@@ -64,12 +64,12 @@ class LocalWorker(Worker):
 
     def add(self, sequences: NewSequences) -> None:
         self.prompt_heads.add(sequences)
+        self.runner.inputs.add(sequences)
         if sequences.prompt_only:
             return
         self.sampler.add(sequences)
         if self.drafter is not None:
             self.drafter.add(sequences)
-        self.runner.inputs.add(sequences)
         if sequences.processors:
             self._processor_slots.update(zip(sequences.ids, sequences.slots, strict=True))
 

@@ -78,7 +78,7 @@ class RandomTest : public testing::TestWithParam<World> {
     SchedulerConfig config;
     config.groups = world.groups;
     config.max_running = world.max_running;
-    config.max_queued = 12;
+    config.max_queued = 8;
     config.max_batch_tokens = world.max_batch_tokens;
     config.max_model_len = 60;
     config.prefix_cache = world.prefix_cache;

@@ -112,8 +112,8 @@ class DecodeEngine(EngineWithTransfers):
         self._awaited[awaited.sequence] = awaited
 
     def _may_prefill_remotely(self, request: AddRequest) -> bool:
-        """Prompts with no sampled token, several sequences, prompt log-probabilities, a single output
-        token, or more than token ids stay here."""
+        """Prompts with no sampled token, several sequences, prompt log-probabilities, a single
+        output token, or more than token ids stay here."""
         params = request.params
         if not isinstance(params, SamplingParams):
             return False
