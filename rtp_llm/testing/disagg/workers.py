@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,11 @@ class Worker:
         grammar: str | None = None,
         thinking: Thinking | None = None,
         tenant: str = "",
+        inputs: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> int:
-        """Queue a request, greedy unless it says otherwise; returns its id."""
+        """Queue a request, greedy unless it says otherwise; returns its id. ``inputs``: fields of
+        AddRequest."""
         self._last += 1
         wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": 16, **params})
         request = AddRequest(
@@ -75,6 +77,7 @@ class Worker:
             grammar=None if grammar is None else Grammar(text=grammar),
             thinking=thinking,
             tenant=tenant,
+            **(inputs or {}),
         )
         self.engine.add(request)
         self.outcomes[self._last] = Outcome()
