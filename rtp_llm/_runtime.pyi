@@ -747,9 +747,7 @@ class SuffixProposer:
         max_spec_factor: float,
         min_token_prob: float,
     ) -> None: ...
-    def add(
-        self, ids: Sequence[int], prompt: NDArray[np.int32], scope: bytes = b""
-    ) -> None:
+    def add(self, ids: Sequence[int], prompt: NDArray[np.int32], scope: bytes = b"") -> None:
         """Sequences of one prompt. Outputs are looked at only within a ``scope``."""
     def end(self, ids: Sequence[int]) -> None:
         """Forget sequences, but not what they said; unknown ones are ignored."""

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from rtp_llm import ops
+from rtp_llm.layers.linear.fp8_channel import Fp8ChannelLinear
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.fp8_checkpoints import BLOCKS, CHANNELS, HF_TENSORS, store_as_fp8
 from rtp_llm.testing.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
@@ -49,11 +50,11 @@ def scores(engine):
     return torch.tensor(logprobs), [outcome.tokens for outcome in outcomes]
 
 
-def store(folder, kind):
-    """A model in FP8 blocks, and with the weights that these stand for in bfloat16."""
+def store(folder, kind, style=BLOCKS):
+    """A model in FP8, and with the weights that its numbers stand for in bfloat16."""
     (folder / "fp8").mkdir()
     save_model(folder / "fp8", kind, seed=7, **KINDS[kind][0])
-    return folder / "fp8", store_as_fp8(folder / "fp8", dtype=torch.bfloat16)
+    return folder / "fp8", store_as_fp8(folder / "fp8", dtype=torch.bfloat16, style=style)
 
 
 @pytest.fixture
@@ -78,6 +79,23 @@ def test_prompts_score_as_without_fp8(tmp_path, kind):
     for other in (exact, on_cpu):
         assert (found - other).abs().mean() < allowed * exact.std()
     assert (exact - on_cpu).abs().mean() < allowed / 4 * exact.std()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("style", [CHANNELS, HF_TENSORS], ids=["channels", "tensors"])
+def test_scales_of_channels_and_tensors(tmp_path, kind, style):
+    stored, wide = store(tmp_path, kind, style)
+    engine = tiny_engine(stored)
+    model = engine.built.worker.runner.model
+    assert Fp8ChannelLinear in {type(module) for module in model.modules()}
+    if kind == "qwen3_moe":
+        assert model.model.layers[-1].mlp.executor.name == "fp8_channel"
+    found, _ = scores(engine)
+    exact, _ = scores(tiny_engine(wide))
+    assert not torch.equal(found, exact)
+    assert (found - exact).abs().mean() < KINDS[kind][1] * exact.std()
+    (tmp_path / "captured").mkdir()
+    check_captured(store(tmp_path / "captured", kind, style)[0], KINDS[kind][1])
 
 
 def test_quantising_while_loading_makes_the_stored_blocks(folders):

@@ -74,8 +74,8 @@ class Pair:
         shape = AttentionShape(
             HIDDEN, heads, kv_heads, head_dim, True, True, EPS, norm_offset=1.0, output_gate=True
         )
-        asked = BackendOptions(HOST, dtype, dtype, BLOCK, settings=settings)
-        backend: Any = make_backend(shape.backend_config(asked))
+        requested = BackendOptions(HOST, dtype, dtype, BLOCK, settings=settings)
+        backend: Any = make_backend(shape.backend_config(requested))
         self.ours = shape.make(0, backend, options)
         self.norm = RMSNorm(HIDDEN, EPS, options, offset=1.0)
         load(self.ours, self.theirs.state_dict())

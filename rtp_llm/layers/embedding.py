@@ -46,9 +46,9 @@ class DividedEmbedding(Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         places = ids - self._first
-        elsewhere = (places < 0) | (places >= self._count)
+        not_local = (places < 0) | (places >= self._count)
         rows = ops.embedding(places.clamp_(0, self._count - 1), self.weight)
-        return self._ranks.all_reduce(rows.masked_fill_(elsewhere[:, None], 0))
+        return self._ranks.all_reduce(rows.masked_fill_(not_local[:, None], 0))
 
 
 def make_embedding(vocabulary: int, hidden: int, options: LayerOptions) -> Embedding:

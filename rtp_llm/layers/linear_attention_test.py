@@ -72,8 +72,8 @@ def ours(reference: Any, dtype: torch.dtype, states: str) -> GatedDeltaNet:
         norm_eps=1e-5,
         interleaved=hasattr(reference, "in_proj_qkvz"),
     )
-    asked = BackendOptions(HOST, dtype, dtype, 16, settings=settings)
-    backend = GatedDeltaRuleBackend(shape.backend_config(asked))
+    requested = BackendOptions(HOST, dtype, dtype, 16, settings=settings)
+    backend = GatedDeltaRuleBackend(shape.backend_config(requested))
     layer = shape.make(0, backend, LayerOptions(settings, CPU))
     assert isinstance(layer, GatedDeltaNet)
     weights = reference.state_dict()
@@ -140,8 +140,8 @@ def test_layers_give_what_transformers_gives(kind: str, sizes: tuple[int, ...]) 
         parts = step([part[begin:end] for part in hidden], padding=begin % 3)
         for made, part in zip(got, parts, strict=True):
             made.append(part)
-    for made, wanted in zip(got, expected, strict=True):
-        torch.testing.assert_close(torch.cat(made), wanted, rtol=1e-4, atol=1e-5)
+    for made, right in zip(got, expected, strict=True):
+        torch.testing.assert_close(torch.cat(made), right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("states", ["float32", "bfloat16"])
@@ -180,8 +180,8 @@ def test_devices_without_kernels_say_so(
     device: Capabilities, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = GatedDeltaNetShape(2048, 32, 16, 128, 128, 4, 1e-6)
-    asked = BackendOptions(device, torch.bfloat16, torch.bfloat16, 16)
-    config = shape.backend_config(asked)
+    requested = BackendOptions(device, torch.bfloat16, torch.bfloat16, 16)
+    config = shape.backend_config(requested)
     monkeypatch.setattr("rtp_llm.ops.has_kernel", lambda *_: False)
     answer = GatedDeltaRuleBackend.supports(config)
     assert not answer

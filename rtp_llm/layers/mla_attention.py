@@ -128,7 +128,7 @@ class MlaAttentionLayer(Mixer):
             parts, shards = {"q_b_proj": queries}, shape.local_rows("q_b_proj", shape.query_size)
             self.q_b_proj = make_linear(shape.query_rank, parts, False, options, shards=shards)
         self.kv_a_layernorm = RMSNorm(shape.rank, _INNER_EPS, options)
-        # Both forms of attention take parts of this weight as floats.
+        # Both ways of attention take parts of this weight as floats.
         size = shape.nope_size + shape.value_size
         parts, shards = {"kv_b_proj": num_heads * size}, shape.local_rows("kv_b_proj", size)
         self.kv_b_proj = PlainLinear(shape.rank, parts, False, options.dequantized(), shards=shards)

@@ -71,7 +71,7 @@ class LayerOptions:
         return replace(self, experts=self.experts and self.experts.of_drafts)
 
     def unquantized(self) -> LayerOptions:
-        """Options for a weight that keeps the checkpoint's form, whatever `quantization` says."""
+        """Options for a weight that keeps its stored format, whatever `quantization` says."""
         return replace(self, settings=replace(self.settings, quantization="none"))
 
     def dequantized(self) -> LayerOptions:

@@ -114,9 +114,9 @@ def test_a_rank_reads_no_more_than_its_part(
     def counting(span: Span) -> Iterator[Read]:
         with reader(span) as inner:
 
-            def counted(piece: Span, memory: Tensor) -> None:
+            def counted(chunk: Span, memory: Tensor) -> None:
                 read.append(memory.nbytes)
-                inner(piece, memory)
+                inner(chunk, memory)
 
             yield counted
 

@@ -40,7 +40,7 @@ def test_every_setting_reaches_layers_and_backends(tmp_path, monkeypatch):
         raise InterruptedError
 
     monkeypatch.setattr(Qwen3ForCausalLM, "__init__", make)
-    asked = ModelSettings(
+    requested = ModelSettings(
         dtype="float32",
         load_format="dummy",
         max_seq_len=48,
@@ -48,8 +48,8 @@ def test_every_setting_reaches_layers_and_backends(tmp_path, monkeypatch):
         seq_size_per_block=8,
     )
     with pytest.raises(InterruptedError):
-        load_model(write(tmp_path, tensors()), device=resolve_device("cpu"), settings=asked)
-    assert seen == {"settings": asked, "layers": asked, "backends": [asked]}
+        load_model(write(tmp_path, tensors()), device=resolve_device("cpu"), settings=requested)
+    assert seen == {"settings": requested, "layers": requested, "backends": [requested]}
 
 
 def test_options_hold_no_copy_of_a_setting():

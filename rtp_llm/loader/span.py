@@ -57,7 +57,7 @@ class Span:
     def chunks(self, size: int) -> Iterator[Span]:
         """Split the span into chunks of about `size` bytes, at least one row each.
 
-        Pieces begin at multiples of the number of rows that a target takes together.
+        Chunks begin at multiples of the number of rows that a target takes together.
         """
         together = rows_together(self.targets)
         step = max(1, size // max(1, self.row_bytes) // together) * together

@@ -35,8 +35,8 @@ def test_pieces_are_those_of_the_tensor(
         got = torch.zeros(span.rows, *span.row_shape, dtype=torch.bfloat16)
         assert span.size == got.nbytes
         with reader(span) as read:
-            for piece in span.chunks(1000):
-                read(piece, got[piece.place : piece.place + piece.rows])
+            for chunk in span.chunks(1000):
+                read(chunk, got[chunk.place : chunk.place + chunk.rows])
         expected = tensor[1:] if columns is None else tensor[1:, slice(*columns)]
         assert torch.equal(got, expected)
 

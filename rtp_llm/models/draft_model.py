@@ -70,11 +70,11 @@ class _Part:
         def own(of_groups: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(of_groups[group] for group in self.groups) if of_groups else ()
 
-        told = batch.on_written
+        notify = batch.on_written
 
         def written(layer: int) -> None:
-            if told is not None:
-                told(self.layers.start + layer)
+            if notify is not None:
+                notify(self.layers.start + layer)
 
         host = batch.host
         if host is not None:

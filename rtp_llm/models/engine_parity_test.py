@@ -49,10 +49,10 @@ def model(request, tmp_path_factory):
 
 def answers(engine, prompts=PROMPTS):
     """All prompts at once; every block must be back afterwards."""
-    asked = [engine.add(prompt, max_tokens=NEW_TOKENS, ignore_eos=True) for prompt in prompts]
+    requested = [engine.add(prompt, max_tokens=NEW_TOKENS, ignore_eos=True) for prompt in prompts]
     engine.run()
     engine.assert_all_free()
-    return [engine.outcomes[request_id, 0].tokens for request_id in asked]
+    return [engine.outcomes[request_id, 0].tokens for request_id in requested]
 
 
 @pytest.mark.parametrize("chunk", [8, 33, 512])

@@ -78,11 +78,11 @@ def test_logits_and_tokens_are_those_of_transformers(tmp_path, kind, settings, c
     prompt, tokens = clear_prompt(theirs, 53, 32)
     torch.testing.assert_close(logits(model, prompt), expected_logits(theirs, prompt), **TOLERANCE)
     assert ContiguousRunner(model, 1, 128).greedy(prompt, 32, 16) == tokens
-    (told,) = [r.getMessage() for r in caplog.records if "FP8" in r.getMessage()]
+    (message,) = [r.getMessage() for r in caplog.records if "FP8" in r.getMessage()]
     numbers = sum(
         t.numel() for n, t in load_file(wide / "model.safetensors").items() if projections(n)
     )
-    assert told.startswith(
+    assert message.startswith(
         f"{numbers / 2**20:.1f} MiB of FP8 weights become {numbers / 2**18:.1f} MiB of float32"
     )
 

@@ -57,11 +57,11 @@ def read_mrope(raw: RawConfig, rotary_dim: int) -> MropeConfig:
     settings = _Settings(raw)
     sections: Any = settings.values.get("mrope_section")
     pairs = rotary_dim // 2
-    wanted = f"three positive numbers that add up to {pairs}, half of the channels that rotate"
+    expected = f"three positive numbers that add up to {pairs}, half of the channels that rotate"
     if not isinstance(sections, list) or not all(type(each) is int for each in sections):
-        raise settings.error("mrope_section", sections, wanted)
+        raise settings.error("mrope_section", sections, expected)
     if len(sections) != len(AXES) or min(sections) < 1 or sum(sections) != pairs:
-        raise settings.error("mrope_section", sections, wanted)
+        raise settings.error("mrope_section", sections, expected)
     time, height, width = sections
     interleaved = settings.values.get("mrope_interleaved", False) is True
     config = MropeConfig((time, height, width), interleaved)

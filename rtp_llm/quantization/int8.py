@@ -14,7 +14,7 @@ from rtp_llm.ops.gemm.int8_layout import GROUP_SIZE, num_groups, pack
 
 __all__ = ["GROUP_SIZE", "dequantize_rows", "pack", "quantize_rows"]
 
-_MOST = 127.0
+_MAX_NUMBER = 127.0
 # float32 has no inverse of much smaller numbers; a group below this is zero.
 _SMALLEST = 1e-30
 
@@ -34,10 +34,10 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     if not largest.isfinite().all():
         raise ValueError("a weight is not finite")
     kept = largest > _SMALLEST
-    inverse = torch.where(kept, _MOST / largest, 0)
-    numbers = (grouped * inverse[..., None]).round_().clamp_(-_MOST, _MOST)
+    inverse = torch.where(kept, _MAX_NUMBER / largest, 0)
+    numbers = (grouped * inverse[..., None]).round_().clamp_(-_MAX_NUMBER, _MAX_NUMBER)
     quantized = numbers.view(rows, -1)[:, :columns].to(torch.int8)
-    return quantized, torch.where(kept, largest / _MOST, 0)
+    return quantized, torch.where(kept, largest / _MAX_NUMBER, 0)
 
 
 def dequantize_rows(quantized: Tensor, scale: Tensor) -> Tensor:

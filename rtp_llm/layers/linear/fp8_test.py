@@ -60,7 +60,7 @@ def blocks_of(weights):
 
 
 def fill(layer, sources, together=1):
-    """Load `sources` by pieces of rows, the last ones first, scales before everything."""
+    """Load `sources` by chunks of rows, the last ones first, scales before everything."""
     inner, outer = nn.Module(), nn.Module()
     inner.layer, outer.b = layer, inner
     if not isinstance(layer, Linear):  # several layers, each next to its parts in the checkpoint

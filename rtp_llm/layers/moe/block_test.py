@@ -161,23 +161,23 @@ def test_hooks_change_the_selection_and_the_way():
 
 def test_many_rows_are_computed_in_parts_with_the_same_bits():
     block = make_block(config(), OtherRanks())
-    asked = []
+    calls = []
     execute = block.executor.execute
     block.executor.execute = lambda dispatched: (
-        asked.append(len(dispatched.x)) or execute(dispatched)
+        calls.append(len(dispatched.x)) or execute(dispatched)
     )
     x, ids, weights = torch.randn(8, HIDDEN), torch.randint(0, 8, (8, 2)).int(), torch.rand(8, 2)
     parts = block.route(x, ids, weights)
-    assert asked == [3, 3, 2]
+    assert calls == [3, 3, 2]
     block.dispatcher.max_rows = None
     assert torch.equal(parts, block.route(x, ids, weights))
-    assert asked[3:] == [8]
+    assert calls[3:] == [8]
 
 
 def test_without_tokens_the_router_takes_part_all_the_same():
     ranks = OtherRanks()
     block = make_block(config(), ranks)
-    block.executor = None  # is not asked
+    block.executor = None  # is not called
     nothing = torch.empty(0, 2, dtype=torch.int32)
     out = block.route(torch.empty(0, HIDDEN), nothing, torch.empty(0, 2))
     assert out.shape == (0, HIDDEN) and ranks.prepared == [0]

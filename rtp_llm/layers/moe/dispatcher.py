@@ -23,7 +23,7 @@ SelectionStep = Callable[[Tensor, Tensor], None]
 class Dispatched:
     """Tokens for the experts of this process.
 
-    x [T', hidden]; ids int32 [T', k'] are slots of its weights, or -1 for experts elsewhere;
+    x [T', hidden]; ids int32 [T', k'] are slots of its weights, -1 for experts that are not local;
     weights float32 [T', k']. `meta` is what the dispatcher needs to return the results.
     """
 

@@ -20,7 +20,7 @@ from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
-# Above this number of tokens the contiguous form was faster, and it needs less memory.
+# Above this number of tokens the contiguous layout was faster, and it needs less memory.
 MAX_MASKED_TOKENS = 32
 
 
@@ -41,7 +41,7 @@ class _Weights:
 
 
 class _Fp8Executor(Executor):
-    """The common base of both forms."""
+    """The common base of both layouts."""
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)

@@ -119,14 +119,14 @@ def _rows_computed(world):
         block.experts.parameters(), alone.experts.parameters(), strict=True
     ):
         mine.data.copy_(all_of_them.data[here])
-    asked = []
+    calls = []
     execute = block.executor.execute
     block.executor.execute = lambda dispatched: (
-        asked.append(len(dispatched.x)) or execute(dispatched)
+        calls.append(len(dispatched.x)) or execute(dispatched)
     )
     torch.manual_seed(world.rank)
     for target, tokens in [(None, TOKENS), (0, TOKENS), (1, TOKENS), (2, 2), (None, TOKENS)]:
-        if asked:
+        if calls:
             hooks.modes.begin(tokens)
         else:
             target = 2  # the trial's choice, which must not matter
@@ -134,11 +134,11 @@ def _rows_computed(world):
         ids = torch.rand(tokens, 6).argsort(1)[:, :2].int()
         if target is not None:  # all tokens of all ranks to one of them
             ids = ids % 2 + 2 * target
-        count = len(asked)
+        count = len(calls)
         torch.testing.assert_close(block.route(x, ids, weights), alone.route(x, ids, weights))
-        if len(asked) == count:
-            asked.append(0)
-    return asked
+        if len(calls) == count:
+            calls.append(0)
+    return calls
 
 
 def test_a_trial_step_brings_each_rank_what_no_choice_of_experts_exceeds(tmp_path):

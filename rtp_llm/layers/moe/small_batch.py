@@ -20,7 +20,7 @@ class SmallBatch:
     """Router, selection and order of experts, gate and up, down, and the sum onto the residual.
 
     A launch costs about as much as the work of a few tokens, so every launch saved counts. The
-    shared expert is computed like a routed one if it has the same form; for many tokens a separate
+    shared expert is computed like a routed one if it has the same shape; for many tokens a separate
     product reads its weights fewer times. More than `max_tokens` tokens go through the executor.
 
     `divided`: this rank's experts, if they are sharded over tensor-parallel ranks; the result is
@@ -83,12 +83,12 @@ class SmallBatch:
 
 
 def _is_expert(shared: SharedExperts, weights: ExpertWeights) -> bool:
-    """Whether the shared expert has the form of a routed one and is gated by a sigmoid."""
+    """Whether the shared expert has the shape of a routed one and is gated by a sigmoid."""
     layers = (shared.gate_up_proj, shared.down_proj)
     if not all(isinstance(each, PlainLinear) and each.bias is None for each in layers):
         return False
-    form = weights.gate_up.weight.shape[1:], weights.down.weight.shape[1:]
-    return shared.gate is not None and tuple(_weight(each).shape for each in layers) == form
+    shapes = weights.gate_up.weight.shape[1:], weights.down.weight.shape[1:]
+    return shared.gate is not None and tuple(_weight(each).shape for each in layers) == shapes
 
 
 def _weight(linear: Linear) -> Tensor:

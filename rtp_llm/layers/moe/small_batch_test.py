@@ -63,13 +63,13 @@ def test_few_tokens_give_what_the_block_gives(shared: int, gate: bool) -> None:
 def test_the_shared_expert_is_one_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights are read where they are, by the same products: nothing runs for it alone."""
     block = made(INNER)
-    asked = []
+    calls = []
     gate_up = ops.triton_gate_up
-    monkeypatch.setattr(ops, "triton_gate_up", lambda *a: asked.append(a[5]) or gate_up(*a))
+    monkeypatch.setattr(ops, "triton_gate_up", lambda *a: calls.append(a[5]) or gate_up(*a))
     monkeypatch.setattr(block.shared, "add_to", None)
     few = SmallBatch(block.gate, block.executor.weights, block.shared, block._divided())
     few.add_to(torch.zeros(2, HIDDEN), torch.randn(2, HIDDEN))
-    assert asked == [block.shared.gate_up_proj.weight]
+    assert calls == [block.shared.gate_up_proj.weight]
 
 
 @pytest.mark.parametrize("shared", [0, INNER, 2 * INNER])

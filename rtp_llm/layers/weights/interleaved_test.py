@@ -52,7 +52,7 @@ def checkpoint(weights, interleaved):
 
 
 def fill(layer, sources, step):
-    """Load `sources` by pieces of about `step` rows, the last ones first, scales before all."""
+    """Load `sources` by chunks of about `step` rows, the last ones first, scales before all."""
     model = nn.Module()
     model.layer = layer
     targets = list(weight_targets(model))
@@ -60,14 +60,14 @@ def fill(layer, sources, step):
     for name, target in sorted(targets, key=lambda entry: not entry[0].endswith("scale_inv")):
         rows, together = sources[name], rows_together([target])
         assert target.shape == rows.shape
-        pieces = max(1, step // together) * together
-        for start in reversed(range(0, len(rows), pieces)):
-            piece = rows[start : start + pieces]
-            memory = target.destination(start, start + len(piece))
+        chunks = max(1, step // together) * together
+        for start in reversed(range(0, len(rows), chunks)):
+            chunk = rows[start : start + chunks]
+            memory = target.destination(start, start + len(chunk))
             if memory is None or step % 2:  # a loader may use either
-                target.write(start, piece)
+                target.write(start, chunk)
             else:
-                memory.copy_(piece)
+                memory.copy_(chunk)
     finish_loading(layer)
     return layer
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of experts in one tensor: both forms, from floats and from FP8 blocks."""
+"""Weights of experts in one tensor: both formats, from floats and from FP8 blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rtp_llm.quantization.fp8 import dequantize_blocks, padded, quantize_blocks
 
 PARTS = {"gate_proj": 160, "up_proj": 160}
 COLUMNS, EXPERTS = 200, 3
-LOCAL = (2, 0, 2)  # one expert twice, one elsewhere
+LOCAL = (2, 0, 2)  # one expert twice, one not local
 
 
 @pytest.fixture(autouse=True)
