@@ -61,10 +61,7 @@ class GraphInputs:
         holds the input states of a pipeline stage; `arrays` are those of plans that steps read, and
         `embeddings` is memory for those of placeholders."""
         self._arrays, self._embeddings = arrays, embeddings
-        *starts, self._first_group = accumulate(
-            (each.extent.width for each in self._arrays), initial=_FIRST_ARRAY
-        )
-        self._row_of = {each.name: start for each, start in zip(self._arrays, starts, strict=True)}
+        self._row_of, self._first_group = _row_indexes(arrays)
         self._sampled, self._padding_slot = sampled, padding_slot
         self.max_seqlen_k, self._block_size = max_model_len, block_size
         groups, blocks = len(cache.groups), -(-max_model_len // block_size)
@@ -114,8 +111,8 @@ class GraphInputs:
     def _rows_of(self, numbers: Any, array: StepArray) -> Any:
         """The part of ``numbers`` (a tensor or an array of all rows) that holds an array of the
         plan: [most], or [most, width]."""
-        row, width = self._row_of[array.name], array.extent.width
-        return numbers[row] if width == 1 else numbers[row : row + width].T
+        rows = numbers[self._row_of[array.name]]
+        return rows if rows.ndim == 1 else rows.T
 
     def batch(self, size: GraphSize) -> ForwardBatch:
         """What a step of ``size`` reads."""
@@ -233,9 +230,9 @@ class GraphInputs:
         for each in self._arrays:
             values, end = getattr(batch, each.name), ends[each.extent]
             count, padding = len(values), each.padding
-            rows = self._rows_of(numbers, each)
-            rows[:count] = values
-            rows[count:end] = values[-1] if padding is None else padding
+            row = self._row_of[each.name]
+            numbers[row, :count] = values.T
+            numbers[row, count:end] = values[-1] if padding is None else padding
         for row, group in enumerate(self._slotted, self._first_group):
             slots = batch.slot_mapping[group]
             if len(slots):
@@ -254,3 +251,13 @@ def _lengths(tokens: int, sequences: int) -> dict[Extent, int]:
         Extent.SEQUENCES: sequences,
         Extent.SEQUENCE_STARTS: sequences + 1,
     }
+
+
+def _row_indexes(arrays: Sequence[StepArray]) -> tuple[dict[str, Any], int]:
+    """The row of each array, or its rows, one for each axis; and the first row after them all."""
+    *starts, end = accumulate((each.extent.width for each in arrays), initial=_FIRST_ARRAY)
+    indexes: dict[str, Any] = {
+        each.name: start if each.extent.width == 1 else slice(start, start + each.extent.width)
+        for each, start in zip(arrays, starts, strict=True)
+    }
+    return indexes, end
