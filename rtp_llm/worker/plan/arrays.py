@@ -51,8 +51,9 @@ def _number(array: Any) -> Any:
     return inner[0] if inner else last
 
 
-ARRAYS = tuple(each for each in _arrays() if not each.extent.per_group)
-GROUP_ARRAYS = tuple(each for each in _arrays() if each.extent.per_group)
+_ALL = _arrays()
+ARRAYS = tuple(each for each in _ALL if not each.extent.per_group)
+GROUP_ARRAYS = tuple(each for each in _ALL if each.extent.per_group)
 DEVICE_ARRAYS = tuple(each for each in ARRAYS if each.on_device is not None)  # all int32
 
 
