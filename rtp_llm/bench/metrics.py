@@ -13,16 +13,6 @@ import numpy as np
 
 from rtp_llm.bench.load import Outcome
 
-# Latencies: name in results -> how it is shown in lines and in a heading.
-LATENCIES = {
-    "ttft": ("TTFT", "Time to First Token"),
-    "tpot": ("TPOT", "Time per Output Token (excl. 1st token)"),
-    "itl": ("ITL", "Inter-token Latency"),
-    "e2el": ("E2EL", "End-to-end Latency"),
-    "client_queue_time": ("Client Queue Time", "Client-side Queueing"),
-}
-OBJECTIVES = ("ttft", "tpot", "e2el")
-
 
 def tpot(outcome: Outcome) -> float:
     """Seconds per output token, excluding the first; 0 if there is only one."""

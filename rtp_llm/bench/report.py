@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rtp_llm.bench.metrics import LATENCIES, percentile_word
+from rtp_llm.bench.metric_names import LATENCIES
+from rtp_llm.bench.metrics import percentile_word
 
 _WIDTH = 50
 _ROWS = (

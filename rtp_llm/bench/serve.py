@@ -110,15 +110,12 @@ async def _model(api: OpenAIClient, arguments: argparse.Namespace) -> str:
         try:
             if given and not arguments.ready_check_timeout_sec:
                 return str(given)
-            names = await api.models("/v1/models")
-            break
+            first = await api.first_model("/v1/models")
+            return str(given or first)
         except (OSError, ServerError):
             if time.monotonic() > until:
                 raise
             await asyncio.sleep(_RETRY_SECONDS)
-    if not (given or names):
-        raise ServerError(0, "it serves no model that this key may use")
-    return str(given or names[0])
 
 
 async def _samples(arguments: argparse.Namespace, load: Load) -> list[Sample]:

@@ -74,7 +74,6 @@ def test_a_conversation_from_a_pipe(
         ],
         "seed": 7,
         "stream": True,
-        "stream_options": {"include_usage": True},
     }
     assert asked[1]["temperature"] == 0.0
     assert asked[1]["messages"][-2:] == [

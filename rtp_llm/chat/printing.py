@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from rtp_llm.client.openai import Delta, OpenAIClient, Usage
+from rtp_llm.client.openai import Delta, OpenAIClient
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 # Control characters with which a text could manipulate the terminal.
@@ -22,7 +22,6 @@ class Answer:
 
     text: str = ""
     finish_reason: str | None = None
-    usage: Usage | None = None
 
 
 class AnswerPrinter:
@@ -79,13 +78,11 @@ async def print_answer(
     Raises:
         ServerError, OSError: as OpenAIClient.stream.
     """
-    asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
     try:
-        async with contextlib.aclosing(client.stream(path, asked)) as deltas:
+        async with contextlib.aclosing(client.stream(path, {**body, "stream": True})) as deltas:
             async for delta in deltas:
                 answer.text += delta.text
                 answer.finish_reason = delta.finish_reason or answer.finish_reason
-                answer.usage = delta.usage or answer.usage
                 printer.show(delta)
     finally:
         client.close()

@@ -100,9 +100,6 @@ def _refused(base: str, error: ServerError) -> str:
 async def _first_model(base: str, key: str | None) -> str:
     client = OpenAIClient(base, key)
     try:
-        names = await client.models()
+        return await client.first_model()
     finally:
         client.close()
-    if not names:
-        raise ServerError(0, "it serves no model that this key may use")
-    return names[0]

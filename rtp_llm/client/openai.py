@@ -108,6 +108,13 @@ class OpenAIClient:
         except (msgspec.DecodeError, LookupError, TypeError) as error:
             raise ServerError(response.status, f"no list of models: {_shorten(body)}") from error
 
+    async def first_model(self, path: str = "/models") -> str:
+        """The first of the served models; raises ServerError, OSError, also if there is none."""
+        names = await self.models(path)
+        if not names:
+            raise ServerError(0, "it serves no model that this key may use")
+        return names[0]
+
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Delta, None]:
         """Yield the deltas of a request; without ``"stream": true`` its whole answer is one delta.
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rtp_llm.bench.metric_names import LATENCIES, OBJECTIVES
 from rtp_llm.client.sampling import PARAMETERS, add_sampling_flags, sampling_of
 from rtp_llm.commands.command import CommandError, Parser
 from rtp_llm.commands.model_flags import model_parser
 from rtp_llm.config.command_line import read_settings
 from rtp_llm.config.options import SettingsError
 
-_LATENCIES = ("ttft", "tpot", "itl", "e2el", "client_queue_time")
-_OBJECTIVES = ("ttft", "tpot", "e2el")
 _ENDPOINTS = {
     "openai": "/v1/completions",
     "openai-chat": "/v1/chat/completions",
@@ -101,7 +100,7 @@ def _add_dataset(made: argparse.ArgumentParser) -> None:
 
 def _add_results(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("results")
-    text = f"Latencies to print, of {', '.join(_LATENCIES)} [%(default)s]."
+    text = f"Latencies to print, of {', '.join(LATENCIES)} [%(default)s]."
     default = "ttft,tpot,itl,e2el"
     group.add_argument("--percentile-metrics", type=_latencies, default=default, help=text)
     text = "Percentiles of each, such as 50,90,99.9 [%(default)s]."
@@ -229,12 +228,12 @@ def _pair(text: str) -> tuple[str, str]:
 def _objective(text: str) -> tuple[str, float]:
     name, _, value = text.partition(":")
     try:
-        if name in _OBJECTIVES and float(value) >= 0:
+        if name in OBJECTIVES and float(value) >= 0:
             return name, float(value)
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(
-        f"{text!r} is not NAME:MILLISECONDS with a name of {', '.join(_OBJECTIVES)}"
+        f"{text!r} is not NAME:MILLISECONDS with a name of {', '.join(OBJECTIVES)}"
     )
 
 
@@ -251,8 +250,8 @@ def _json_object(text: str) -> dict[str, Any]:
 def _latencies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in _LATENCIES:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(_LATENCIES)}")
+        if name not in LATENCIES:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(LATENCIES)}")
     return names
 
 
