@@ -83,9 +83,9 @@ class EngineLink:
         self._context.destroy(linger=0)
         self._address.remove()
 
-    def end(self) -> None:
-        """Kill the process, and `discard`; needs no event loop."""
-        self.process.wait(0.0)
+    def end(self, timeout: float = 0.0) -> None:
+        """Kill the process after up to ``timeout`` seconds, and `discard`; needs no event loop."""
+        self.process.wait(timeout)
         self.discard()
 
     def kill_soon(self, seconds: float = 1.0) -> None:

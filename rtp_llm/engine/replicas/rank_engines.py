@@ -121,8 +121,7 @@ class RankEngines:
             link.send(Shutdown())
         deadline = time.monotonic() + (_CLOSE_SECONDS if self.alive else 0.0)
         for link in self._links:
-            link.process.wait(deadline - time.monotonic())
-            link.discard()
+            link.end(deadline - time.monotonic())
         self._links.clear()
         self._meeting.remove()
 
