@@ -19,7 +19,6 @@ from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.http.listener import UNIX
 from rtp_llm.server.http.page import asks_for_page, send_page
 from rtp_llm.server.http.server_metrics import CONTENT_TYPE
-from rtp_llm.server.keys.key_ring import ACCOUNT, usable
 from rtp_llm.server.model_cards import model_card, model_list
 from rtp_llm.server.types.errors import no_access, unknown_model
 
@@ -52,7 +51,7 @@ class Probes:
 
     async def models(self, request: Request) -> Response:
         """The served model under each of its names; none that the key may not use."""
-        cards = [self._card(name) for name in self._usable(request)]
+        cards = [self._card(name) for name in self._state.usable_names(request.scope)]
         return json_response(model_list(cards))
 
     async def model(self, name: str, request: Request) -> Response:
@@ -60,12 +59,9 @@ class Probes:
         served = self._state.settings.model_names
         if name not in served:
             raise unknown_model(name, served)
-        if name not in self._usable(request):
+        if name not in self._state.usable_names(request.scope):
             raise no_access(name)
         return json_response(self._card(name))
-
-    def _usable(self, request: Request) -> tuple[str, ...]:
-        return usable(self._state.settings.model_names, request.scope.get(ACCOUNT))
 
     def _card(self, name: str) -> dict[str, Any]:
         ready, settings = self._state.engine.ready, self._state.settings

@@ -14,7 +14,7 @@ from rtp_llm.server.endpoint.ignored_fields import IgnoredFields
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.generation.generation import Generation
 from rtp_llm.server.http.asgi import read_body
-from rtp_llm.server.keys.key_ring import ACCOUNT, client_of, usable
+from rtp_llm.server.keys.key_ring import client_of
 from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.turn.served_model import ServedModel
@@ -54,7 +54,7 @@ class EndpointBase:
             limits = state.limits if ready else Limits(0, 0)
         return ServedModel(
             names=settings.model_names,
-            usable=usable(settings.model_names, http.scope.get(ACCOUNT)),
+            usable=state.usable_names(http.scope),
             tokenizer=state.tokenizer,
             defaults=state.defaults,
             limits=limits,

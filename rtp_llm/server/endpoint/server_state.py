@@ -7,11 +7,13 @@ import asyncio
 import time
 from typing import Literal
 
+from starlette.types import Scope
+
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.server_metrics import Metrics
 from rtp_llm.server.http.shutdown import Cuttable
 from rtp_llm.server.keys.key_metrics import KeyCollector
-from rtp_llm.server.keys.key_ring import KeyRing
+from rtp_llm.server.keys.key_ring import ACCOUNT, KeyRing, usable
 from rtp_llm.server.telemetry.setup import start_telemetry
 from rtp_llm.server.turn.answer_forms import choose_forms
 from rtp_llm.server.turn.body_kind import Preprocessing
@@ -58,6 +60,10 @@ class ServerState:
         self._draining = False
         engine.on_step = self.metrics.observe_step
         self.metrics.watch_engine(engine, lambda: self.phase == "ready")
+
+    def usable_names(self, scope: Scope) -> tuple[str, ...]:
+        """The served names that the key of a request may use."""
+        return usable(self.settings.model_names, scope.get(ACCOUNT))
 
     @property
     def phase(self) -> Phase:

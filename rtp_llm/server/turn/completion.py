@@ -15,7 +15,7 @@ from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.fill_in_middle import middle_prompt, suffix_tokens, with_ends
 from rtp_llm.server.turn.grammar_source import encoded
-from rtp_llm.server.turn.parse import check_best_of, parse_request
+from rtp_llm.server.turn.parse import Body, check_best_of, parse_request
 from rtp_llm.server.turn.prepared import PreparedCompletion
 from rtp_llm.server.turn.prompts import check_size, encode_prompt, make_job
 from rtp_llm.server.turn.sampling import (
@@ -33,7 +33,7 @@ from rtp_llm.text.sequence import SequenceText
 from rtp_llm.text.tokenizer import Tokenizer
 
 
-def prepare_completion(body: bytes, model: ServedModel) -> PreparedCompletion:
+def prepare_completion(body: Body, model: ServedModel) -> PreparedCompletion:
     """Prepare the body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)

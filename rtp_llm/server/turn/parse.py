@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from rtp_llm.server.types.errors import ApiError, bad_request
 from rtp_llm.server.types.openai_bodies import ChatRequest, CompletionRequest, StreamOptions
 
 T = TypeVar("T", bound=msgspec.Struct)
+Body: TypeAlias = bytes | dict[str, Any]  # as it came, or as `decode` returns it
 
 # Known fields that cannot affect the text: the provider's accounting, routing and storage.
 IGNORED_FIELDS = frozenset(
@@ -46,14 +47,14 @@ _EMPTY: tuple[Any, ...] = (None, False, "", [], {})
 _PLACE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
 
 
-def parse(body: bytes, kind: type[T], strict: bool = False) -> tuple[T, tuple[str, ...]]:
+def parse(body: Body, kind: type[T], strict: bool = False) -> tuple[T, tuple[str, ...]]:
     """Decode `body` as `kind`; also returns the names of unknown fields.
 
     Unknown fields with null, false or empty values are not named; `strict` refuses all others. The
     names are sanitised for use in a header. Fields in IGNORED_FIELDS are accepted and ignored.
     Raises ApiError 400: bad JSON, a wrong type (naming the field), a field that is refused.
     """
-    content = decode(body)
+    content = decode(body) if isinstance(body, bytes) else body
     check_bounds(content)
     unknown = [name for name, value in content.items() if _is_unknown(kind, name, value)]
     options = content.get("stream_options")
@@ -148,7 +149,7 @@ def _describe(message: str) -> ApiError:
 
 
 def parse_request(
-    body: bytes, kind: type[T], model: ServedModel, strict: bool = True
+    body: Body, kind: type[T], model: ServedModel, strict: bool = True
 ) -> tuple[T, tuple[str, ...]]:
     """Parse a request; returns it and its unknown fields. `strict`: apply --strict-fields.
 

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from rtp_llm.server.endpoint.endpoint_base import EndpointBase, json_response
 from rtp_llm.server.endpoint.http_answer import StreamedAnswer, WholeAnswer
-from rtp_llm.server.keys.key_ring import ACCOUNT, usable
 from rtp_llm.server.protocols.ollama.answers import OllamaProcesses, OllamaTags, OllamaVersion
 from rtp_llm.server.protocols.ollama.form import OllamaForm
 from rtp_llm.server.protocols.ollama.models import listed_model, running_models, shown_model
@@ -43,12 +42,14 @@ class OllamaEndpoints(EndpointBase):
 
     async def tags(self, request: Request) -> Response:
         """The served model under its names, as Ollama lists it."""
-        models = [listed_model(self._state, name) for name in self._usable(request)]
+        models = [
+            listed_model(self._state, name) for name in self._state.usable_names(request.scope)
+        ]
         return json_response(OllamaTags(models=models))
 
     async def ps(self, request: Request) -> Response:
         """The loaded model, as Ollama lists it."""
-        models = running_models(self._state, self._usable(request))
+        models = running_models(self._state, self._state.usable_names(request.scope))
         return json_response(OllamaProcesses(models=models))
 
     async def show(self, http: Request) -> Response:
@@ -64,9 +65,6 @@ class OllamaEndpoints(EndpointBase):
     async def version(self) -> Response:
         """The version of Ollama whose API this is."""
         return json_response(OllamaVersion(version=VERSION))
-
-    def _usable(self, request: Request) -> tuple[str, ...]:
-        return usable(self._state.settings.model_names, request.scope.get(ACCOUNT))
 
     async def _generated(
         self, http: Request, kind: BodyKind[PreparedJobs[OllamaForm] | PreparedBody]

@@ -10,7 +10,7 @@ from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.grammar_source import GrammarSource
-from rtp_llm.server.turn.parse import check_best_of, parse_request
+from rtp_llm.server.turn.parse import Body, check_best_of, parse_request
 from rtp_llm.server.turn.prepare_turn import prepare_turn
 from rtp_llm.server.turn.prepared import PreparedChat
 from rtp_llm.server.turn.sampling import chat_lengths
@@ -22,7 +22,7 @@ from rtp_llm.server.types.openai_bodies import ChatRequest, TokenizeRequest
 MAX_BUDGET = 2**31 - 1
 
 
-def prepare_chat(body: bytes, model: ServedModel) -> PreparedChat:
+def prepare_chat(body: Body, model: ServedModel) -> PreparedChat:
     """Turn the body into a job and the form of its answer; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
     job, form = chat_job(request, constraint_of(request), model)

@@ -17,9 +17,9 @@ def prepare_invocation(body: bytes, model: ServedModel) -> PreparedChat | Prepar
     """Prepare the body as a chat or as a completion; raises ApiError."""
     content = decode(body)
     if "messages" in content:
-        return prepare_chat(body, model)
+        return prepare_chat(content, model)
     if "prompt" in content:
-        return prepare_completion(body, model)
+        return prepare_completion(content, model)
     raise bad_request(
         "The body has neither messages, as a chat, nor prompt, as a completion.",
         "messages",

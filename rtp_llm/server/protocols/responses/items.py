@@ -78,7 +78,8 @@ class Items:
             arguments = msgspec.json.encode({"input": item.input}).decode()
             self._transcript.call(ToolCall(item.call_id, item.name, arguments))
         elif isinstance(item, InputCallOutput | InputCustomCallOutput):
-            self._transcript.result(item.call_id, self._output(item.output, f"{place}.output"))
+            text = content_text(item.output, f"{place}.output", self._left_out)
+            self._transcript.result(item.call_id, text)
 
     def _known(self, given: dict[str, Any], place: str) -> InputItem | None:
         """Decode an item; None if its type is unknown."""
@@ -93,19 +94,6 @@ class Items:
         item: InputItem = convert_at(given | {"type": kind}, InputItem, place)
         return item
 
-    def _output(self, content: str | Sequence[dict[str, Any]], place: str) -> str:
-        """The text of a tool result; non-text parts are replaced."""
-        if isinstance(content, str):
-            return content
-        texts = []
-        for at, part in enumerate(content):
-            where = f"{place}[{at}]"
-            if _text_field(part) is None:
-                texts.append(self._left_out.text_for(part.get("type"), where))
-            else:
-                texts.append(_part_text(part, where))
-        return "\n".join(texts)
-
     def _say(self, item: InputMessage, place: str) -> None:
         text = content_text(item.content, f"{place}.content")
         if item.role == "assistant":
@@ -116,23 +104,26 @@ class Items:
             self._transcript.system(text)
 
 
-def content_text(content: str | Sequence[dict[str, Any]], place: str) -> str:
-    """Text parts joined by line breaks; raises ApiError 400 for any other part."""
+def content_text(
+    content: str | Sequence[dict[str, Any]], place: str, left_out: LeftOut | None = None
+) -> str:
+    """Text parts joined by line breaks.
+
+    Any other part is replaced by a text of ``left_out``; without that, raises ApiError 400.
+    """
     if isinstance(content, str):
         return content
-    return "\n".join(_part_text(part, f"{place}[{at}]") for at, part in enumerate(content))
+    parts = enumerate(content)
+    return "\n".join(_part_text(part, f"{place}[{at}]", left_out) for at, part in parts)
 
 
-def _text_field(part: dict[str, Any]) -> str | None:
-    """The field of a part that contains its text."""
+def _part_text(part: dict[str, Any], place: str, left_out: LeftOut | None) -> str:
     kind = part.get("type")
-    return _TEXTS.get(kind) if isinstance(kind, str) else None
-
-
-def _part_text(part: dict[str, Any], place: str) -> str:
-    name = _text_field(part)
+    name = _TEXTS.get(kind) if isinstance(kind, str) else None
     if name is None:
-        raise refused("messages.content", place)
+        if left_out is None:
+            raise refused("messages.content", place)
+        return left_out.text_for(kind, place)
     text = part.get(name)
     if not isinstance(text, str):
         raise bad_request(f"{place}.{name}: expected str.", f"{place}.{name}", "invalid_type")
