@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.request.constraints import Grammar
 from rtp_llm.server.offload.fork_client import CannotStartError, ForkClient
 from rtp_llm.server.offload.grammars import Grammars
 from rtp_llm.server.offload.inline_limit import InlineLimit
@@ -84,7 +85,7 @@ class Preprocessor:
         """See Preprocessing."""
         prepared = await self._prepare(kind, body, model)
         if isinstance(prepared, PreparedJobs):
-            return cast("P", await self._with_grammar(prepared, model))
+            return cast("P", await self._with_grammars(prepared, model))
         return prepared
 
     async def _prepare(self, kind: BodyKind[P], body: bytes, model: ServedModel) -> P:
@@ -111,21 +112,27 @@ class Preprocessor:
         finally:
             self._inline.note(len(body), time.thread_time() - began)
 
-    async def _with_grammar(
+    async def _with_grammars(
         self, prepared: PreparedJobs[Any], model: ServedModel
     ) -> PreparedJobs[Any]:
-        """Fill in the grammar of the jobs' common source."""
-        source = prepared.jobs[0].grammar_source
-        if not source:
+        """Fill in the grammars of the jobs; usually all have the same source."""
+        sources = {job.grammar_source for job in prepared.jobs if job.grammar_source}
+        if not sources:
             return prepared
+        grammars = {source: await self._grammar(source, model) for source in sources}
+        jobs = [
+            replace(job, grammar=grammars.get(job.grammar_source), grammar_source=b"")
+            for job in prepared.jobs
+        ]
+        return replace(prepared, jobs=jobs)
+
+    async def _grammar(self, source: bytes, model: ServedModel) -> Grammar:
         call, client = _call(GRAMMAR, model), model.client
-        grammar = await self._grammars.find(
+        return await self._grammars.find(
             source,
             client,
             lambda: self._makers.call(GRAMMAR, call, source, DEADLINE_SECONDS, client),
         )
-        jobs = [replace(job, grammar=grammar, grammar_source=b"") for job in prepared.jobs]
-        return replace(prepared, jobs=jobs)
 
     # -- the processes -------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,16 @@ def sent(kind: BodyKind[P], prepared: P) -> P:
     lengths, head, tail = pack(kind, prepared)
     assert LENGTHS.unpack(lengths) == (len(head), len(tail))
     return unpack(kind, head, tail)
+
+
+def test_sources_of_grammars_are_sent_once() -> None:
+    body = json.dumps({"prompt": ["a", "b", "c"], "guided_regex": "a" * 20_000}).encode()
+    prepared = prepare_completion(body, model())
+    assert sum(map(len, pack(COMPLETION, prepared))) < 30_000
+    assert sent(COMPLETION, prepared) == prepared
+    jobs = [*prepared.jobs, replace(prepared.jobs[0], grammar_source=b"other")]
+    prepared = replace(prepared, jobs=jobs)
+    assert sent(COMPLETION, prepared) == prepared
 
 
 def test_what_was_prepared_arrives_as_it_was() -> None:

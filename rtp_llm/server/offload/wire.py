@@ -51,14 +51,17 @@ class Answer(msgspec.Struct, frozen=True):
     """The result of a call: a refusal, `prepared` jobs, or else the tail is the answer.
 
     `prepared`: an encoded PreparedJobs, with the form at index `form` of its kind; `lengths`:
-    lengths of the integer lists in the tail: each prompt, then each echo's offsets. `ignored`: if
-    the tail is the answer.
+    lengths of the integer lists in the tail: each prompt, then each echo's offsets; `sources`: the
+    jobs' different sources of grammars, and `source_of`: the index of each job's, if there are any.
+    `ignored`: if the tail is the answer.
     """
 
     refusal: Refusal | None = None
     prepared: bytes = b""
     form: int = 0
     lengths: list[int] = []
+    sources: list[bytes] = []
+    source_of: list[int] = []
     ignored: tuple[str, ...] = ()
 
 
@@ -86,7 +89,9 @@ def pack(kind: BodyKind[Prepared], prepared: Prepared) -> list[bytes]:
     if isinstance(prepared, PreparedBody):
         return frame(Answer(ignored=prepared.ignored), prepared.body)
     lists: list[Sequence[int]] = [job.prompt_ids for job in prepared.jobs]
-    bare = replace(prepared, jobs=[replace(job, prompt_ids=[]) for job in prepared.jobs])
+    sources = list(dict.fromkeys(job.grammar_source for job in prepared.jobs))
+    jobs = [replace(job, prompt_ids=[], grammar_source=b"") for job in prepared.jobs]
+    bare = replace(prepared, jobs=jobs)
     if isinstance(bare.form, CompletionForm) and bare.form.echoes is not None:
         echoes = bare.form.echoes
         lists += [echo.offsets for echo in echoes]
@@ -96,6 +101,8 @@ def pack(kind: BodyKind[Prepared], prepared: Prepared) -> list[bytes]:
         prepared=msgspec.msgpack.encode(bare),
         form=kind.forms.index(type(bare.form)),
         lengths=[len(each) for each in lists],
+        sources=sources,
+        source_of=[sources.index(job.grammar_source) for job in prepared.jobs],
     )
     return frame(answer, b"".join(array("i", each).tobytes() for each in lists))
 
@@ -108,7 +115,8 @@ def unpack(kind: BodyKind[P], head: bytes, tail: bytes) -> P:
     if not answer.prepared:
         return cast("P", PreparedBody(tail, answer.ignored))
     prepared = _decoder(kind.forms[answer.form]).decode(answer.prepared)
-    return cast("P", _filled(prepared, _lists(answer.lengths, tail)))
+    sources = [answer.sources[index] for index in answer.source_of]
+    return cast("P", _filled(prepared, _lists(answer.lengths, tail), sources))
 
 
 _answers = msgspec.msgpack.Decoder(Answer)
@@ -140,10 +148,14 @@ def _lists(lengths: list[int], tail: bytes) -> list[list[int]]:
     return lists
 
 
-def _filled(prepared: PreparedJobs[Any], lists: list[list[int]]) -> PreparedJobs[Any]:
-    """The result with the token ids of prompts and the offsets of echoes filled in."""
-    pairs = zip(prepared.jobs, lists, strict=False)
-    jobs = [replace(job, prompt_ids=ids) for job, ids in pairs]
+def _filled(
+    prepared: PreparedJobs[Any], lists: list[list[int]], sources: list[bytes]
+) -> PreparedJobs[Any]:
+    """The result with the token ids of prompts, sources of grammars and offsets of echoes."""
+    jobs = [
+        replace(job, prompt_ids=ids, grammar_source=source)
+        for job, ids, source in zip(prepared.jobs, lists, sources, strict=False)
+    ]
     form = prepared.form
     if isinstance(form, CompletionForm) and form.echoes is not None:
         offsets = lists[len(jobs) :]

@@ -20,12 +20,17 @@ from rtp_llm.server.protocols.openai.chat_answers import ChatAnswer, ChatStream
 from rtp_llm.server.protocols.openai.chat_batch import CHAT_BATCH
 from rtp_llm.server.protocols.openai.chat_request import CHAT
 from rtp_llm.server.protocols.openai.completion_answers import CompletionAnswer, CompletionStream
-from rtp_llm.server.protocols.openai.generate_request import RENDER_CHAT, RENDER_COMPLETION
+from rtp_llm.server.protocols.openai.generate_request import (
+    RENDER_CHAT,
+    RENDER_COMPLETION,
+    RenderForm,
+    rendered_body,
+)
 from rtp_llm.server.protocols.openai.invocation import INVOCATION
 from rtp_llm.server.protocols.openai.tokenization import DETOKENIZE, TOKENIZE
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import COMPLETION
-from rtp_llm.server.turn.prepared import PreparedChat, PreparedCompletion
+from rtp_llm.server.turn.prepared import PreparedChat, PreparedCompletion, PreparedJobs
 from rtp_llm.server.types.jobs import ChatForm
 
 
@@ -73,13 +78,15 @@ class Endpoints(EndpointBase):
 
     async def render_chat(self, http: Request) -> Response:
         """POST /v1/chat/completions/render: the prompt's token ids, nothing is generated."""
-        body, model = await self._read(http), self._served_model(http)
-        return self._answer(await self._state.preprocessing.run(RENDER_CHAT, body, model))
+        return await self._rendered(http, RENDER_CHAT)
 
     async def render_completion(self, http: Request) -> Response:
         """POST /v1/completions/render: the same of a completion."""
+        return await self._rendered(http, RENDER_COMPLETION)
+
+    async def _rendered(self, http: Request, kind: BodyKind[PreparedJobs[RenderForm]]) -> Response:
         body, model = await self._read(http), self._served_model(http)
-        return self._answer(await self._state.preprocessing.run(RENDER_COMPLETION, body, model))
+        return self._answer(rendered_body(await self._state.preprocessing.run(kind, body, model)))
 
     async def tokenize(self, http: Request) -> Response:
         """POST /tokenize."""

@@ -7,6 +7,7 @@ They return the equivalent request to a token-in, token-out server: vLLM's Gener
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,10 +16,9 @@ from rtp_llm.server.protocols.openai.chat_request import chat_job
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import completion_of
 from rtp_llm.server.turn.constraint import constraint_of
-from rtp_llm.server.turn.grammar_source import prepare_grammar
 from rtp_llm.server.turn.parse import parse_request
-from rtp_llm.server.turn.prepared import PreparedBody
-from rtp_llm.server.turn.served_model import NotInline, ServedModel
+from rtp_llm.server.turn.prepared import PreparedBody, PreparedJobs
+from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.jobs import AnswerOptions, Job
 from rtp_llm.server.types.openai_answers import GenerateRequest
 from rtp_llm.server.types.openai_bodies import ChatRequest, CompletionRequest
@@ -47,37 +47,58 @@ _SAME = (
 )
 
 
-def render_chat(body: bytes, model: ServedModel) -> PreparedBody:
-    """Turn the body of a chat into the body of the answer; raises ApiError."""
+@dataclass(frozen=True)
+class RenderForm:
+    """The requests of a rendered body, one for each job, without what the jobs have.
+
+    `listed`: the answer is a list, even of one request.
+    """
+
+    requests: tuple[GenerateRequest, ...]
+    listed: bool
+
+
+def render_chat(body: bytes, model: ServedModel) -> PreparedJobs[RenderForm]:
+    """Prepare the body of a chat that is only rendered; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
     job, form = chat_job(request, constraint_of(request), model)
-    grammar = _grammar(job, model)
-    rendered = _generate_request("chatcmpl", request, job, form.options, grammar)
-    return PreparedBody(msgspec.json.encode(rendered), ignored)
+    rendered = (_generate_request("chatcmpl", request, job, form.options),)
+    return PreparedJobs([job], False, RenderForm(rendered, listed=False), ignored)
 
 
-RENDER_CHAT = BodyKind("render_chat", render_chat, compiles=True)
+RENDER_CHAT = BodyKind("render_chat", render_chat, forms=(RenderForm,))
 
 
-def render_completion(body: bytes, model: ServedModel) -> PreparedBody:
-    """Turn the body of a completion into the body of the answer, a list; raises ApiError."""
+def render_completion(body: bytes, model: ServedModel) -> PreparedJobs[RenderForm]:
+    """Prepare the body of a completion that is only rendered; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
     jobs, form = completion_of(request, model)
-    grammar = _grammar(jobs[0], model)
-    rendered = [_generate_request("cmpl", request, job, form.options, grammar) for job in jobs]
-    return PreparedBody(msgspec.json.encode(rendered), ignored)
+    rendered = tuple(_generate_request("cmpl", request, job, form.options) for job in jobs)
+    return PreparedJobs(jobs, False, RenderForm(rendered, listed=True), ignored)
 
 
-RENDER_COMPLETION = BodyKind("render_completion", render_completion, renders=False, compiles=True)
+RENDER_COMPLETION = BodyKind(
+    "render_completion", render_completion, forms=(RenderForm,), renders=False
+)
 
 
-def _grammar(job: Job, model: ServedModel) -> str | None:
-    """The grammar of a body, which is the same for all its jobs."""
-    if not job.grammar_source:
-        return None
-    if model.inline:
-        raise NotInline
-    return prepare_grammar(job.grammar_source, model).body.decode()
+def rendered_body(prepared: PreparedJobs[RenderForm]) -> PreparedBody:
+    """The answer: the requests, with the token ids and the compiled grammars of their jobs."""
+    requests = [
+        _filled(request, job)
+        for request, job in zip(prepared.form.requests, prepared.jobs, strict=True)
+    ]
+    content = requests if prepared.form.listed else requests[0]
+    return PreparedBody(msgspec.json.encode(content), prepared.ignored)
+
+
+def _filled(request: GenerateRequest, job: Job) -> GenerateRequest:
+    outputs = None if job.grammar is None else {"grammar": job.grammar.text}
+    return msgspec.structs.replace(
+        request,
+        token_ids=job.prompt_ids,
+        sampling_params=request.sampling_params | {"structured_outputs": outputs},
+    )
 
 
 def _generate_request(
@@ -85,7 +106,6 @@ def _generate_request(
     request: ChatRequest | CompletionRequest,
     job: Job,
     options: AnswerOptions,
-    grammar: str | None,
 ) -> GenerateRequest:
     stream_options = {
         "include_usage": options.include_usage,
@@ -93,8 +113,8 @@ def _generate_request(
     }
     return GenerateRequest(
         request_id=f"{kind}-{uuid.uuid4().hex}",
-        token_ids=job.prompt_ids,
-        sampling_params=_sampling_params(request, job, grammar),
+        token_ids=[],
+        sampling_params=_sampling_params(request, job),
         model=request.model,
         stream=bool(request.stream),
         stream_options=stream_options if request.stream_options and request.stream else None,
@@ -105,9 +125,7 @@ def _generate_request(
     )
 
 
-def _sampling_params(
-    request: ChatRequest | CompletionRequest, job: Job, grammar: str | None
-) -> dict[str, Any]:
+def _sampling_params(request: ChatRequest | CompletionRequest, job: Job) -> dict[str, Any]:
     words = request.bad_words
     return {
         **{name: getattr(job.params, name) for name in _SAME},
@@ -116,5 +134,4 @@ def _sampling_params(
         "bad_words": [words] if isinstance(words, str) and words else words or None,
         "skip_special_tokens": job.skip_special_tokens,
         "include_stop_str_in_output": job.include_stop,
-        "structured_outputs": None if grammar is None else {"grammar": grammar},
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.server.offload.grammars import Grammars
 from rtp_llm.testing.server.serving import CHAT, PROMPT, run, served
 
 RENDER_CHAT, RENDER_COMPLETION = "/v1/chat/completions/render", "/v1/completions/render"
@@ -82,3 +83,25 @@ async def test_a_rendered_grammar_is_one_that_the_server_takes() -> None:
         await server.chat(guided_choice=["a", "b"])
         first, second = server.engine.requests
         assert first.grammar == second.grammar is not None
+
+
+@run
+async def test_a_grammar_is_compiled_once_for_rendering_and_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[bytes] = []
+    make = Grammars._make
+
+    async def counted(self: Grammars, source: bytes, *more: Any) -> Any:
+        found.append(source)
+        return await make(self, source, *more)
+
+    monkeypatch.setattr(Grammars, "_make", counted)
+    body = {"prompt": ["a", "b"], "guided_regex": "[ab]+"}
+    async with served() as server:
+        rendered = (await server.post(RENDER_COMPLETION, **body)).json()
+        await server.post(RENDER_COMPLETION, **body)
+        await server.complete(**body)
+        (text,) = {each["sampling_params"]["structured_outputs"]["grammar"] for each in rendered}
+        assert {each.grammar.text for each in server.engine.requests} == {text}
+    assert len(found) == 1
