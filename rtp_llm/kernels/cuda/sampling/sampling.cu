@@ -143,19 +143,23 @@ void launch(const SampleArgs& args, RowCut* cuts, void* stream) {
   launch_row_clusters<kernel>(shape, rows, "sample", stream, args, shape.keep, cuts);
 }
 
-}  // namespace
-
-void sample(const SampleArgs& args, void* stream) {
+// With more rows than clusters, each row has one block; two of them share a multiprocessor then.
+template <bool kCuts>
+void launch_rows(const SampleArgs& args, RowCut* cuts, void* stream) {
   if (args.logits.num_rows == 0) return;
   if (args.logits.num_rows > kMostClusters) {
-    launch<2, false>(args, nullptr, stream);
+    launch<2, kCuts>(args, cuts, stream);
   } else {
-    launch<1, false>(args, nullptr, stream);
+    launch<1, kCuts>(args, cuts, stream);
   }
 }
 
+}  // namespace
+
+void sample(const SampleArgs& args, void* stream) { launch_rows<false>(args, nullptr, stream); }
+
 void sample_with_cuts(const SampleArgs& args, RowCut* cuts, void* stream) {
-  if (args.logits.num_rows != 0) launch<1, true>(args, cuts, stream);
+  launch_rows<true>(args, cuts, stream);
 }
 
 }  // namespace rtp_llm::cuda
