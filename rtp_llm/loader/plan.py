@@ -46,8 +46,8 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
     for name in targets:
         if stored := checkpoint.unreadable.get(name):
             raise refuse("other number type", f"{name} is stored as {stored}", config.architecture)
-    stored = config.stored or StoredModules(())
-    _check(targets, checkpoint, lambda name: model.ignores(name) or stored.ignores(name))
+    formats = config.stored or StoredModules(())
+    _check(targets, checkpoint, lambda name: model.ignores(name) or formats.ignores(name))
 
 
 def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:

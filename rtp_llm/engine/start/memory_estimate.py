@@ -22,6 +22,7 @@ from rtp_llm.engine.start.memory_plan import (
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.stored_formats import why_not_multiplied
 from rtp_llm.models.causal_lm import model_cache_dtypes
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.draft_model import cache_groups_of
@@ -79,10 +80,12 @@ def explain_graphs(settings: Settings, device: Device) -> str:
     """One line: which graphs a start would capture and their memory, or why there are none."""
     config = read_model_config(settings.model, **settings.draft_head)
     dtype = torch_dtype(resolve(settings, config, device))
-    weights, experts = _weight_bytes(settings, dtype), 0
+    weights, experts = _weight_bytes(settings, dtype, device), 0
     if settings.load_format != "dummy":
         quantized = settings.quantization != "none"
-        experts = _kept_bytes(settings.model, dtype, quantized=quantized, wanted=is_of_experts)
+        experts = _kept_bytes(
+            settings.model, dtype, device, quantized=quantized, counts=is_of_experts
+        )
         experts //= settings.ranks_per_engine
     drafts = make_proposer(settings, device).max_draft_tokens
     limits = step_limits(settings, config, device, drafts)
@@ -99,7 +102,8 @@ def estimate_plan(settings: Settings, device: Device) -> tuple[CacheShape, Cache
     ranks = planned_rank(settings.tensor_parallel_size)
     groups = cache_groups_of(config, model_cache_dtypes(resolved), ranks)
     limits = step_limits(settings, config, device)
-    whole, weights = limits.cache_shape(groups), _weight_bytes(settings, torch_dtype(resolved))
+    whole = limits.cache_shape(groups)
+    weights = _weight_bytes(settings, torch_dtype(resolved), device)
     shapes = [whole]
     if settings.pipeline_parallel_size > 1:
         layers = stage_layers_of(settings, device)
@@ -154,30 +158,32 @@ def _budget(
     )
 
 
-def _weight_bytes(settings: Settings, dtype: torch.dtype) -> int:
+def _weight_bytes(settings: Settings, dtype: torch.dtype, device: Device) -> int:
     """Bytes of weights as a rank would store them. With quantisation all matrices count as
     quantised, and all weights as divided among the ranks of an engine."""
     if settings.load_format == "dummy":
         return 0
-    own = _kept_bytes(settings.model, dtype, quantized=settings.quantization != "none")
+    own = _kept_bytes(settings.model, dtype, device, quantized=settings.quantization != "none")
     own //= settings.ranks_per_engine
     drafts = settings.draft_head["draft_model"]
-    return own + _kept_bytes(drafts, dtype, quantized=False) if drafts else own
+    return own + _kept_bytes(drafts, dtype, device, quantized=False) if drafts else own
 
 
 def _kept_bytes(
     folder: str,
     dtype: torch.dtype,
+    device: Device,
     *,
     quantized: bool,
-    wanted: Callable[[str], bool] = lambda name: True,
+    counts: Callable[[str], bool] = lambda name: True,
 ) -> int:
-    """Bytes of the tensors whose names are ``wanted``."""
-    total = 0
+    """Bytes of the tensors whose names ``counts`` accepts, as `device` keeps them."""
+    total, of_fp8 = 0, dtype.itemsize if why_not_multiplied(dtype, device) else 1
     for name, entry in Checkpoint.open(folder).tensors.items():
-        if not wanted(name):
+        if not counts(name):
             continue
-        smaller = quantized and len(entry.shape) > 1
-        kept = 1 if smaller or entry.dtype.itemsize == 1 else dtype.itemsize
+        kept = of_fp8 if entry.dtype.itemsize == 1 else dtype.itemsize
+        if quantized and len(entry.shape) > 1:
+            kept = 1
         total += math.prod(entry.shape) * kept
     return total
