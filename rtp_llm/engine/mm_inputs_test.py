@@ -17,6 +17,8 @@ from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.spanned_model import FACTORY
 from rtp_llm.testing.spanned_prompts import Image, Oracle, SpannedPrompt, save_spanned_model
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.inputs.embedding_store import EmbeddingStore, StepEmbeddings
+from rtp_llm.worker.plan.step_plan import StepPlan
 
 COUNT = 6
 SMALL: dict[str, Any] = {
@@ -115,12 +117,31 @@ def test_prefixes_are_shared_by_what_they_show(folder: Path, answers: Answers) -
     play(engine, answers)
 
 
-def test_preempted_sequences_are_computed_again(folder: Path, answers: Answers) -> None:
+def test_preempted_sequences_are_computed_again(
+    folder: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed, rows_of = [], EmbeddingStore.rows_of
+
+    def counted(self: EmbeddingStore, plan: StepPlan) -> StepEmbeddings | None:
+        found = rows_of(self, plan)
+        placed.append(0 if found is None else len(found.places))
+        return found
+
+    monkeypatch.setattr(EmbeddingStore, "rows_of", counted)
     engine = TinyEngine(folder, **{**SMALL, "kv_cache_mem_mb": 1}, reuse_cache=False)
-    waiting = [engine.add([3, 4, 5], max_tokens=80, ignore_eos=True, priority=-1) for _ in range(6)]
-    play(engine, answers, times=4)
+    numbers = [*range(len(PROMPTS))] * 2
+    requests = [add(engine, number, priority=5) for number in numbers]
+    for _ in range(3):
+        engine.step()
+    urgent = [engine.add([3, 4, 5], max_tokens=70, ignore_eos=True) for _ in range(6)]
+    engine.run()
+    for number, request in zip(numbers, requests, strict=True):
+        answers.check(number, engine.outcomes[request, 0])
+    assert all(len(engine.outcomes[each, 0].tokens) == 70 for each in urgent)
+    engine.assert_all_free()
     assert engine.engine.stats().preemptions > 0
-    assert all(len(engine.outcomes[each, 0].tokens) == 80 for each in waiting)
+    brought = [part.length for each in PROMPTS for part in each.parts if isinstance(part, Image)]
+    assert sum(placed) > 2 * sum(brought), "embeddings of preempted sequences were placed again"
 
 
 def test_sequences_of_one_prompt(folder: Path, answers: Answers) -> None:
