@@ -49,7 +49,6 @@ CASES = [
     ("channels", *DENSE),
     ("hf", *DENSE),
     ("fbgemm", *DENSE),
-    ("channels", *MIXTURE),
     ("tensors", *MIXTURE),
     ("hf", "mixtral", {"hidden_size": 160}),
     ("tensors", *HYBRID),
@@ -89,9 +88,9 @@ def fp8_products(monkeypatch):
 def test_logits_and_tokens_are_those_of_transformers(tmp_path, style, kind, settings):
     stored, wide = make(tmp_path, style, kind, settings)
     theirs, model = reference(wide), open_model(stored)
-    prompt, tokens = clear_prompt(theirs, 53, 16)
+    prompt, tokens = clear_prompt(theirs, 24, 8)
     torch.testing.assert_close(logits(model, prompt), expected_logits(theirs, prompt), **TOLERANCE)
-    assert ContiguousRunner(model, 1, 128).greedy(prompt, 16, 16) == tokens
+    assert ContiguousRunner(model, 1, 128).greedy(prompt, 8, 16) == tokens
 
 
 @pytest.mark.parametrize("style", ["channels", "hf"])
@@ -123,9 +122,8 @@ def logits_with_rounded_activations(folder, prompt):
     return expected_logits(model, prompt)
 
 
-@pytest.mark.parametrize("style", ["channels", "tensors"])
-def test_mixtures_with_products_stay_near_the_floats(tmp_path, style, fp8_products):
-    stored, wide = make(tmp_path, style, *MIXTURE, dtype=torch.bfloat16)
+def test_mixtures_with_products_stay_near_the_floats(tmp_path, fp8_products):
+    stored, wide = make(tmp_path, "channels", *MIXTURE, dtype=torch.bfloat16)
     model = open_model(stored, torch.bfloat16)
     block = model.model.layers[-1].mlp
     assert block.executor.name == "fp8_channel"
