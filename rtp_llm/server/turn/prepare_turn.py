@@ -76,15 +76,20 @@ def shown_tools(prompt: ChatPrompt, choice: ToolChoice, model: ServedModel) -> t
         return ()
     if model.tool_call_parser is None:
         raise refused("tools", "tools")
-    if "tools" not in model.tokenizer.template_variables(prompt.chat_template):
+    check_tools(prompt, model)
+    if choice.mode == "auto" and choice.names is not None:
+        return tuple(tool for tool in tools if tool.name in choice.names)
+    return tools
+
+
+def check_tools(prompt: ChatPrompt, model: ServedModel) -> None:
+    """Raise ApiError 400 for tools that the template leaves out of the prompt."""
+    if prompt.tools and "tools" not in model.tokenizer.template_variables(prompt.chat_template):
         raise _unusable(
             "tools",
             "the chat template does not show them to the model; give one that does "
             "(--chat-template).",
         )
-    if choice.mode == "auto" and choice.names is not None:
-        return tuple(tool for tool in tools if tool.name in choice.names)
-    return tools
 
 
 def _parser(turn: ChatTurn, rendered: Rendered, model: ServedModel) -> ParserSpec:

@@ -11,6 +11,7 @@ from rtp_llm.server.protocols.openai.chat_request import chat_prompt
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.count_tokens import check_characters
 from rtp_llm.server.turn.parse import parse_request
+from rtp_llm.server.turn.prepare_turn import check_tools
 from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.turn.render import check_template, render
 from rtp_llm.server.turn.sampling import Limits, check_token_ids
@@ -26,7 +27,9 @@ def prepare_tokenize(body: bytes, model: ServedModel) -> PreparedBody:
     if (request.prompt is None) == (request.messages is None):
         raise bad_request("Give one of prompt and messages.", param="prompt")
     if request.messages is not None:
-        text = render(chat_prompt(request), model).text
+        prompt = chat_prompt(request)
+        check_tools(prompt, model)
+        text = render(prompt, model).text
         add = bool(request.add_special_tokens)
     else:
         text, add = request.prompt or "", request.add_special_tokens is not False

@@ -247,6 +247,7 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({"items": {"enum": [*range(9)]}, "uniqueItems": True}, "uniqueItems", "256 orders"),
     ({"contains": {"const": 1}, "minContains": 17}, "contains", "up to 16 items"),
     ({"allOf": [{"contains": {"const": i}} for i in range(6)]}, "contains", "256 choices"),
+    ({"allOf": [{"pattern": f"a{i}"} for i in range(29)]}, "pattern", "29 patterns of one string"),
     (
         KEYED | {"propertyNames": {"pattern": "^a"}, "additionalProperties": {"type": "null"}},
         "propertyNames",
