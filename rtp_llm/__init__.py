@@ -11,19 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtp_llm.llm import LLM
-    from rtp_llm.offline.outputs import RequestOutput
+    from rtp_llm.offline.outputs import EmbeddingRequestOutput, RequestOutput
+    from rtp_llm.request.params import PoolingParams
     from rtp_llm.request.sampling_params import SamplingParams, StructuredOutputsParams
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
     "LLM": "rtp_llm.llm",
+    "EmbeddingRequestOutput": "rtp_llm.offline.outputs",
+    "PoolingParams": "rtp_llm.request.params",
     "RequestOutput": "rtp_llm.offline.outputs",
     "SamplingParams": "rtp_llm.request.sampling_params",
     "StructuredOutputsParams": "rtp_llm.request.sampling_params",
 }
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams", "StructuredOutputsParams", "__version__"]
+__all__ = [
+    "LLM",
+    "EmbeddingRequestOutput",
+    "PoolingParams",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +14,16 @@ import msgspec
 from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, current_names
-from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import (
     EngineDeadError,
-    PromptLogprobs,
-    RequestError,
-    RequestFailed,
-    StepOutput,
 )
 from rtp_llm.interrupts import brief_when_interrupted
-from rtp_llm.offline.outputs import RequestOutput
-from rtp_llm.offline.prompt_job import EncodedPrompt, PromptJob
-from rtp_llm.offline.prompts import PlainPrompt, Prompt, list_prompts, shorten
+from rtp_llm.offline.outputs import EmbeddingRequestOutput, RequestOutput
+from rtp_llm.offline.prompt_job import EmbeddingJob, EncodedPrompt, PromptJob
+from rtp_llm.offline.prompt_run import Job, PromptRun
+from rtp_llm.offline.prompts import PlainPrompt, Prompt, list_prompts
 from rtp_llm.request.constraints import Grammar
+from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
 from rtp_llm.terminal.progress_line import ProgressLine
 from rtp_llm.vllm_arguments import hints_as_arguments, settings_of
@@ -169,6 +165,40 @@ class LLM:
         asked = self._with_params(prompts, sampling_params, None)
         return self._run(asked, logits_processors, use_tqdm)
 
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+        lora_request: None = None,
+    ) -> list[EmbeddingRequestOutput]:
+        """One vector for each prompt (see ``generate``), in the order of the prompts.
+
+        The model must be served for that: its folder has modules.json, or ``task`` is "embed" or
+        "all". ``pooling_params``, one or one for each prompt, override what the folder says.
+        ``truncate_prompt_tokens`` keeps the first so many tokens, -1: as many as fit.
+
+        Raises as ``generate``.
+        """
+        _refuse_adapter(lora_request)
+        listed = list_prompts(prompts)
+        given = pooling_params or PoolingParams()
+        several = [given] * len(listed) if isinstance(given, PoolingParams) else list(given)
+        if len(several) != len(listed):
+            raise ValueError(f"{len(several)} pooling_params for {len(listed)} prompts")
+        jobs, limit = [], self.ready.max_model_len
+        for prompt, params in zip(listed, several, strict=True):
+            ids = prompt.token_ids
+            if ids is None:
+                ids = self.tokenizer.encode(prompt.text or "")
+            keep = params.truncate_prompt_tokens or truncate_prompt_tokens
+            ids = truncate_prompt(ids, keep, limit, 0, side="right")
+            jobs.append(EmbeddingJob(self._new_id(), EncodedPrompt(prompt, ids), params))
+        self._run_jobs(jobs, (), use_tqdm)
+        return [job.output for job in jobs]
+
     # -- inside --------------------------------------------------------------------------------
 
     def _with_params(
@@ -254,85 +284,20 @@ class LLM:
         processors: Sequence[LogitsProcessor],
         show: bool,
     ) -> list[RequestOutput]:
-        if self._engine is None:
-            raise EngineDeadError("this LLM was closed")
-        jobs = []
-        for prompt, params in prompts:
-            jobs.append(PromptJob(self.tokenizer, self._next_id, prompt, params))
-            self._next_id += 1
-        run = _Run(self._engine, jobs, processors, ProgressLine(len(jobs), show))
-        run.finish_all()
+        jobs = [PromptJob(self.tokenizer, self._new_id(), *prompt) for prompt in prompts]
+        self._run_jobs(jobs, processors, show)
         return [job.output for job in jobs]
 
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
 
-class _Run:
-    """Drives the engine until all jobs have ended; aborts what is left when something raises."""
-
-    def __init__(
-        self,
-        engine: Engine | RankEngines,
-        jobs: list[PromptJob],
-        processors: Sequence[LogitsProcessor],
-        line: ProgressLine,
+    def _run_jobs(
+        self, jobs: Sequence[Job], processors: Sequence[LogitsProcessor], show: bool
     ) -> None:
-        self._engine = engine
-        self._waiting = deque(jobs)
-        self._open: dict[int, PromptJob] = {}
-        self._processors = processors
-        self._line = line
-
-    def finish_all(self) -> None:
-        """Run to the end."""
-        try:
-            while self._waiting or self._open:
-                self._admit()
-                for output in self._engine.step():
-                    self._take(output)
-        except BaseException:
-            self._abort_all()
-            raise
-        finally:
-            self._line.clear()
-
-    def _admit(self) -> None:
-        """Give the engine as many requests as it takes; the rest wait here."""
-        while self._waiting:
-            job = self._waiting[0]
-            request_id = job.request.request_id
-            # First, so that Ctrl-C inside add() aborts it too; the engine ignores unknown ids.
-            self._open[request_id] = job
-            try:
-                self._engine.add(job.request, self._processors)
-            except RequestError as error:
-                del self._open[request_id]
-                if error.kind == "queue_full" and self._open:
-                    return
-                raise _refused(job, error.message) from error
-            self._waiting.popleft()
-
-    def _take(self, output: StepOutput | PromptLogprobs | RequestFailed) -> None:
-        if isinstance(output, RequestFailed):
-            raise _refused(self._open.pop(output.request_id), output.message)
-        if isinstance(output, PromptLogprobs):
-            self._open[output.request_id].take_prompt_logprobs(output)
-            return
-        stopped = []
-        for request_id, delta in decode_step(output):
-            job = self._open.get(request_id)  # None: aborted, of which a process hears later
-            if job and job.take(delta):
-                stopped.append((request_id, delta.index))
-            if job and not job.open:
-                del self._open[request_id]
-                self._line.prompts += 1
-        if stopped:
-            self._engine.abort(stopped)
-        self._line.tokens += output.num_rows
-        self._line.draw()
-
-    def _abort_all(self) -> None:
-        left = [(key, index) for key, job in self._open.items() for index in job.open]
-        if left and self._engine.alive:
-            self._engine.abort(left)
+        if self._engine is None:
+            raise EngineDeadError("this LLM was closed")
+        PromptRun(self._engine, jobs, processors, ProgressLine(len(jobs), show)).finish_all()
 
 
 def _settings(model: str, given: Mapping[str, Any]) -> Settings:
@@ -352,10 +317,3 @@ def _settings(model: str, given: Mapping[str, Any]) -> Settings:
 def _refuse_adapter(lora_request: object) -> None:
     if lora_request is not None:
         raise ValueError("lora_request: adapters are not supported yet; leave it out or None")
-
-
-def _refused(job: PromptJob, reason: str) -> ValueError:
-    """The error for a prompt that the engine refuses or gives up."""
-    prompt = job.output.prompt
-    shown = job.output.prompt_token_ids if prompt is None else prompt
-    return ValueError(f"{shorten(shown)}: {reason}")

@@ -31,8 +31,7 @@ _WITHOUT_EFFECT: dict[str, tuple[tuple[Any, ...], str]] = {
     "swap_space": ((0,), "a preempted sequence is computed again; nothing is swapped"),
     "cpu_offload_gb": ((0,), "not supported yet; all weights are on the device"),
     "disable_log_stats": ((True, False), ""),
-    "runner": (("auto", "generate"), "only generation is supported"),
-    "task": (("auto", "generate"), "only generation is supported"),
+    "runner": (("auto", "generate"), "set task='embed' for vectors"),
     "distributed_executor_backend": (("mp",), "ranks are processes of this machine, or of nnodes"),
 }
 

@@ -123,7 +123,7 @@ COUNTERPARTS = (
         "change the model folder's config.json instead",
     ),
     Counterpart("--override-generation-config", "--preferred-sampling-params", (), BY_REQUEST),
-    Counterpart("--task", "--is-embedding", (), "text is generated here; nothing else yet"),
+    Counterpart("", "--is-embedding", ("task",), "embed"),
     Counterpart(
         "--cpu-offload-gb", "--cpu-offload-gb", (), f"{NOT_YET}; all weights are on the device"
     ),

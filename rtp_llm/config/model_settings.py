@@ -25,6 +25,16 @@ class ModelSettings(CheckedSettings):
         synonyms=(("half", "float16"), ("float", "float32")),
         after="served_model_name",
     )
+    task: str = option(
+        "auto",
+        "text",
+        "model",
+        "What the model is served for; auto: to generate text, or to embed if its folder has the "
+        "modules.json of sentence-transformers. A model that only embeds loads no logits head.",
+        choices=("auto", "generate", "embed", "all"),
+        after="dtype",
+        advanced=True,
+    )
     quantization: str = option(
         "none",
         "text",
@@ -33,7 +43,7 @@ class ModelSettings(CheckedSettings):
         "twice the error) and fp8 (in blocks) quantise activations, too. FP8 checkpoints need "
         "nothing.",
         choices=("none", "int8", "w8a8_int8", "fp8"),
-        after="dtype",
+        after="task",
     )
     load_format: str = option(
         "safetensors",

@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.config.tasks import wrong_task
 from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, RequestError
 from rtp_llm.engine.prompt_inputs import check_inputs, scheduler_inputs
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
-from rtp_llm.request.params import PoolingParams, RequestParams, reads_whole_prompt
+from rtp_llm.request.params import PoolingParams, RequestParams, reads_whole_prompt, task_of
 from rtp_llm.request.sampling_params import SamplingParams, check_token_fields, check_vocabulary
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.worker.new_sequences import NewSequences
@@ -118,9 +119,9 @@ class Admission:
 
     def _complete(self, params: RequestParams) -> RequestParams:
         """With what the model's folder says where the request leaves it open."""
-        if not isinstance(params, PoolingParams):
+        own, names = self.limits.pooling, ("pooling_type", "normalize")
+        if not isinstance(params, PoolingParams) or own is None:
             return params
-        names, own = ("pooling_type", "normalize"), self.limits.pooling
         missing = {name: getattr(own, name) for name in names if getattr(params, name) is None}
         return msgspec.structs.replace(params, **missing)
 
@@ -196,6 +197,8 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
     problem = None
     if not 0 <= request.request_id <= MAX_REQUEST_ID:
         problem = f"request_id={request.request_id} is out of range"
+    elif task_of(params) not in limits.tasks:
+        problem = wrong_task(task_of(params), limits.tasks)
     elif not prompt:
         problem = "the prompt has no tokens"
     elif not sampled and (request.grammar is not None or request.thinking is not None):

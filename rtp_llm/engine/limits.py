@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from rtp_llm.config.tasks import Task
 from rtp_llm.request.params import PoolingParams
-
-
-def _last_token() -> PoolingParams:
-    return PoolingParams(pooling_type="last", normalize=True)
 
 
 @dataclass(frozen=True)
@@ -18,7 +15,7 @@ class EngineLimits:
 
     ``embedding_width``: numbers in a row of embeddings that a request may bring; 0: it may bring
     none. ``mrope``: positions have three axes. ``max_mm_bytes``: of the embeddings of all requests.
-    ``pooling`` is that of requests that leave it open.
+    ``tasks``: what the model is served for. ``pooling`` is that of requests that leave it open.
     """
 
     max_model_len: int
@@ -29,4 +26,5 @@ class EngineLimits:
     embedding_width: int = 0
     mrope: bool = False
     max_mm_bytes: int = 960 << 20  # one request's must fit in a frame between nodes
-    pooling: PoolingParams = field(default_factory=_last_token)
+    tasks: tuple[Task, ...] = ("generate",)
+    pooling: PoolingParams | None = None

@@ -15,9 +15,10 @@ from typing import Literal
 
 import msgspec
 
+from rtp_llm.config.tasks import Task
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.mm_features import MultiModalFeature
-from rtp_llm.request.params import RequestParams
+from rtp_llm.request.params import PoolingParams, RequestParams
 from rtp_llm.request.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -266,6 +267,8 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     num_threads: int
     start_seconds: float
     prefill_address: str = ""  # where decode workers find this one
+    tasks: tuple[Task, ...] = ("generate",)
+    pooling: PoolingParams | None = None  # of requests that leave it open
     lockstep: bool = False  # all ranks step together; none goes on without the others
     embedding_width: int = 0  # of a row of MultiModalFeature.data; 0: it takes token ids alone
     mrope: bool = False  # positions have three axes

@@ -59,6 +59,17 @@ class Checkpoint:
             unreadable={made[name]: kind for name, kind in self.unreadable.items()},
         )
 
+    def with_prefix(self) -> Checkpoint:
+        """Add "model." to all names if none has it: the decoder was saved without its head."""
+        names = (*self.tensors, *self.unreadable)
+        if any(name.startswith("model.") for name in names) or "embed_tokens.weight" not in names:
+            return self
+        tensors = {
+            f"model.{name}": replace(e, name=f"model.{name}") for name, e in self.tensors.items()
+        }
+        unreadable = {f"model.{name}": kind for name, kind in self.unreadable.items()}
+        return replace(self, tensors=tensors, unreadable=unreadable)
+
     @classmethod
     def open(cls, folder: str | Path) -> Checkpoint:
         """Read the headers; see stored_tensors."""

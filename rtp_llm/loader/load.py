@@ -34,7 +34,7 @@ from rtp_llm.loader.stored_formats import (
     why_not_multiplied,
 )
 from rtp_llm.loader.stream import load_weights
-from rtp_llm.loader.tied import resolve_tied
+from rtp_llm.loader.tied import resolve_tied, without_head
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
@@ -100,6 +100,8 @@ def _loaded(
     checkpoint = None
     if options.settings.load_format != "dummy":
         config, checkpoint = _checkpoint(path, config, options)
+    else:
+        config = without_head(config, options.settings)
     options, checkpoint = _with_stored(options, config, checkpoint, device)
     number, stages = stage
     if stages > 1:
@@ -111,13 +113,14 @@ def _checkpoint(
     path: str | Path, config: ModelConfig, options: ModelOptions
 ) -> tuple[ModelConfig, Checkpoint]:
     """Open the checkpoint in the folder; returns it with the resulting config."""
-    return with_head(*resolve_tied(config, _open(path, config), options.dtype))
+    config, checkpoint = resolve_tied(config, _open(path, config), options.dtype)
+    return with_head(without_head(config, options.settings), checkpoint)
 
 
 def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
     try:
         checkpoint = Checkpoint.open(path)
-        return checkpoint.renamed(model_class(config.architecture).TEXT_PREFIX)
+        return checkpoint.renamed(model_class(config.architecture).TEXT_PREFIX).with_prefix()
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{config.architecture}: {error}") from error
 

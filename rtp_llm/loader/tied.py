@@ -12,11 +12,14 @@ from dataclasses import replace
 
 import torch
 
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.config.tasks import TaskError, served_tasks
 from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.model_folder import open_file
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder import EMBEDDING, HEAD
+from rtp_llm.models.refusals import UnsupportedModelError
 
 _CHUNK_NUMBERS = 2**22
 
@@ -44,6 +47,19 @@ def resolve_tied(
         EMBEDDING,
     )
     return replace(config, tie_word_embeddings=False), checkpoint
+
+
+def without_head(config: ModelConfig, settings: ModelSettings) -> ModelConfig:
+    """Return `config` without a head of its own if the model generates nothing.
+
+    A head tied to the embedding takes no memory, and a stored one is ignored then.
+    Raises UnsupportedModelError for a task that the model does not have.
+    """
+    try:
+        tasks = served_tasks(settings.task, config.tasks)
+    except TaskError as error:
+        raise UnsupportedModelError(f"{config.architecture}: {error}") from error
+    return config if "generate" in tasks else replace(config, tie_word_embeddings=True)
 
 
 def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:

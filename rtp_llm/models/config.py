@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from rtp_llm.config.tasks import Task
 from rtp_llm.layers.attention import AttentionShape
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
@@ -89,7 +90,8 @@ class ModelConfig:
     the number of multi-token prediction layers that follow the last layer in the checkpoint, and
     `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
     from a separate model, `draft_model`. `mrope`: positions have three axes; `takes_embeddings`:
-    requests may bring embeddings for placeholder tokens.
+    requests may bring embeddings for placeholder tokens. `tasks`: what it can be served for, by
+    default for the first.
     """
 
     architecture: str
@@ -125,6 +127,7 @@ class ModelConfig:
     draft_layers: int = 0
     eagle3: Eagle3Config | None = None
     draft_model: ModelConfig | None = None
+    tasks: tuple[Task, ...] = ("generate",)
     mrope: MropeConfig | None = None
     takes_embeddings: bool = False
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from rtp_llm.config.tasks import Task
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json
 from rtp_llm.models.config import ModelConfig, make_config
 from rtp_llm.models.eagle3 import read_eagle3_config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
-from rtp_llm.models.registry import known_architectures, model_class
+from rtp_llm.models.registry import known_architectures, model_class, model_tasks
 from rtp_llm.models.text_config import text_values
 
 
@@ -38,6 +39,14 @@ def read_model_config(
         named, found = config.architecture, f"it has {config.mtp_layers}"
         raise refuse("no layer of multi-token prediction", found, named)
     return replace(config, draft_layers=1)
+
+
+def _tasks(folder: Path, architecture: str) -> tuple[Task, ...]:
+    """The tasks of its architecture; a folder of sentence-transformers is made to embed."""
+    tasks = model_tasks(architecture)
+    if "embed" in tasks and is_there(folder / "modules.json"):
+        return ("embed", *(task for task in tasks if task != "embed"))
+    return tasks
 
 
 def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
@@ -70,7 +79,8 @@ def _read(folder: Path) -> ModelConfig:
         model = model_class(named)
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
         raw.check()
-        return make_config(raw, model.features(raw))
+        config = make_config(raw, model.features(raw))
+        return replace(config, tasks=_tasks(folder, named))
     except (ModelConfigError, UnsupportedModelError):
         raise
     except ModelFilesError as error:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table from an architecture's name in config.json to the class that computes it."""
+"""The table from an architecture's name in config.json to its class and its tasks."""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from rtp_llm.config.tasks import Task
 
 if TYPE_CHECKING:
     from rtp_llm.models.decoder import DecoderForCausalLM
 
 # Each class is imported only when a model of its architecture is opened.
-_CLASSES = {
+_DECODERS = {
     "DeepseekV2ForCausalLM": "rtp_llm.models.deepseek_v2:DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM": "rtp_llm.models.deepseek_v3:DeepseekV3ForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.llama:LlamaForCausalLM",
@@ -30,16 +33,32 @@ _CLASSES = {
 }
 
 
+@dataclass(frozen=True)
+class ModelRow:
+    """``path`` is the "module:class" of an architecture, ``tasks`` what it can be served for."""
+
+    path: str
+    tasks: tuple[Task, ...]
+
+
+_ROWS = {name: ModelRow(path, ("generate", "embed")) for name, path in _DECODERS.items()}
+
+
 def known_architectures() -> tuple[str, ...]:
     """Every name that model_class knows."""
-    return tuple(_CLASSES)
+    return tuple(_ROWS)
+
+
+def model_tasks(architecture: str) -> tuple[Task, ...]:
+    """What a model of this architecture can be served for; by default for the first."""
+    return _ROWS[architecture].tasks
 
 
 def model_class(architecture: str) -> type[DecoderForCausalLM]:
     """The class for a name of known_architectures(); ValueError lists them for any other."""
-    if architecture not in _CLASSES:
-        known = ", ".join(_CLASSES)
+    if architecture not in _ROWS:
+        known = ", ".join(_ROWS)
         raise ValueError(f"architecture {architecture!r} is not supported; known: {known}")
-    module, _, name = _CLASSES[architecture].partition(":")
+    module, _, name = _ROWS[architecture].path.partition(":")
     found: type[DecoderForCausalLM] = getattr(importlib.import_module(module), name)
     return found

@@ -77,3 +77,27 @@ class RequestOutput:
     def num_cached_tokens(self) -> int:
         """vLLM's name for ``cached_tokens``."""
         return self.cached_tokens
+
+
+@dataclass
+class EmbeddingOutput:
+    """The vector of a prompt."""
+
+    embedding: list[float] = field(default_factory=list)
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers in the vector."""
+        return len(self.embedding)
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """A prompt and its vector. ``prompt`` is None when the prompt came as token ids."""
+
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: EmbeddingOutput
+    request_id: str = field(default="", compare=False)
+    num_cached_tokens: int = field(default=0, compare=False)
+    finished: bool = False

@@ -8,11 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtp_llm.engine.deltas import decode_prompt_logprobs, merge_deltas
-from rtp_llm.engine.messages import AddRequest, PromptLogprobs, SequenceDelta
-from rtp_llm.offline.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_vector, merge_deltas
+from rtp_llm.engine.messages import (
+    ERROR_MESSAGES,
+    AddRequest,
+    PromptLogprobs,
+    RequestError,
+    SequenceDelta,
+)
+from rtp_llm.offline.outputs import (
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestMetrics,
+    RequestOutput,
+)
 from rtp_llm.offline.prompts import PlainPrompt
 from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -107,8 +120,38 @@ class PromptJob:
         """Put a part of the prompt's log-probabilities into its place."""
         entries = self.output.prompt_logprobs
         if entries is not None:
-            part = decode_prompt_logprobs(message, self.request.params.prompt_logprobs or 0)
+            part = decode_prompt_logprobs(message, self.request.sampling.prompt_logprobs or 0)
             entries[message.start : message.start + len(part)] = part
+
+
+class EmbeddingJob:
+    """One prompt on its way to its vector; with the interface of a PromptJob."""
+
+    def __init__(self, request_id: int, prompt: EncodedPrompt, params: PoolingParams) -> None:
+        ids = prompt.token_ids
+        self.request = AddRequest(
+            request_id=request_id,
+            prompt_token_ids=ids,
+            params=params,
+            extra_key=prompt.prompt.cache_salt,
+        )
+        vector, name = EmbeddingOutput(), str(request_id)
+        self.output = EmbeddingRequestOutput(prompt.prompt.text, ids, vector, name)
+        self.open = {0}
+
+    def take(self, delta: SequenceDelta) -> bool:
+        """Take the only delta; the engine needs no notice."""
+        if delta.error is not None:
+            raise RequestError(delta.error, ERROR_MESSAGES[delta.error])
+        if delta.pooled is not None:
+            self.output.outputs.embedding = decode_vector(delta.pooled)
+        self.output.num_cached_tokens = delta.cached_tokens
+        self.output.finished = True
+        self.open.clear()
+        return False
+
+    def take_prompt_logprobs(self, message: PromptLogprobs) -> None:
+        """Never called: none are requested."""
 
 
 def _sequence_text(

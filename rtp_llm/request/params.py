@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
+from rtp_llm.config.tasks import Task
 from rtp_llm.request.sampling_params import SamplingParams
 
 PoolingType = Literal["last", "mean", "cls"]
@@ -56,6 +57,11 @@ class PoolingParams(msgspec.Struct, tag="pool", frozen=True, kw_only=True):
 
 
 RequestParams: TypeAlias = SamplingParams | ScoringParams | PoolingParams
+
+
+def task_of(params: RequestParams) -> Task:
+    """The task that a model must be served for to answer a request with these parameters."""
+    return "embed" if isinstance(params, PoolingParams) else "generate"
 
 
 def max_output(params: RequestParams, room: int) -> int:

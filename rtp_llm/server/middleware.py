@@ -14,6 +14,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rtp_llm.server.endpoint.endpoint_tasks import check_task
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.http.asgi import REQUEST_ID, headers_only, send_error, too_large
 from rtp_llm.server.http.load_report import load_report
@@ -127,6 +128,7 @@ class RequestMiddleware:
         if length.isdigit() and int(length) > limit:
             raise too_large(limit)
         if scope["method"] == "POST" and scope["path"] in self._json_paths:
+            check_task(scope["path"], self._state.engine.ready)
             check_content_type(headers)
 
     def _path(self, scope: Scope) -> str:

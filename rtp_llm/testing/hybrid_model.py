@@ -166,7 +166,8 @@ def hybrid_model(folder: Path) -> Iterator[None]:
     (folder / "config.json").write_text(json.dumps(_CONFIG))
     with pytest.MonkeyPatch.context() as patched:
         place = f"{__name__}:{HybridToyForCausalLM.__name__}"
-        patched.setitem(registry._CLASSES, ARCHITECTURE, place)
+        row = registry.ModelRow(place, ("generate", "embed"))
+        patched.setitem(registry._ROWS, ARCHITECTURE, row)
         yield
 
 

@@ -73,7 +73,8 @@ class AdaptedForTests(SpannedForTests):
 def register() -> None:
     """Let config.json name the models, in this process."""
     for name in (NAME, ADAPTED):
-        registry._CLASSES[name] = f"{__name__}:{name}"
+        row = registry.ModelRow(f"{__name__}:{name}", ("generate", "embed"))
+        registry._ROWS[name] = row
 
 
 def make_worker(*arguments: Any) -> Any:

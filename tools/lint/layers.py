@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "router": "server config interrupts net",
         "server": "text engine config bound_child interrupts request",
         "llm": "vllm_arguments offline text engine worker config interrupts request terminal",
-        "offline": "text engine request",
+        "offline": "text engine worker request terminal",
         "text": "model_folder request",
         "disagg": "engine worker loader models attention distributed device native config "
         "request net _runtime",
@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "config": "",
         "model_folder": "",
         "net": "",
-        "request": "",
+        "request": "config",
         "terminal": "",
         "vllm_arguments": "config",
         "testing": "",  # for tests alone

@@ -59,7 +59,7 @@ async def eventually(condition: Any) -> None:
 
 
 def settings(folder: Any, **changes: Any) -> Settings:
-    return Settings(model=str(folder), num_threads=1, kv_cache_mem_mb=16, **changes)
+    return Settings(model=str(folder), num_threads=1, kv_cache_mem_mb=16, task="all", **changes)
 
 
 async def asks_for_vectors(client: EngineClient, reference: Any) -> None:

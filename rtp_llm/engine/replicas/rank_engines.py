@@ -78,6 +78,8 @@ class RankEngines:
             eos_token_ids=self.ready.eos_token_ids,
             embedding_width=self.ready.embedding_width,
             mrope=self.ready.mrope,
+            tasks=self.ready.tasks,
+            pooling=self.ready.pooling,
         )
 
     # -- life ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rtp_llm.config.tasks import served_tasks
 from rtp_llm.device import resolve_device
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.engine import Engine
@@ -27,6 +28,7 @@ from rtp_llm.engine.start.rank_setup import shares_experts
 from rtp_llm.loader import resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
+from rtp_llm.text.pooling_config import read_pooling
 from rtp_llm.worker.speculative.grammar_proposer import GrammarProposer
 from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
 
@@ -146,6 +148,7 @@ def _ready(
     settings: Settings, built: BuiltWorker, device: Device, seconds: float, free_bytes: int
 ) -> EngineReady:
     model, config, plan = built.worker.runner.model, built.config, built.plan
+    tasks = served_tasks(settings.task, config.tasks)
     return EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
@@ -162,6 +165,8 @@ def _ready(
         kv_cache_bytes=plan.bytes,
         num_threads=torch.get_num_threads(),
         start_seconds=seconds,
+        tasks=tasks,
+        pooling=read_pooling(settings.model) if "embed" in tasks else None,
         lockstep=shares_experts(settings, config),
         embedding_width=model.inputs.needs.embedding_width,
         mrope=model.inputs.needs.mrope,
@@ -252,6 +257,8 @@ def _engine(
         eos_token_ids=ready.eos_token_ids,
         embedding_width=ready.embedding_width,
         mrope=ready.mrope,
+        tasks=ready.tasks,
+        pooling=ready.pooling,
     )
     length = make_draft_length(settings, proposer)
     if isinstance(proposer, GrammarProposer):

@@ -56,6 +56,7 @@ class TinyEngine:
             "kv_cache_mem_mb": 8,
             "dtype": "float32",
             "num_threads": 1,
+            "task": "all",
             "speculative_adaptive": False,  # a test's drafts must not depend on timing
         }
         self.settings = Settings(model=str(folder), **{**small, **settings})
