@@ -16,7 +16,8 @@ from rtp_llm.server.http.start_error import StartError
 # that does not fit is retried by the client's system, but only after a second.
 BACKLOG = 8192
 _FEWEST = 64
-# Descriptors reserved for connections that are closing, files, and the engine, if there are enough.
+# Descriptors reserved, if there are enough: a quarter of them for connections that are closing, the
+# others for files and the engine, whose restart takes a dozen.
 _RESERVE = 1024
 
 
@@ -39,11 +40,11 @@ def share_descriptors(settings: Settings, per_connection: int = 1) -> Shares:
     most = settings.max_connections
     soft = _raise_limit(most * per_connection + _RESERVE + _FEWEST)
     if soft == resource.RLIM_INFINITY:
-        return Shares(most, _RESERVE // 2, sys.maxsize)
+        return Shares(most, _RESERVE // 4, sys.maxsize)
     reserve = min(_RESERVE, soft // 4)
     line = soft - reserve
     fitting = (line - lowest_free()) // per_connection
-    return Shares(max(1, min(most, fitting)), max(1, reserve // 2), line)
+    return Shares(max(1, min(most, fitting)), max(1, reserve // 4), line)
 
 
 def lowest_free() -> int:

@@ -23,12 +23,12 @@ from rtp_llm.testing.server_processes import FAKE, environment
 @pytest.mark.parametrize(
     ("soft", "per_connection", "shares"),
     [
-        (64, 1, Shares(28, 8, 48)),
-        (64, 2, Shares(14, 8, 48)),
-        (256, 1, Shares(172, 32, 192)),
-        (1024, 1, Shares(748, 128, 768)),
-        (8192 + 1024 + 64, 1, Shares(8192, 512, 8192 + 64)),
-        (resource.RLIM_INFINITY, 2, Shares(8192, 512, sys.maxsize)),
+        (64, 1, Shares(28, 4, 48)),
+        (64, 2, Shares(14, 4, 48)),
+        (256, 1, Shares(172, 16, 192)),
+        (1024, 1, Shares(748, 64, 768)),
+        (8192 + 1024 + 64, 1, Shares(8192, 256, 8192 + 64)),
+        (resource.RLIM_INFINITY, 2, Shares(8192, 256, sys.maxsize)),
     ],
 )
 def test_connections_share_the_descriptors(
