@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rtp_llm.layers.weights.shard import Shard, grouped
+from rtp_llm.layers.weights.shard import DivisionError, Shard, grouped
 from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.layers.weights.targets import WeightTarget
 
@@ -17,12 +17,17 @@ class ShardTarget:
     """Loads only `rows` and `columns` of a tensor (None: all) into `target`.
 
     The shape of `target` is that of the part. The loader reads nothing else of the tensor.
+    Raises DivisionError for columns in several ranges, which it cannot read.
     """
 
     def __init__(
         self, target: WeightTarget, rows: Shard | None = None, columns: Shard | None = None
     ) -> None:
         self.target, self.rows, self.columns = target, rows, columns
+        if columns is not None and len(columns.ranges) > 1:
+            raise DivisionError(
+                f"a rank would have columns {columns.ranges} of a tensor, not one range"
+            )
         shape = list(target.shape)
         for axis, shard in enumerate((rows, columns)):
             if shard is not None:
