@@ -78,7 +78,7 @@ class StoringEngine:
             enable_graphs=False,
         )
         self.base = build_engine(settings)
-        self.worker: Any = build_worker(settings, self.base).engine
+        self.worker: Any = build_worker(settings, self.base).engine.connector
         self._size = SHAPES[arguments.shape]["vocab_size"]
         self._tokens = arguments.tokens
         self._last = 0
@@ -107,7 +107,7 @@ class StoringEngine:
         for name in names:
             worker._sender.writer.remove(name << INDEX_BITS)
             worker._sender.store.end(str(name))
-            engine.remote_prompts.unpin(name << INDEX_BITS)
+            engine.kv_blocks.unpin(name << INDEX_BITS)
         return seconds / PROMPTS
 
 

@@ -216,7 +216,6 @@ class Scheduler:
         needs_history: bool = False,
         use_prefix_cache: bool = True,
         prompt_only: bool = False,
-        remote_prompt: bool = False,
         overlap: bool = True,
         tenant: str = "",
         tenant_weight: float = 1.0,
@@ -230,8 +229,7 @@ class Scheduler:
         A slot is in [0, max_running + max_queued) and the sequence's until it ends. A lower
         ``priority`` goes first; beyond -100 and 100 it counts as these. End and stop ids end a
         sequence once it has ``min_tokens`` tokens, the last one included. ``prompt_only`` (one id):
-        no token is sampled, the sequence ends with its prompt, and ``max_tokens`` has no meaning. With ``remote_prompt``
-        (one id, two tokens or more) another worker computes the prompt: see ``take_receivers``.
+        no token is sampled, the sequence ends with its prompt, and ``max_tokens`` has no meaning.
         Without ``overlap`` no step is scheduled for the sequences while their last token is
         pending: whoever needs to see it first (a proposer of drafts) can.
 
@@ -280,21 +278,57 @@ class Scheduler:
             ValueError: the shape does not suit, a live output has no token, or one that follows
                 another draft than was given; nothing has changed.
         """
-    def take_receivers(self) -> list[tuple[int, int, int]]:
-        """(id, slot, cached tokens) of sequences that own the blocks of their prompt since the
-        last call and wait for ``finish_recv`` or ``prefill_locally``; the prefix cache served the
-        cached tokens."""
+    def set_connector(self, matched: Callable[[int, int], int]) -> None:
+        """Ask ``matched(id, computed)`` how many tokens after the first ``computed`` ones a KV
+        connector will load, whenever a sequence without siblings is about to be admitted; record
+        what the prefix cache evicts.
+
+        The answer counts once ``take_receivers`` returns the sequence. ``matched`` is called inside
+        ``schedule`` and must not change the scheduler; what it raises, ``schedule`` raises.
+        """
+    def take_receivers(self) -> list[tuple[int, int, int, int]]:
+        """(id, slot, computed, end) of sequences that were given blocks since the last call for
+        tokens [computed, end), which a connector loads; the prefix cache served those before. They
+        wait for ``finish_load``, ``finish_recv`` or ``recompute``."""
+    def take_evicted(
+        self,
+    ) -> (
+        tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]] | None
+    ):
+        """Blocks that the prefix cache has forgotten since the last call: keys uint64 [N, 2] of all
+        tokens up to each block's end, groups [N], blocks [N], tokens [N, block size]. None: none.
+
+        To be taken after each ``schedule``; their content must be copied before its batch is
+        executed and before anything is loaded.
+        """
+    def block_keys(self, id: int) -> NDArray[np.uint64]:
+        """Keys uint64 [N, 2] of all full blocks of a live sequence before its last token, as in
+        ``take_evicted``. Equal in all processes; not cryptographic. Empty if the sequence does not
+        use the prefix cache.
+
+        Raises:
+            ValueError: there is no such sequence.
+        """
+    def finish_load(self, id: int, arrived: int) -> None:
+        """The blocks hold the first ``arrived`` tokens: the sequence computes the rest.
+
+        With window or recurrent groups all that was matched must have arrived.
+
+        Raises:
+            ValueError: the sequence does not receive, or ``arrived`` is out of range.
+        """
     def finish_recv(self, id: int, token: int, *, cached_tokens: int = 0) -> int:
-        """The blocks hold the prompt: the sequence runs, ``token`` is its first.
+        """The blocks hold all tokens: the sequence runs, and ``token`` is its next one.
 
         ``cached_tokens`` is what is reported as served by a prefix cache. Returns the finish code
         of ``Result.finish``.
 
         Raises:
-            ValueError: the sequence does not receive.
+            ValueError: the sequence does not receive, or not all of its tokens.
         """
-    def prefill_locally(self, id: int) -> None:
-        """Give the blocks back: the prompt is computed here after all, in its turn.
+    def recompute(self, id: int) -> None:
+        """Give the blocks back: nothing arrived, and the tokens are computed here, in their turn.
+        The connector is not asked about the sequence again.
 
         Raises:
             ValueError: the sequence does not receive.
@@ -304,8 +338,8 @@ class Scheduler:
 
         Until ``unpin``, whatever becomes of the sequence; more may follow under the same id.
         Returns the blocks, per group, -1 where a window needs none. Of a recurrent group that is
-        the state after the prompt, one block if the entries (of the other groups' block size)
-        include the prompt's last one, else none.
+        the state after the prompt, or after what is loaded: one block if the entries (of the other
+        groups' block size) include the last one, else none.
 
         Raises:
             ValueError: there is no such sequence, or it has not so many blocks.

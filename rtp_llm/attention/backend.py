@@ -162,6 +162,7 @@ class AttentionBackend(Backend[AttentionConfig]):
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         slots = batch.slot_mapping[batch.layer_group[layer]]
         cache = batch.kv_cache[layer]
+        batch.wait_for_layer(layer)
         self._rotate(qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim)
         batch.layer_written(layer)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)

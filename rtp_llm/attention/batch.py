@@ -50,7 +50,8 @@ class ForwardBatch:
     stage may overwrite.
     Only for models that need them (see model_inputs.py): mrope_offsets [T, 3], to be added to a
     position for those on each axis; adapter_slots [B] (-1 = none); embeddings of placeholders.
-    on_written is called for each layer once the writes of its keys and values are enqueued.
+    before_layer is called for each layer before it reads its cache, on_written once the writes of
+    its keys and values are enqueued.
     """
 
     token_ids: Tensor
@@ -68,11 +69,20 @@ class ForwardBatch:
     states: tuple[tuple[Tensor, ...], ...] = ()
     state_read: tuple[Tensor, ...] = ()
     state_write: tuple[Tensor, ...] = ()
+    before_layer: Callable[[int], None] | None = None
     on_written: Callable[[int], None] | None = None
     hidden: Tensor | None = None
     mrope_offsets: Tensor | None = None
     adapter_slots: Tensor | None = None
     embeddings: InputEmbeddings | None = None
+
+    def wait_for_layer(self, layer: int) -> None:
+        """Wait until what is loaded into `layer`'s cache is seen by work enqueued from now on.
+
+        Called by the code that reads and writes the cache, first.
+        """
+        if self.before_layer is not None:
+            self.before_layer(layer)
 
     def layer_written(self, layer: int) -> None:
         """Report that the writes of `layer`'s keys and values for this step are enqueued.

@@ -67,6 +67,7 @@ class DecodeBackend(PartialBackend):
         is_decode = batch.max_seqlen_q == 1 and qkv.shape[0] == sequences
         if not is_decode or sequences * self.config.num_kv_heads > _MOST_ITEMS:
             return self.others.attend(qkv, layer, window, batch, rotation)
+        batch.wait_for_layer(layer)
         group = batch.layer_group[layer]
         cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
         mixed = ops.decode_attention(

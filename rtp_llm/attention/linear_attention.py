@@ -86,6 +86,7 @@ class GatedDeltaRuleBackend(Backend[LinearAttentionConfig]):
 
         The states after the step's tokens are written to the layer's cache.
         """
+        batch.wait_for_layer(layer)
         group = batch.layer_group[layer]
         inputs, *states = batch.states[layer]
         step = (

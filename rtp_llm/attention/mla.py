@@ -126,6 +126,7 @@ class MlaBackend(Backend[MlaConfig]):
         if not batch.prepared:
             raise ValueError("the batch has not been prepared for MLA")
         step = cast(MlaStep, batch.prepared[group])
+        batch.wait_for_layer(layer)
         planes = batch.kv_cache[layer]
         cache = planes.view(planes.shape[1], planes.shape[2], -1)
         rotated = q[..., self.config.nope_size :]

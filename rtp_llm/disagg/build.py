@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts an engine and its transfers together, by role."""
+"""Connects an engine to other workers, by role."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rtp_llm.config.roles import is_loopback, prefill_addresses, split_address
-from rtp_llm.disagg.decode.decode_engine import DecodeEngine, Patience
+from rtp_llm.disagg.decode.decode_connector import DecodeConnector, Timeouts
 from rtp_llm.disagg.decode.peers import MismatchError, Peers, wait_for_all
-from rtp_llm.disagg.decode.ranks_receiver import RanksReceiver
-from rtp_llm.disagg.decode.receiver import Receiving
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prefill.listener import Listener
-from rtp_llm.disagg.prefill.prefill_engine import PrefillEngine
-from rtp_llm.disagg.prefill.ranks_sender import RanksSender
+from rtp_llm.disagg.prefill.prefill_connector import PrefillConnector
 from rtp_llm.disagg.rank_parts import RankParts
 from rtp_llm.disagg.wire.fingerprint import fingerprint
 from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.wire.model_digest import model_digest
 from rtp_llm.engine.messages import EngineReady, EngineStartError
 from rtp_llm.engine.waker import Waker
+from rtp_llm.worker.ranks.rank_group import RankGroup
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
+    from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.serving import StepGroup
     from rtp_llm.engine.start.build import BuiltEngine
+    from rtp_llm.worker.kv_connector import WorkerConnector
 
 _logger = logging.getLogger("rtp_llm.engine")
 # How long a start waits for prefill workers; workers that come later are found later.
@@ -39,15 +39,15 @@ _HANDSHAKE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class BuiltWorker:
-    """A worker that is ready to step, and the facts about what was built."""
+    """A connected engine that is ready to step, and the facts about it."""
 
-    engine: PrefillEngine | DecodeEngine
+    engine: Engine
     ready: EngineReady
     step_group: StepGroup | None
 
 
 def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
-    """Build a prefill or decode worker around an engine, by the configured role.
+    """Connect an engine as a prefill or decode worker, by the configured role.
 
     Raises:
         EngineStartError: the address is taken, or a prefill worker has incompatible blocks.
@@ -119,36 +119,39 @@ def _prefill(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
     offers: list[Offer] = list(chain(*built.tensor.gather(own_offers, list[Offer])))
     _warn_if_open(settings)
     tokens = built.limits.max_batch_tokens
-    sender = parts.sender(store, engine.remote_prompts, metrics, tokens)
-    if built.ranks_worker is not None:
-        sender = RanksSender(sender, built.ranks_worker)
-        built.ranks_worker.processes.on_news = waker.wake
+    group = _group(parts.sender(store, engine.kv_blocks, metrics, tokens), built, waker)
     listener.open(Welcome(protocol=PROTOCOL, fingerprint=parts.fingerprint, offers=offers))
-    worker = PrefillEngine(engine, sender, listener, waker, metrics, parts.sending_pool)
+    pool = parts.sending_pool
+    engine.connect(PrefillConnector(engine, group, listener, waker, metrics, pool))
     _logger.info("decode workers find this prefill worker at %s", listener.address)
     ready = msgspec.structs.replace(built.ready, prefill_address=listener.address)
-    return BuiltWorker(worker, ready, built.step_group)
+    return BuiltWorker(engine, ready, built.step_group)
 
 
 def _decode(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
-    settings, waker, own = parts.settings, Waker(), parts.receiver()
-    receiver: Receiving = own
-    if built.ranks_worker is not None:
-        receiver = RanksReceiver(own, built.ranks_worker)
-        built.ranks_worker.processes.on_news = waker.wake
+    settings, waker, own = parts.settings, Waker(), parts.loads()
+    group = _group(own, built, waker)
     of = parts.fingerprint, waker, own.client, parts.key
-    peers = Peers(prefill_addresses(settings), *of, check_ranks=receiver.check)
+    peers = Peers(prefill_addresses(settings), *of, check_ranks=own.check)
     try:
         wait_for_all(peers, _HANDSHAKE_SECONDS)
     except MismatchError as error:
         raise EngineStartError(str(error)) from error
     if settings.prefill_workers.startswith("@"):
         peers.follow(partial(prefill_addresses, settings))
-    patience = Patience(
+    timeouts = Timeouts(
         prefill=settings.prefill_timeout,
         load=settings.kv_load_timeout,
         fallback=settings.prefill_fallback,
     )
-    metrics = TransferMetrics()
-    worker = DecodeEngine(built.engine, peers, receiver, waker, parts.layout, patience, metrics)
-    return BuiltWorker(worker, built.ready, built.step_group)
+    of_engine = built.engine, peers, group, waker
+    built.engine.connect(DecodeConnector(*of_engine, parts.layout, timeouts, TransferMetrics()))
+    return BuiltWorker(built.engine, built.ready, built.step_group)
+
+
+def _group(own: WorkerConnector, built: BuiltEngine, waker: Waker) -> RankGroup:
+    """Connect this rank's worker; returns it with those of the other ranks."""
+    built.worker.connect(own)
+    group = RankGroup(own, built.ranks_worker)
+    group.on_news(waker.wake)
+    return group

@@ -18,6 +18,7 @@ from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.worker.layer_hooks import LayerHooks
 
 pytest_plugins = "rtp_llm.testing.disagg.fixtures"
 
@@ -31,7 +32,7 @@ def pair(folder: Path, request: Any) -> Iterator[Pair]:
 
 def drop_connections(pair: Pair) -> None:
     """As when a prefill worker is killed: control connections and transfers end."""
-    pair.prefill.engine.close()
+    pair.prefill.connector.close()
 
 
 def settles(worker: Worker) -> bool:
@@ -87,7 +88,7 @@ def test_a_decode_worker_that_dies_frees_the_blocks(pair: Pair, steps: int) -> N
     pair.decode.add(prompt(70))
     for _ in range(steps):
         pair.step()
-    pair.decode.engine.close()
+    pair.decode.connector.close()
     deadline = time.monotonic() + 30
     while not settles(pair.prefill):
         assert time.monotonic() < deadline, pair.prefill.scheduler.stats()
@@ -143,7 +144,7 @@ def test_numbers_at_their_limits_end_no_engine(folder: Path, fused: TinyEngine, 
 @pytest.mark.parametrize("pair", [{"decode": {"kv_load_timeout": 0.2}}], indirect=True)
 def test_a_block_that_never_comes_is_not_waited_for(pair: Pair, fused: TinyEngine) -> None:
     """The store of the prefill worker loses a layer, and says nothing."""
-    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.connector._sender.writer
     send = writer._send_buffer.send
     writer._send_buffer.send = lambda layer, prompts: layer == 1 or send(layer, prompts)
     tokens = prompt(50, seed=9)
@@ -154,7 +155,7 @@ def test_a_block_that_never_comes_is_not_waited_for(pair: Pair, fused: TinyEngin
 
 
 def test_a_store_that_fails_leaves_the_prompt_to_us(pair: Pair, fused: TinyEngine) -> None:
-    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.connector._sender.writer
     send = writer._send_buffer.send
 
     def broken(layer: int, prompts: Any) -> None:
@@ -171,15 +172,15 @@ def test_a_store_that_fails_leaves_the_prompt_to_us(pair: Pair, fused: TinyEngin
     pair.settle()
 
 
-def no_pinned_memory(engine: Any) -> None:
+def no_pinned_memory(connector: Any) -> None:
     def new_receive_buffer(parts: Any) -> Any:
         raise RuntimeError("CUDA error: out of memory")
 
-    engine._receiver.new_buffer = new_receive_buffer
+    connector._own.new_buffer = new_receive_buffer
 
 
-def client_refuses(engine: Any) -> None:
-    receiver = engine._receiver
+def client_refuses(connector: Any) -> None:
+    receiver = connector._own
     load = receiver.client.load
 
     class Refusing:
@@ -199,19 +200,19 @@ def client_refuses(engine: Any) -> None:
 def test_a_load_that_cannot_begin_ends_no_engine(
     pair: Pair, fused: TinyEngine, broken: Callable[[Any], None]
 ) -> None:
-    engine: Any = pair.decode.engine
-    whole = dict(vars(engine._receiver))
-    broken(engine)
+    connector: Any = pair.decode.connector
+    whole = dict(vars(connector._own))
+    broken(connector)
     tokens = prompt(50, seed=12)
     request = pair.decode.add(tokens)
     pair.until(lambda: pair.finished(request))
-    if engine._patience.fallback:
+    if connector._timeouts.fallback:
         assert pair.decode.outcomes[request].tokens == fused.tokens(tokens)
     else:
         assert "(load_failed)" in pair.decode.errors[request]
     assert pair.decode.failures() == {"load_failed": 1}
     pair.settle()
-    vars(engine._receiver).update(whole)
+    vars(connector._own).update(whole)
     assert pair.tokens(tokens) == fused.tokens(tokens)
     assert pair.decode.transfers()["delivered"] == 1
     pair.settle()
@@ -251,7 +252,7 @@ def test_other_blocks_are_refused_at_the_start_with_both_fingerprints(
         there, here, *remedies = str(raised.value).splitlines()[1:]
         assert there.split(": ")[1] != here.split(": ")[1]
         assert re.search(remedy, remedies[0])
-    prefill.engine.close()
+    prefill.connector.close()
 
 
 class WaitingLayers:
@@ -263,17 +264,17 @@ class WaitingLayers:
         self.seen: list[set[int]] = []
 
     def __enter__(self) -> Any:
-        write = self._context.__enter__()
+        hooks = self._context.__enter__()
 
-        def on_written(layer: int) -> None:
-            write(layer)
+        def save_kv_layer(layer: int) -> None:
+            hooks.save_kv_layer(layer)
             deadline = time.monotonic() + 20
             while layer not in self.arrived and time.monotonic() < deadline:
                 time.sleep(0.005)  # the rest of the layer's forward
                 self.arrived.update(self._load.poll())
             self.seen.append(set(self.arrived))
 
-        return on_written
+        return LayerHooks(save_kv_layer=save_kv_layer)
 
     def __exit__(self, *error: Any) -> Any:
         return self._context.__exit__(*error)
@@ -281,17 +282,18 @@ class WaitingLayers:
 
 def test_layers_travel_while_later_ones_are_computed(pair: Pair) -> None:
     """With layers of 5 ms: layer k has arrived before layer k + 1 is begun."""
-    decode: Any = pair.decode.engine
+    decode: Any = pair.decode.connector
     pair.decode.add(prompt(20, seed=40))
     while not decode._by_name:
         pair.decode.step()
-    (awaited,) = decode._by_name.values()
-    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
+    (name,) = decode._by_name
+    load = decode._own.loads[name]
+    writer: Any = pair.prefill.connector._sender.writer
     begin, cycles = writer.begin, []
 
     def watched(batch: Any) -> Any:
         if (context := begin(batch)) is not None:
-            cycles.append(WaitingLayers(context, awaited.load.loads[0]))
+            cycles.append(WaitingLayers(context, load.loads[0]))
         return cycles[-1] if context is not None else None
 
     writer.begin = watched
@@ -303,7 +305,7 @@ def test_layers_travel_while_later_ones_are_computed(pair: Pair) -> None:
 
 def test_blocks_are_held_until_copies_of_a_prompt_that_nobody_wants_have_ended(pair: Pair) -> None:
     """Its name and its blocks could be another prompt's by then."""
-    writer: Any = pair.prefill.engine._sender.writer  # type: ignore[union-attr]
+    writer: Any = pair.prefill.connector._sender.writer
     gate, send = threading.Event(), writer._send_buffer.send
 
     def wait_and_send(*arguments: Any) -> None:
@@ -312,10 +314,10 @@ def test_blocks_are_held_until_copies_of_a_prompt_that_nobody_wants_have_ended(p
 
     writer._send_buffer.send = wait_and_send
     request = pair.decode.add(prompt(20))
-    pair.until(lambda: writer.under_way)
+    pair.until(lambda: writer.in_progress)
     pair.decode.engine.abort([(request, 0)])
     pair.until(pair.decode.is_idle)
-    asked = pair.prefill.engine._asked  # type: ignore[union-attr]
+    asked = pair.prefill.connector._prompts
     pair.until(lambda: all(each.ended for each in asked.values()))
     pair.prefill.step()
     assert len(asked) == 1 and pair.prefill.scheduler.stats()["held"] == 1

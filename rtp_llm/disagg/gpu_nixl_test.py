@@ -142,7 +142,7 @@ def made_decode(folder: Path, address: str) -> Any:
 
     decode = Worker(folder, role="decode", prefill_workers=address, **SETTINGS)
     deadline = time.monotonic() + PATIENCE
-    while not all(peer.ready for peer in decode.engine._peers.all):  # type: ignore[union-attr]
+    while not all(peer.ready for peer in decode.connector._peers.all):
         assert time.monotonic() < deadline, "the prefill worker is not found"
         decode.step()
     return decode
@@ -169,7 +169,7 @@ def test_two_gpus_give_the_tokens_of_one(
         assert decode.outcomes[request].tokens == expected
     assert decode.transfers()["delivered"] == len(prompts) and not decode.failures()
     prefill.close()
-    decode.engine.close()
+    decode.connector.close()
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -191,4 +191,4 @@ def test_a_prompt_of_a_worker_that_is_killed_is_computed_here(steps: int, tmp_pa
     prefill.process.join(PATIENCE)
     assert prefill.process.exitcode == -signal.SIGKILL and decode.is_idle()
     decode.base.engine.check_integrity()
-    decode.engine.close()
+    decode.connector.close()

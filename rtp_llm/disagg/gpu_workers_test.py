@@ -123,7 +123,7 @@ def test_a_receive_buffer_waits_for_nothing(blocks: list[int], tmp_path: Path) -
     part = BlockPart(np.arange(3), np.arange(3), np.array(blocks))
     torch_of_it.set_sync_debug_mode("error")
     try:
-        receive_buffer = pair.decode.engine._receiver.new_buffer([part])
+        receive_buffer = pair.decode.connector._own.new_buffer([part])
         receive_buffer.arrived([layer for layer, _ in receive_buffer.rows])
         receive_buffer.finish()
     finally:

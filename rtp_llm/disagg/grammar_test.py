@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.disagg.decode.decode_engine import DecodeEngine
+from rtp_llm.disagg.decode.decode_connector import DecodeConnector
 from rtp_llm.disagg.wire.messages import Prefilled
 from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.disagg.workers import SIZES, Pair
@@ -81,13 +81,13 @@ def test_a_first_token_that_the_grammar_forbids_fails_the_request(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prefill worker with another tokenizer, or none of ours."""
-    take_first = DecodeEngine._take_first
+    take_first = DecodeConnector._receive_first
 
     def take_another(self: Any, awaited: Any, first: Prefilled) -> None:
         values = {name: getattr(first, name) for name in first.__struct_fields__}
         take_first(self, awaited, Prefilled(**{**values, "token": 200}))
 
-    monkeypatch.setattr(DecodeEngine, "_take_first", take_another)
+    monkeypatch.setattr(DecodeConnector, "_receive_first", take_another)
     request = pair.decode.add(prompt(3), grammar=DIGITS.grammar, max_tokens=60)
     pair.until(lambda: pair.finished(request))
     assert pair.decode.errors[request].startswith("grammar: ")

@@ -147,7 +147,7 @@ def content(rows: list[list[int]]) -> dict[tuple[int, ...], bytes]:
 
 def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
     sent: dict[int, list[list[int]]] = {}
-    send_buffer: Any = pair.prefill.engine._sender.writer._send_buffer  # type: ignore[union-attr]
+    send_buffer: Any = pair.prefill.connector._sender.writer._send_buffer
     send, layout = send_buffer.send, send_buffer._layout
 
     def watched(layer: int, prompts: Any) -> None:
@@ -156,7 +156,7 @@ def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
             sent.setdefault(layer, []).extend(rows.tolist())
         send(layer, prompts)
 
-    decode: Any = pair.decode.engine
+    decode: Any = pair.decode.connector
     deliver, compared = decode._deliver, []
 
     def looked_at(awaited: Any, first: Any) -> Any:

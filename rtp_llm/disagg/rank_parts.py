@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of a prefill or decode worker transfers blocks with."""
+"""The parts with which each rank of a prefill or decode worker transfers blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from rtp_llm.config.roles import join_address, split_address
 from rtp_llm.config.worker_key import read_worker_key
 from rtp_llm.disagg.decode.head_sources import LayerSources
-from rtp_llm.disagg.decode.receiver import RankReceiver
+from rtp_llm.disagg.decode.rank_loads import RankLoads
 from rtp_llm.disagg.prefill.prompt_sender import PromptSender
 from rtp_llm.disagg.prefill.prompt_writer import PinningSendBuffer, PromptWriter
 from rtp_llm.disagg.transports.cache_memory import memory_of
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.transports.store import TransportStore
     from rtp_llm.disagg.wire.messages import Offer
+    from rtp_llm.engine.kv_blocks import KvBlocks
     from rtp_llm.engine.ranks.tensor_ranks import TensorRanks
-    from rtp_llm.engine.remote_prompts import RemotePrompts
     from rtp_llm.worker.model_runner import ModelRunner
 
 
 class RankParts:
-    """Makes them for this rank of ``ranks``, which has the cache of ``runner``.
+    """Makes the parts of this rank of ``ranks``, which has the cache of ``runner``.
 
-    ``fingerprint`` is set once rank 0 has said it.
+    ``fingerprint`` is set once rank 0 has sent it.
     """
 
     def __init__(self, settings: Settings, runner: ModelRunner, ranks: TensorRanks) -> None:
@@ -110,11 +110,11 @@ class RankParts:
     def sender(
         self,
         store: TransportStore,
-        prompts: RemotePrompts | None,
+        blocks: KvBlocks | None,
         metrics: TransferMetrics,
         max_batch_tokens: int,
     ) -> PromptSender:
-        """What offers blocks in ``store`` from now on. ``prompts``: see PromptWriter."""
+        """Make the connector that offers blocks in ``store``. ``blocks``: see PromptWriter."""
         layout, device, runner = self.layout, self.device, self.runner
         send_buffer: PinningSendBuffer
         if self._reads_in_place:
@@ -123,12 +123,11 @@ class RankParts:
             send_buffer = staged = StagedSendBuffer(store, layout, metrics, runner.cache, device)
             staged.prepare(max_batch_tokens, self.pool.limit // 2)
         writing, several = WriterSettings.read(self.settings), self.size > 1
-        writer = PromptWriter(layout, prompts, send_buffer, device, writing, keeps_blocks=several)
-        runner.writer = writer
+        writer = PromptWriter(layout, blocks, send_buffer, device, writing, keeps_blocks=several)
         return PromptSender(writer, store)
 
-    def receiver(self) -> RankReceiver:
-        """What loads blocks. Raises EngineStartError: a library fails."""
+    def loads(self) -> RankLoads:
+        """Make the connector that loads blocks. Raises EngineStartError: a library fails."""
         cache, key = self.runner.cache, self.key
         try:
             client = take_blocks(
@@ -147,7 +146,7 @@ class RankParts:
                 return InPlaceReceiveBuffer(layout, parts, device)
             return StagedReceiveBuffer(layout, parts, cache, device, self.pool)
 
-        return RankReceiver(client, self.sources, layout.block_size, new_buffer)
+        return RankLoads(client, self.sources, layout.block_size, new_buffer)
 
 
 def pool_for(settings: Settings, layout: CacheLayout, ranks: int) -> PinnedPool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtp_llm.disagg.decode.ranks_receiver import OtherRankReceiver
 from rtp_llm.disagg.metrics import TransferMetrics
-from rtp_llm.disagg.prefill.ranks_sender import OtherRankSender
 from rtp_llm.disagg.rank_parts import RankParts
 from rtp_llm.disagg.wire.messages import Offer
 from rtp_llm.engine.start.rank_worker import build_rank
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
 def make_worker(settings: Settings, membership: Membership) -> Worker:
     """The same steps as rank 0's in rtp_llm.disagg.build."""
     built, ranks = build_rank(settings, membership)
-    worker = built.worker
+    worker = built.first
     parts = RankParts(settings, worker.runner, ranks)
     parts.fingerprint = ranks.agree_on(None, str)
     if settings.role == "prefill":
         store, offers = parts.offer(ranks.agree_on(None, str))
         ranks.gather(offers, list[Offer])
         tokens = built.limits.max_batch_tokens
-        worker.beside = OtherRankSender(parts.sender(store, None, TransferMetrics(), tokens))
+        worker.connect(parts.sender(store, None, TransferMetrics(), tokens))
     else:
-        worker.beside = OtherRankReceiver(parts.receiver())
+        worker.connect(parts.loads())
     return worker

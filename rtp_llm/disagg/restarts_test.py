@@ -39,7 +39,7 @@ def pair(folder: Path) -> Iterator[Pair]:
 def restart(pair: Pair, folder: Path) -> None:
     """The prefill worker ends as a killed one does; another one starts at its address."""
     address = pair.prefill.built.ready.prefill_address
-    pair.prefill.engine.close()
+    pair.prefill.connector.close()
     pair.prefill = Worker(folder, role="prefill", prefill_address=address, **SIZES)
 
 
@@ -125,7 +125,7 @@ def test_a_worker_that_stopped_is_waited_for_once(
     folder: Path, fused: TinyEngine, stopped: StoppedWorker
 ) -> None:
     decode = Worker(folder, role="decode", prefill_workers=stopped.address, **SIZES)
-    peers: Any = decode.engine._peers  # type: ignore[union-attr]
+    peers: Any = decode.connector._peers
     stopped.send_welcome(peers._hello.fingerprint)
     run(decode, lambda: peers.all[0].ready)
     tokens = [prompt(30, seed=number) for number in range(3)]
@@ -140,7 +140,7 @@ def test_a_worker_that_stopped_is_waited_for_once(
     assert decode.transfers()["asked"] == 3  # nobody waited for it any more
     run(decode, decode.is_idle)
     decode.base.engine.check_integrity()
-    decode.engine.close()
+    decode.connector.close()
 
 
 def test_another_worker_is_asked_when_one_has_stopped(
@@ -148,7 +148,7 @@ def test_another_worker_is_asked_when_one_has_stopped(
 ) -> None:
     pair = Pair(folder, **SIZES)
     address = f"{stopped.address},{pair.prefill.built.ready.prefill_address}"
-    pair.decode.engine.close()
+    pair.decode.connector.close()
     pair.decode = Worker(folder, role="decode", prefill_workers=address, **SIZES)
     stopped.send_welcome(pair.peers._hello.fingerprint)
     pair.until(lambda: all(peer.ready for peer in pair.peers.all))
@@ -280,7 +280,7 @@ class Trio:
         ]
         addresses = ",".join(str(each.built.ready.prefill_address) for each in self.there)
         self.decode = Worker(folder, role="decode", prefill_workers=addresses, **SIZES, **settings)
-        self.peers: Any = self.decode.engine._peers  # type: ignore[union-attr]
+        self.peers: Any = self.decode.connector._peers
         self.until(lambda: all(peer.ready for peer in self.peers.all))
 
     def until(self, condition: Any) -> None:
@@ -307,7 +307,7 @@ class Trio:
         self.until(lambda: all(each.is_idle() for each in alive))
         for each in alive:
             each.base.engine.check_integrity()
-            each.engine.close()
+            each.connector.close()
 
     def computed(self) -> list[float]:
         """How many prompts each prefill worker was asked for."""
@@ -329,7 +329,7 @@ def test_of_two_prefill_workers_load_and_prefixes_decide(folder: Path, fused: Ti
         assert trio.tokens(longer) == fused.tokens(longer)
         assert trio.computed() == expected
     # When one has died the other is asked, for what it had and for what it knew nothing of.
-    trio.there.pop(0).engine.close()
+    trio.there.pop(0).connector.close()
     trio.until(lambda: not trio.peers.all[0].ready)
     for seed in (1, 4):
         asked = [*prompt(80, seed=seed), 7]
@@ -349,7 +349,7 @@ def test_the_other_prefill_worker_is_asked_when_one_dies(
     run(trio.decode, lambda: trio.decode.transfers().get("asked") == 2)  # one of each
     for _ in range(steps):
         trio.there[0].step()
-    trio.there.pop(0).engine.close()
+    trio.there.pop(0).connector.close()
     trio.until(lambda: all(trio.decode.outcomes[each].finish for each in requests))
     for request, (tokens, params) in zip(requests, asked, strict=True):
         assert trio.decode.outcomes[request].tokens == fused.tokens(tokens, **params)

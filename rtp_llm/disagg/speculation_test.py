@@ -158,7 +158,7 @@ def test_steps_overlap(model: Model) -> None:
 def test_a_prompt_that_is_computed_here_after_all(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefill, before = both.pair.prefill.engine, both.pair.decode.transfers()
+    prefill, before = both.pair.prefill.connector, both.pair.decode.transfers()
     monkeypatch.setattr(prefill, "_refusal", lambda message: ("queue_full", "a test"))
     both.run(text(33, 2))
     assert both.pair.decode.transfers()["fallbacks"] == before.get("fallbacks", 0) + 1
@@ -169,7 +169,7 @@ def test_states_that_make_no_sense_are_not_taken(
     both: Both, begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too short, or with a draft that is no token: the prompt is computed again."""
-    writer: Any = both.pair.prefill.engine._sender.writer  # type: ignore[union-attr]
+    writer: Any = both.pair.prefill.connector._sender.writer
     take, taken = writer.take_draft_state, []
 
     def changed(sequence: int) -> bytes:
@@ -236,7 +236,7 @@ def test_workers_draft_in_the_same_way(tmp_path: Path) -> None:
         ({"speculative": "draft-model", "speculative_model": head}, "draft-model:3:"),
     ):
         assert f" and {shown}" in refusal(prefill, model.folder, **{**model.settings, **change})
-    prefill.engine.close()
+    prefill.connector.close()
 
 
 def test_drafts_of_tokens_are_the_decode_workers_business(tmp_path: Path) -> None:

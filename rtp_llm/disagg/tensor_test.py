@@ -90,9 +90,9 @@ def test_prefill_ranks_that_are_killed_in_mid_transfer(folder: Path, fused: Tiny
         prefill_process(folder, **settings) as prefill,
         decode_worker(folder, prefill.address, **settings) as decode,
     ):
-        engine: Any = decode.engine
+        connector: Any = decode.connector
         request = decode.add(tokens)
-        client = engine._receiver.own.client._clients["tcp"]
+        client = connector._own.client._clients["tcp"]
         step_until(decode, lambda: client.stats()["bytes"] > 0)
         os.kill(prefill.process.pid, signal.SIGKILL)  # which ends its ranks
         step_until(decode, lambda: bool(decode.outcomes[request].finish))

@@ -184,7 +184,7 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     """There is room for one prompt of the two that come at once, and for the next one again."""
     monkeypatch.setattr("rtp_llm.disagg.rank_parts.reads_in_place", lambda *of: False)
     pair, fused = Pair(folder, **SIZES), TinyEngine(folder, **SIZES)
-    worker: Any = pair.prefill.engine
+    worker: Any = pair.prefill.connector
     layout = worker._sender.writer._layout
     worker._pool = PinnedPool(layout, 2 * layout.bytes_of(40))
     prompts = [prompt(30, seed=seed) for seed in (1, 2)]
@@ -197,10 +197,10 @@ def test_what_host_memory_does_not_hold_is_computed_at_the_decode_worker(
     for each, request in zip(prompts, requests, strict=True):
         assert pair.decode.outcomes[request].tokens == fused.tokens(each)
     assert pair.decode.failures() == {"prefill_queue_full": 1}
-    pair.until(lambda: not worker._asked)
+    pair.until(lambda: not worker._prompts)
     pair.tokens(prompt(40, seed=3))
     assert pair.decode.failures() == {"prefill_queue_full": 1}
-    pair.until(lambda: not worker._asked)
+    pair.until(lambda: not worker._prompts)
     pair.tokens(prompt(41, seed=4))
     assert pair.decode.failures() == {"prefill_queue_full": 2}
     assert pair.decode.transfers()["delivered"] == 2
@@ -248,7 +248,7 @@ def test_pinned_memory_comes_in_powers_of_two(pair: Pair, size: int, taken: int)
     class Owner:
         """Of some memory."""
 
-    layout = pair.prefill.engine._sender.writer._layout  # type: ignore[union-attr]
+    layout = pair.prefill.connector._sender.writer._layout
     pool, owner = PinnedPool(layout, taken), Owner()
     pool.take([size], owner)
     with pytest.raises(PoolFullError, match="--cache-store-mem-mb"):
@@ -259,7 +259,7 @@ def test_pinned_memory_comes_in_powers_of_two(pair: Pair, size: int, taken: int)
 
 def test_pieces_of_a_prompt_count_as_the_most_they_may_take(pair: Pair) -> None:
     """Ten blocks may come as 3, 3, 3 and 1: each takes up to twice what it has, less a block."""
-    layout = pair.prefill.engine._sender.writer._layout  # type: ignore[union-attr]
+    layout = pair.prefill.connector._sender.writer._layout
     tokens, whole = 10 * layout.block_size, layout.bytes_of(10 * layout.block_size)
     assert PinnedPool(layout, 2 * whole).problem([], tokens) is None
     assert PinnedPool(layout, 2 * whole - 1).problem([], tokens)
@@ -267,7 +267,7 @@ def test_pieces_of_a_prompt_count_as_the_most_they_may_take(pair: Pair) -> None:
 
 
 def test_host_memory_is_half_of_what_is_free_unless_it_is_set(pair: Pair) -> None:
-    worker: Any = pair.prefill.engine
+    worker: Any = pair.prefill.connector
     assert worker._pool is None  # the cache is read where it is
     layout = worker._sender.writer._layout
     size = layout.block_size

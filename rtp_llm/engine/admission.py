@@ -84,11 +84,8 @@ class Admission:
         request: AddRequest,
         processors: Sequence[LogitsProcessor],
         seeds: Sequence[int] | None,
-        *,
-        remote_prompt: bool,
     ) -> NewSequences:
-        """Queue the sequences of a checked request, which may have its ``seeds`` already;
-        ``remote_prompt``: see the scheduler.
+        """Queue the sequences of a checked request, which may have its ``seeds`` already.
 
         Raises:
             RequestError: invalid (it can never run; says the numbers) or queue_full.
@@ -98,7 +95,7 @@ class Admission:
         params, stop_ids = self._complete(request.params), []
         if isinstance(params, SamplingParams):
             eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
-            slots = self._slots(ids, prompt, request, eos, bool(processors), remote_prompt)
+            slots = self._slots(ids, prompt, request, eos, bool(processors))
             stop_ids = [*eos, *params.stop_token_ids]
         elif processors:
             raise RequestError("invalid", _NO_OUTPUT)
@@ -132,7 +129,6 @@ class Admission:
         request: AddRequest,
         eos: list[int],
         has_processors: bool,
-        remote_prompt: bool,
     ) -> list[int]:
         """The slots that the scheduler assigned to the sequences."""
         params, limits, proposer = request.sampling, self.limits, self._proposer
@@ -151,7 +147,6 @@ class Admission:
             stop_token_ids=list(params.stop_token_ids),
             sampling_flags=flags,
             needs_history=bool(flags & NEEDS_HISTORY),
-            remote_prompt=remote_prompt,
             overlap=not waits,
         )
 

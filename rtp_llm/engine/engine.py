@@ -11,25 +11,27 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from rtp_llm.engine.admission import Admission
 from rtp_llm.engine.columns import error_columns, prompt_logprobs, step_columns
 from rtp_llm.engine.intake import Intake, failure
+from rtp_llm.engine.kv_blocks import KvBlocks
+from rtp_llm.engine.kv_connector import KvConnector, matched_tokens
 from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import (
     FINISH_NAN,
     INDEX_BITS,
     AddRequest,
+    EngineOutput,
     EngineStats,
-    PromptLogprobs,
     RequestError,
     RequestFailed,
     StepOutput,
 )
 from rtp_llm.engine.open_sequences import OpenSequences
 from rtp_llm.engine.prompt_inputs import EmbeddingBudget
-from rtp_llm.engine.remote_prompts import RemotePrompts
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
 from rtp_llm.engine.step_metrics import StepMetrics
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
-
-EngineOutput = StepOutput | PromptLogprobs | RequestFailed
 
 
 class Engine(Serving):
@@ -76,7 +76,8 @@ class Engine(Serving):
         admission = Admission(scheduler, limits, seed, proposer, constraints)
         library = self._constraints.library
         self._intake = Intake(admission, sequences, self._metrics, library, embeddings)
-        self.remote_prompts = RemotePrompts(scheduler, worker, sequences, self._unblock)
+        self.kv_blocks = KvBlocks(scheduler, worker, sequences, self._unblock)
+        self._connector: KvConnector | None = None
         self._blocked = False  # nothing can run before a transfer ends
         self._in_flight: deque[StepHandle] = deque()  # submitted and not committed
 
@@ -84,11 +85,8 @@ class Engine(Serving):
         self,
         request: AddRequest,
         processors: Sequence[LogitsProcessor] = (),
-        *,
-        remote_prompt: bool = False,
     ) -> Sequence[int]:
-        """Queue a request; returns the seeds of its sequences. ``remote_prompt``: see the
-        scheduler.
+        """Queue a request; returns the seeds of its sequences.
 
         A request with a grammar that is not compiled yet is queued by a later step, which returns a
         RequestFailed instead of raising the errors below.
@@ -98,7 +96,10 @@ class Engine(Serving):
             EngineDeadError: a step failed before.
         """
         self._guard.check()
-        return self._intake.add(request, processors, remote_prompt=remote_prompt)
+        seeds = self._intake.add(request, processors)
+        if self._connector is not None:
+            self._connector.add_request(request, seeds)
+        return seeds
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""
@@ -109,34 +110,53 @@ class Engine(Serving):
         self._intake.abort(ids)
         self._scheduler.abort(ids, not_finite=not_finite)
         self._sequences.abort(ids)
+        if self._connector is not None:
+            self._connector.request_finished(ids)
         self._metrics.refresh()
 
     def _unblock(self) -> None:
         self._blocked = False
         self._metrics.refresh()
 
+    def connect(self, connector: KvConnector) -> None:
+        """Let ``connector`` load and save blocks from now on; once, before the first request."""
+        self._connector = connector
+        self._scheduler.set_connector(matched_tokens(connector))
+
+    @property
+    def connector(self) -> KvConnector | None:
+        """The connector, if there is one."""
+        return self._connector
+
     @property
     def has_work(self) -> bool:
         """Whether a sequence is waiting or running, here or at a worker that this one must step
-        with, or the outputs of a step are still to come."""
+        with, the outputs of a step are still to come, or a transfer has not ended."""
+        return self._has_steps or (self._connector is not None and self._connector.has_work)
+
+    @property
+    def _has_steps(self) -> bool:
         waiting = self._scheduler.has_work or self._intake.uncompiled > 0
         return waiting or bool(self._in_flight) or self._worker.awake
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._intake.descriptors
+        of_connector = () if self._connector is None else self._connector.descriptors
+        return *of_connector, *self._intake.descriptors
 
     @property
-    def patience(self) -> int | None:
-        return self._intake.patience
+    def timeout_ms(self) -> int | None:
+        of_connector = None if self._connector is None else self._connector.timeout_ms
+        return self._intake.timeout_ms if of_connector is None else of_connector
 
     @property
     def can_go_on(self) -> bool:
-        return self.has_work and not self._blocked
+        return self._has_steps and not self._blocked
 
     @property
     def has_idle_work(self) -> bool:
-        return self._worker.has_idle_work
+        transfers = self._connector is not None and self._connector.has_work
+        return self._worker.has_idle_work and not transfers
 
     def work_idle(self) -> None:
         self._worker.work_idle()
@@ -146,7 +166,7 @@ class Engine(Serving):
         """Whether no step has failed."""
         return self._guard.alive
 
-    def step(self) -> list[EngineOutput]:
+    def step(self) -> Sequence[EngineOutput]:
         """Finish one step; returns what it produced, the step's own columns last; empty without
         work.
 
@@ -154,7 +174,21 @@ class Engine(Serving):
         ``can_go_on`` false, if everything that is left waits for other workers.
         """
         self._guard.check()
-        if not self.has_work:
+        return self._guarded_step() if self._connector is None else self._connected(self._connector)
+
+    def _connected(self, connector: KvConnector) -> list[EngineOutput]:
+        """A step, and the connector's work before and after it."""
+        arrived = connector.begin_step()
+        outputs = self._guarded_step()
+        failed = [each.request_id for each in outputs if isinstance(each, RequestFailed)]
+        if failed:
+            connector.request_finished([request << INDEX_BITS for request in failed])
+        for allocation in self.kv_blocks.take_allocations():
+            connector.update_state_after_alloc(allocation)
+        return [*arrived, *outputs, *connector.end_step(outputs)]
+
+    def _guarded_step(self) -> list[EngineOutput]:
+        if not self._has_steps:
             return []
         with self._guard.watch(), self._metrics.timed(), torch.inference_mode():
             outputs = self._step()
@@ -206,6 +240,8 @@ class Engine(Serving):
             drafts = self._proposer.propose(self._scheduler.batch if in_flight else None)
             drafts = self._constraints.cut(shorten(drafts, limit))
         plan = self._scheduler.batch if self._scheduler.schedule(drafts) else None
+        if self._connector is not None and (evicted := self.kv_blocks.take_evicted()) is not None:
+            self._connector.blocks_evicted(evicted)
         self._draft_length.submitted(plan)
         more = self._scheduler.has_work or self._intake.uncompiled > 0
         return self._worker.execute(plan, more=more)
@@ -230,6 +266,10 @@ class Engine(Serving):
         self._draft_length.committed(result)
         self._metrics.count(outputs.sampled, result, self._draft_length.limit)
         self._sequences.observe(result)
+        if self._connector is not None:
+            ended = result.ids[np.flatnonzero(result.finish)]
+            if len(ended):
+                self._connector.request_finished(ended.tolist())
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:
         """End the sequences of a request whose prompt gave NaN or infinity."""
@@ -249,7 +289,8 @@ class Engine(Serving):
 
     def stats(self) -> EngineStats:
         """The latest metrics; may be called from any thread, also while a step runs."""
-        return self._metrics.read()
+        stats = self._metrics.read()
+        return stats if self._connector is None else self._connector.add_stats(stats)
 
     def check_integrity(self) -> None:
         """Raise when a block of the KV cache is lost or wrongly shared."""

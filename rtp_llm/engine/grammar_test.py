@@ -187,7 +187,7 @@ def test_others_run_while_a_grammar_is_compiled(
         assert engine.engine.stats().running + engine.engine.stats().waiting <= 1
     assert engine.engine.has_work
     engine.engine.abort([(aborted, 0), (request, 1)])
-    assert engine.engine.patience is not None
+    assert engine.engine.timeout_ms is not None
     engine.step()
     assert not engine.engine.can_go_on
     slow.release = True

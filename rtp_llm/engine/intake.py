@@ -46,13 +46,11 @@ class Intake:
         return () if self._uncompiled is None else (self._uncompiled.waker.descriptor,)
 
     @property
-    def patience(self) -> int | None:
+    def timeout_ms(self) -> int | None:
         """As Serving's."""
-        return None if self._uncompiled is None else self._uncompiled.patience
+        return None if self._uncompiled is None else self._uncompiled.timeout_ms
 
-    def add(
-        self, request: AddRequest, processors: Sequence[LogitsProcessor], *, remote_prompt: bool
-    ) -> Sequence[int]:
+    def add(self, request: AddRequest, processors: Sequence[LogitsProcessor]) -> Sequence[int]:
         """Queue a request, or let it wait for its grammar; returns the seeds of its sequences.
 
         Raises:
@@ -61,13 +59,13 @@ class Intake:
         self._admission.check(request)
         self._embeddings.take(request)
         try:
-            return self._add(request, processors, remote_prompt=remote_prompt)
+            return self._add(request, processors)
         except BaseException:
             self._embeddings.give_back_request(request.request_id)
             raise
 
     def _add(
-        self, request: AddRequest, processors: Sequence[LogitsProcessor], *, remote_prompt: bool
+        self, request: AddRequest, processors: Sequence[LogitsProcessor]
     ) -> Sequence[int]:
         grammar = None
         if request.grammar is not None and self._uncompiled is not None:
@@ -75,11 +73,11 @@ class Intake:
             if not compilation.ready:
                 self._uncompiled.check_room(request)
                 seeds = self._admission.seeds_for(request)
-                new = Uncompiled(request, processors, seeds, remote_prompt, compilation)
+                new = Uncompiled(request, processors, seeds, compilation)
                 self._uncompiled.add(new)
                 return seeds
             grammar = self._uncompiled.result(compilation)
-        return self._queue(request, processors, None, grammar, remote_prompt=remote_prompt)
+        return self._queue(request, processors, None, grammar)
 
     def _queue(
         self,
@@ -87,10 +85,8 @@ class Intake:
         processors: Sequence[LogitsProcessor],
         seeds: Sequence[int] | None,
         grammar: Matcher | None,
-        *,
-        remote_prompt: bool,
     ) -> Sequence[int]:
-        new = self._admission.queue(request, processors, seeds, remote_prompt=remote_prompt)
+        new = self._admission.queue(request, processors, seeds)
         self._metrics.prompt_tokens += len(new.prompt)
         self._sequences.add(new, grammar, request.thinking)
         return new.seeds
@@ -104,10 +100,9 @@ class Intake:
         if not self._uncompiled:
             return failed
         for each in self._uncompiled.take_ready():
-            where = {"remote_prompt": each.remote_prompt}
             try:
                 grammar = self._uncompiled.result(each.compilation)
-                self._queue(each.request, each.processors, each.seeds, grammar, **where)
+                self._queue(each.request, each.processors, each.seeds, grammar)
             except RequestError as error:
                 self._embeddings.give_back_request(each.request.request_id)
                 failed.append(failure(each.request.request_id, error))

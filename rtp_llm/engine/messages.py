@@ -282,6 +282,8 @@ class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
 
 
 ToEngine = AddRequest | Wake | AbortRequest | Shutdown
+# What steps produce.
+EngineOutput = StepOutput | PromptLogprobs | RequestFailed
 FromEngine = (
     StepOutput
     | PromptLogprobs

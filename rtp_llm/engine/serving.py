@@ -18,8 +18,8 @@ class Serving(Protocol):
         return ()
 
     @property
-    def patience(self) -> int | None:
-        """Timeout in milliseconds after which ``step`` must be called; None: no timeout."""
+    def timeout_ms(self) -> int | None:
+        """Milliseconds after which ``step`` must be called; None: no timeout."""
         return None
 
     @property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
-_PATIENCE_MILLISECONDS = 100  # within which compilation deadlines are noticed
+_TIMEOUT_MS = 100  # within which compilation deadlines are noticed
 _LOOK_SECONDS = 0.002
 
 
@@ -30,7 +30,6 @@ class Uncompiled:
     request: AddRequest
     processors: Sequence[LogitsProcessor]
     seeds: Sequence[int]
-    remote_prompt: bool
     compilation: Compilation
     aborted: set[int] = field(default_factory=set)
 
@@ -55,9 +54,9 @@ class UncompiledRequests:
         return len(self._waiting)
 
     @property
-    def patience(self) -> int | None:
+    def timeout_ms(self) -> int | None:
         """As Serving's."""
-        return _PATIENCE_MILLISECONDS if self._waiting else None
+        return _TIMEOUT_MS if self._waiting else None
 
     def compile(self, grammar: Grammar) -> Compilation:
         """Start to compile a grammar, unless it is known. Raises RequestError."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -70,11 +70,8 @@ class _Part:
         def own(of_groups: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(of_groups[group] for group in self.groups) if of_groups else ()
 
-        notify = batch.on_written
-
-        def written(layer: int) -> None:
-            if notify is not None:
-                notify(self.layers.start + layer)
+        def shifted(hook: Callable[[int], None] | None) -> Callable[[int], None] | None:
+            return None if hook is None else lambda layer: hook(self.layers.start + layer)
 
         host = batch.host
         if host is not None:
@@ -89,7 +86,8 @@ class _Part:
             states=batch.states[self.layers],
             state_read=own(batch.state_read),
             state_write=own(batch.state_write),
-            on_written=written,
+            before_layer=shifted(batch.before_layer),
+            on_written=shifted(batch.on_written),
         )
 
 

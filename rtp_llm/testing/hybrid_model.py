@@ -115,6 +115,7 @@ class ToyLinearAttention(Mixer):
         sizes = [shape.heads * shape.dim] * 3 + [shape.heads]
         q, k, v, gate = torch.split(projected, sizes, dim=1)
         q, k, v = (each.reshape(len(projected), shape.heads, -1) for each in (q, k, v))
+        batch.wait_for_layer(self.index)
         memory, last_keys = batch.states[self.index]
         state, before = (self._read(each, batch, group) for each in (memory, last_keys))
         decay = gate.sigmoid()[:, :, None, None]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rtp_llm.attention.batch import ForwardBatch
     from rtp_llm.device import Device
     from rtp_llm.worker.graphs.step_graphs import Captured
+    from rtp_llm.worker.layer_hooks import LayerHooks
     from rtp_llm.worker.plan.step_plan import StepPlan
 
 
@@ -25,14 +26,14 @@ class DeviceStep:
     """``plan`` between `ModelRunner.begin` and the next one.
 
     ``captured`` is the graph that computes it on numbers that are already written; None: it runs
-    eagerly. ``writing`` is entered around its layers and notified of each of them: see StepWriter.
+    eagerly. ``hooks`` are entered around its layers, which call them: see WorkerConnector.
     """
 
     plan: StepPlan
     device: Device
     make_batch: Callable[[], ForwardBatch]
     captured: Captured | None = None
-    writing: AbstractContextManager[Callable[[int], None]] | None = None
+    hooks: AbstractContextManager[LayerHooks] | None = None
 
     @cached_property
     def batch(self) -> ForwardBatch:
@@ -50,10 +51,14 @@ class DeviceStep:
 
     @contextmanager
     def layers(self) -> Iterator[ForwardBatch]:
-        """The batch for layers that write to the cache, with ``writing`` notified of each: first
-        the layers of the model, then those of the drafter."""
-        if self.writing is None:
+        """The batch for layers that write to the cache, with ``hooks``: first the layers of the
+        model, then those of the drafter."""
+        if self.hooks is None:
             yield self.batch
         else:
-            with self.writing as on_written:
-                yield replace(self.batch, on_written=on_written)
+            with self.hooks as hooks:
+                yield replace(
+                    self.batch,
+                    before_layer=hooks.wait_for_layer_load,
+                    on_written=hooks.save_kv_layer,
+                )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
+    from rtp_llm.worker.kv_connector import WorkerConnector
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
@@ -53,6 +54,10 @@ class LocalWorker(Worker):
         self._overlaps = overlaps
         self.prompt_heads = PromptHeads(runner)
         self._processor_slots: dict[int, int] = {}  # of sequences with logits processors
+
+    def connect(self, connector: WorkerConnector) -> None:
+        """Let ``connector`` load and save blocks from the next step on."""
+        self.connector = self.runner.connector = connector
 
     @property
     def overlaps(self) -> bool:
@@ -176,9 +181,9 @@ class LocalStep:
             assert worker.runner.sampled is not None
             worker.runner.sampled.verify(self._begun)
             worker.drafter.extend(self._begun, self._hidden)
-            if self._begun.writing is not None:
-                assert worker.runner.writer is not None
-                worker.runner.writer.send_drafts(self._begun.plan, worker.drafter)
+            if self._begun.hooks is not None:
+                assert worker.connector is not None
+                worker.connector.save_draft_states(self._begun.plan, worker.drafter)
         self._hidden = self._logits = None
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:

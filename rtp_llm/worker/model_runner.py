@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,28 +26,13 @@ if TYPE_CHECKING:
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.kv_cache import KVCache
     from rtp_llm.worker.graphs.capture_session import CaptureSession
+    from rtp_llm.worker.kv_connector import WorkerConnector
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
-    from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 
 # The largest batch, in which all smaller ones can run, and that of one sequence, without and with
 # its drafts.
 _CAPTURED_AT_ONCE, _WITH_DRAFTS = 2, 3
-
-
-class StepWriter(Protocol):
-    """Takes keys and values to another worker while later layers still run."""
-
-    def begin(self, batch: StepPlan) -> AbstractContextManager[Callable[[int], None]] | None:
-        """Begin a step; None if no other worker needs anything of this batch.
-
-        Otherwise a context to run the layers in, and again the layers of the drafter. It is
-        notified of each layer once its keys and values are written. An exception that leaves the
-        context is not replaced.
-        """
-
-    def send_drafts(self, batch: StepPlan, drafter: DeviceDrafter) -> None:
-        """Send draft states, once the drafter has taken in a step that other workers need."""
 
 
 class _Substituting:
@@ -67,8 +51,8 @@ class _Substituting:
 class ModelRunner:
     """The model, its KV cache, and how a step passes through them.
 
-    With ``sampled`` batches may name tokens that the host does not know yet. ``writer`` may be set
-    if other workers need keys and values too, ``drafts`` if graphs find them.
+    With ``sampled`` batches may name tokens that the host does not know yet. ``connector``
+    may be set if keys and values come from or go to somewhere else, ``drafts`` if graphs find them.
     """
 
     def __init__(
@@ -83,7 +67,7 @@ class ModelRunner:
         self.device = device
         self.sampled = sampled
         self.inputs = StepInputs(model, cache, device, sampled)
-        self.writer: StepWriter | None = None
+        self.connector: WorkerConnector | None = None
         self.drafts: StepDrafts | None = None
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
@@ -94,13 +78,13 @@ class ModelRunner:
         for group, pairs in enumerate(plan.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
-        writing = None if self.writer is None else self.writer.begin(plan)
-        if writing is None and self._graphs is not None:  # a replayed step cannot report its layers
+        hooks = None if self.connector is None else self.connector.begin_step(plan)
+        if hooks is None and self._graphs is not None:  # a replayed step cannot report its layers
             captured = self._graphs.begin(plan)
             if captured is not None:
                 return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
         batch = self.inputs.upload(plan)
-        return DeviceStep(plan, self.device, lambda: batch, writing=writing)
+        return DeviceStep(plan, self.device, lambda: batch, hooks=hooks)
 
     def forward(self, step: DeviceStep, states: Tensor | None = None) -> Tensor:
         """Run all layers and return the hidden states [T, hidden] of the step's tokens.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from rtp_llm.worker.plan.step_plan import StepPlan
 if TYPE_CHECKING:
     from rtp_llm.worker.heads.prompt_heads import PromptOutput
     from rtp_llm.worker.heads.sampler import Sampled
+    from rtp_llm.worker.kv_connector import WorkerConnector
 
 
 @dataclass(frozen=True)
@@ -59,28 +60,13 @@ class StepHandle(Protocol):
         """The outputs, once; waits for the device."""
 
 
-class BesideSteps(Protocol):
-    """What a rank but the first does between steps, for transfers to and from other workers. All is
-    called by the thread that steps."""
-
-    @property
-    def patience(self) -> float | None:
-        """Seconds after which `tend` has something to do; None: nothing is under way."""
-
-    def hear(self, message: Any) -> None:
-        """What rank 0 says, at its place among the steps."""
-
-    def tend(self) -> Iterable[Any]:
-        """Look after what is under way; what rank 0 has to know of it."""
-
-
 class Worker(ABC):
     """Executes plans with one model, in order. Belongs to the engine's thread.
 
-    ``beside`` may be set on a rank that takes its orders from rank 0: its work between steps.
+    ``connector`` may be set: the worker side of a KV connector, on this rank.
     """
 
-    beside: BesideSteps | None = None
+    connector: WorkerConnector | None = None
 
     @property
     @abstractmethod

@@ -78,7 +78,9 @@ CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, in
       block_size_(SmallestBlock(groups_)),
       state_block_size_(StateBlock(groups_)),
       has_states_(std::any_of(groups_.begin(), groups_.end(),
-                              [](const CacheGroup& group) { return group.IsRecurrent(); })) {
+                              [](const CacheGroup& group) { return group.IsRecurrent(); })),
+      whole_chains_(std::all_of(groups_.begin(), groups_.end(),
+                                [](const CacheGroup& group) { return group.NeedsWholeChain(); })) {
   std::vector<BlockPool*> pools;
   for (const CacheGroup& group : groups_) {
     pools_.push_back(std::make_unique<BlockPool>(group.first_block, group.num_blocks));

@@ -73,7 +73,7 @@ class CacheManager {
   // Gives more tokens of the step that Reserve was called for their blocks, up to token `end`. It
   // has its states already. False, with nothing taken, if there are not enough blocks.
   bool Extend(int32_t end, SequenceCache* cache);
-  // Gives back the blocks behind the first `length` tokens.
+  // Gives back the blocks after the first `length` tokens.
   void Shrink(int32_t length, SequenceCache* cache);
 
   // Makes the full blocks among the first `computed` tokens available to others, the state after
@@ -99,6 +99,16 @@ class CacheManager {
     if (cache.path.is_open()) prefix_->Discard(cache.path);
   }
 
+  // See PrefixCache; without one nothing is recorded, and there are no keys.
+  void RecordEvictions(EvictedBlocks* evicted) {
+    if (prefix_ != nullptr) prefix_->RecordEvictions(evicted);
+  }
+  std::vector<Hash128> Keys(const SequenceCache& cache, const int32_t* tokens,
+                            int32_t blocks) const {
+    if (!cache.path.is_open()) return {};
+    return prefix_->Keys(cache.path, tokens, blocks);
+  }
+
   // `to` (open, empty) shares everything that `from` holds.
   void Fork(const SequenceCache& from, SequenceCache* to);
   // Gives everything back; the cache can be used again as after Open.
@@ -111,6 +121,9 @@ class CacheManager {
     return groups_[group].BlocksForChunk(length, chunk);
   }
   int32_t AvailableBlocks(int32_t group) const { return pools_[group]->available_blocks(); }
+
+  // Every group needs all blocks of a prefix, so that any number of them is worth something.
+  bool whole_chains() const { return whole_chains_; }
 
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
   int32_t block_size() const { return block_size_; }
@@ -153,6 +166,7 @@ class CacheManager {
   const int32_t block_size_;
   const int32_t state_block_size_;
   const bool has_states_;  // there are recurrent groups
+  const bool whole_chains_;
   std::vector<std::unique_ptr<BlockPool>> pools_;
   std::unique_ptr<PrefixCache> prefix_;
 };

@@ -292,9 +292,35 @@ bool PrefixCache::MakeFree(int32_t group, int32_t needed) {
 void PrefixCache::DropBlock(int32_t node, int32_t group) {
   int32_t& block = BlockOf(node, group);
   if (block == kNullBlock) return;
+  if (evicted_ != nullptr) RecordEviction(node, group);
   owner_[group][block - pools_[group]->first_block()] = -1;
   pools_[group]->Release(Holder::kCache, block);
   block = kNullBlock;
+}
+
+// A node that is not listed, or that was never verified where all groups can be, may hold NaN.
+void PrefixCache::RecordEviction(int32_t node, int32_t group) {
+  const Node& entry = nodes_[node];
+  if (!entry.listed || (whole_chains_ && !entry.verified)) return;
+  const int32_t* tokens = &tokens_[TokenIndex(node)];
+  evicted_->keys.push_back(entry.hash);
+  evicted_->groups.push_back(group);
+  evicted_->blocks.push_back(BlockOf(node, group));
+  evicted_->tokens.insert(evicted_->tokens.end(), tokens, tokens + block_size_);
+}
+
+std::vector<Hash128> PrefixCache::Keys(const PrefixPath& path, const int32_t* tokens,
+                                       int32_t blocks) const {
+  std::vector<Hash128> keys;
+  PrefixPath at = path;
+  Restart(&at);
+  for (int32_t block = 0; block < blocks; ++block) {
+    const int32_t* block_tokens = tokens + static_cast<size_t>(block) * block_size_;
+    at.hash = ChildHash(at, block_tokens, BlockKey(at));
+    ++at.depth;
+    keys.push_back(at.hash);
+  }
+  return keys;
 }
 
 bool PrefixCache::ServesNothing(int32_t node) const {

@@ -8,6 +8,7 @@
 #include "rtp_llm/cpp/cache/block_hash.h"
 #include "rtp_llm/cpp/cache/block_pool.h"
 #include "rtp_llm/cpp/cache/cache_group.h"
+#include "rtp_llm/cpp/cache/evicted_blocks.h"
 #include "rtp_llm/cpp/cache/extra_keys.h"
 #include "rtp_llm/cpp/cache/host_array.h"
 #include "rtp_llm/cpp/cache/node_table.h"
@@ -88,6 +89,12 @@ class PrefixCache {
   // Evicts until `needed` blocks of the group are free; false if that cannot be had.
   bool MakeFree(int32_t group, int32_t needed);
 
+  // From now on evicted blocks are appended to `evicted`, except those that may hold NaN.
+  void RecordEvictions(EvictedBlocks* evicted) { evicted_ = evicted; }
+
+  // Keys of the first `blocks` blocks of `tokens` under the path's extra key and inputs.
+  std::vector<Hash128> Keys(const PrefixPath& path, const int32_t* tokens, int32_t blocks) const;
+
   int32_t num_nodes() const { return num_nodes_; }
   int32_t num_keys() const { return keys_.size(); }
   int32_t num_block_keys() const { return block_keys_.size(); }
@@ -124,6 +131,7 @@ class PrefixCache {
   int32_t TakeNode();
   void Offer(int32_t node, int32_t* blocks);
   void DropBlock(int32_t node, int32_t group);
+  void RecordEviction(int32_t node, int32_t group);
   void VerifySlow(PrefixPath* path);
   void Unlist(int32_t node);
   void Remove(int32_t node);
@@ -157,6 +165,7 @@ class PrefixCache {
   int32_t nodes_touched_ = 0;
   int32_t num_nodes_ = 0;
   uint32_t discards_ = 0;
+  EvictedBlocks* evicted_ = nullptr;  // null: nobody asks
 };
 
 }  // namespace rtp_llm

@@ -4,6 +4,7 @@
 // The scheduler's calls keep the GIL: they take some tens of microseconds, less than
 // getting the lock back can take while another thread computes, and it makes them safe to mix.
 
+#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -57,10 +58,10 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          const Tokens& prompt, int32_t max_tokens, int32_t min_tokens,
                          std::vector<int32_t> eos_token_ids, std::vector<int32_t> stop_token_ids,
                          int32_t priority, const py::bytes& extra_key, int32_t sampling_flags,
-                         bool needs_history, bool use_prefix_cache, bool prompt_only,
-                         bool remote_prompt, bool overlap, std::string tenant, double tenant_weight,
-                         const std::vector<Span>& spans, const std::optional<Tokens>& mrope_offsets,
-                         int32_t mrope_position_delta, int32_t adapter_slot) {
+                         bool needs_history, bool use_prefix_cache, bool prompt_only, bool overlap,
+                         std::string tenant, double tenant_weight, const std::vector<Span>& spans,
+                         const std::optional<Tokens>& mrope_offsets, int32_t mrope_position_delta,
+                         int32_t adapter_slot) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -72,7 +73,6 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.needs_history = needs_history;
   options.use_prefix_cache = use_prefix_cache;
   options.prompt_only = prompt_only;
-  options.remote_prompt = remote_prompt;
   options.overlap = overlap;
   options.tenant = std::move(tenant);
   options.tenant_weight = tenant_weight;
@@ -107,19 +107,39 @@ void Commit(Scheduler& scheduler, const Tokens& tokens) {
                    static_cast<int32_t>(width));
 }
 
-std::vector<std::tuple<int64_t, int32_t, int32_t>> TakeReceivers(Scheduler& scheduler) {
-  std::vector<std::tuple<int64_t, int32_t, int32_t>> result;
+std::vector<std::tuple<int64_t, int32_t, int32_t, int32_t>> TakeReceivers(Scheduler& scheduler) {
+  std::vector<std::tuple<int64_t, int32_t, int32_t, int32_t>> result;
   for (const Receiver& receiver : scheduler.TakeReceivers()) {
-    result.emplace_back(receiver.id, receiver.slot, receiver.cached_tokens);
+    result.emplace_back(receiver.id, receiver.slot, receiver.computed, receiver.end);
   }
   return result;
+}
+
+// uint64 [N, 2]
+py::array_t<uint64_t> KeyArray(const std::vector<Hash128>& keys) {
+  static_assert(sizeof(Hash128) == 2 * sizeof(uint64_t));
+  const std::vector<py::ssize_t> shape = {static_cast<py::ssize_t>(keys.size()), 2};
+  return py::array_t<uint64_t>(shape, reinterpret_cast<const uint64_t*>(keys.data()));
+}
+
+py::array_t<int32_t> IntArray(const std::vector<int32_t>& values) {
+  return py::array_t<int32_t>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+py::object TakeEvicted(Scheduler& scheduler) {
+  const EvictedBlocks evicted = scheduler.TakeEvicted();
+  if (evicted.blocks.empty()) return py::none();
+  const std::vector<py::ssize_t> shape = {static_cast<py::ssize_t>(evicted.blocks.size()),
+                                          scheduler.cache().block_size()};
+  return py::make_tuple(KeyArray(evicted.keys), IntArray(evicted.groups), IntArray(evicted.blocks),
+                        py::array_t<int32_t>(shape, evicted.tokens.data()));
 }
 
 py::tuple Pin(Scheduler& scheduler, int64_t id, int32_t first, int32_t end) {
   const auto held = scheduler.Pin(id, first, end);
   py::tuple result(held.size());
   for (size_t i = 0; i < held.size(); ++i) {
-    result[i] = py::array_t<int32_t>(static_cast<py::ssize_t>(held[i].size()), held[i].data());
+    result[i] = IntArray(held[i]);
   }
   return result;
 }
@@ -263,32 +283,43 @@ void BindResult(py::module_& module) {
       .def_property_readonly("queue_seconds", RowProperty(&StepResult::queue_seconds));
 }
 
-void BindScheduler(py::module_& module) {
-  const auto inside = py::return_value_policy::reference_internal;
-  py::class_<Scheduler>(module, "Scheduler")
-      .def(py::init<SchedulerConfig>(), py::arg("config"))
-      .def("add", &Add, py::arg("ids"), py::arg("prompt"), py::kw_only(), py::arg("max_tokens"),
-           py::arg("min_tokens") = 0, py::arg("eos_token_ids") = std::vector<int32_t>(),
-           py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
-           py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
-           py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
-           py::arg("prompt_only") = false, py::arg("remote_prompt") = false,
-           py::arg("overlap") = true, py::arg("tenant") = "", py::arg("tenant_weight") = 1.0,
-           py::arg("spans") = std::vector<Span>(), py::arg("mrope_offsets") = py::none(),
-           py::arg("mrope_position_delta") = 0, py::arg("adapter_slot") = -1)
-      .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
-      .def("schedule", &Schedule, py::arg("drafts") = py::none())
-      .def("commit", &Commit, py::arg("tokens"))
+void BindConnector(py::class_<Scheduler>& scheduler) {
+  scheduler.def("set_connector", &Scheduler::SetConnector, py::arg("matched"))
       .def("take_receivers", &TakeReceivers)
+      .def("take_evicted", &TakeEvicted)
+      .def(
+          "block_keys",
+          [](const Scheduler& scheduler, int64_t id) { return KeyArray(scheduler.BlockKeys(id)); },
+          py::arg("id"))
+      .def("finish_load", &Scheduler::FinishLoad, py::arg("id"), py::arg("arrived"))
       .def(
           "finish_recv",
           [](Scheduler& scheduler, int64_t id, int32_t token, int32_t cached_tokens) {
             return static_cast<int>(scheduler.FinishRecv(id, token, cached_tokens));
           },
           py::arg("id"), py::arg("token"), py::kw_only(), py::arg("cached_tokens") = 0)
-      .def("prefill_locally", &Scheduler::PrefillLocally, py::arg("id"))
+      .def("recompute", &Scheduler::Recompute, py::arg("id"))
       .def("pin", &Pin, py::arg("id"), py::arg("first"), py::arg("end"))
-      .def("unpin", &Scheduler::Unpin, py::arg("id"))
+      .def("unpin", &Scheduler::Unpin, py::arg("id"));
+}
+
+void BindScheduler(py::module_& module) {
+  const auto inside = py::return_value_policy::reference_internal;
+  py::class_<Scheduler> scheduler(module, "Scheduler");
+  BindConnector(scheduler);
+  scheduler.def(py::init<SchedulerConfig>(), py::arg("config"))
+      .def("add", &Add, py::arg("ids"), py::arg("prompt"), py::kw_only(), py::arg("max_tokens"),
+           py::arg("min_tokens") = 0, py::arg("eos_token_ids") = std::vector<int32_t>(),
+           py::arg("stop_token_ids") = std::vector<int32_t>(), py::arg("priority") = 0,
+           py::arg("extra_key") = py::bytes(), py::arg("sampling_flags") = 0,
+           py::arg("needs_history") = false, py::arg("use_prefix_cache") = true,
+           py::arg("prompt_only") = false, py::arg("overlap") = true, py::arg("tenant") = "",
+           py::arg("tenant_weight") = 1.0, py::arg("spans") = std::vector<Span>(),
+           py::arg("mrope_offsets") = py::none(), py::arg("mrope_position_delta") = 0,
+           py::arg("adapter_slot") = -1)
+      .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
+      .def("schedule", &Schedule, py::arg("drafts") = py::none())
+      .def("commit", &Commit, py::arg("tokens"))
       .def_property_readonly("config", &Scheduler::config, inside)
       .def_property_readonly("batch", &Scheduler::batch, inside)
       .def_property_readonly("result", &Scheduler::result, inside)

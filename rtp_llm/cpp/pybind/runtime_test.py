@@ -273,19 +273,69 @@ def test_commit_checks_before_it_changes_anything() -> None:
 
 def test_a_prompt_of_another_worker() -> None:
     scheduler = make_scheduler()
-    scheduler.add([1], np.arange(9, dtype=np.int32), max_tokens=4, remote_prompt=True)
+    scheduler.set_connector(lambda sequence, computed: 9 - computed)
+    scheduler.add([1], np.arange(9, dtype=np.int32), max_tokens=4)
     assert not scheduler.schedule()
-    [(each, _, cached)] = scheduler.take_receivers()
-    assert (each, cached) == (1, 0)
+    [(each, _, computed, end)] = scheduler.take_receivers()
+    assert (each, computed, end) == (1, 0, 9)
     (blocks,) = scheduler.pin(1, 0, 3)
     assert blocks.dtype == np.int32 and len(set(blocks.tolist())) == 3
     assert scheduler.stats()["receiving"] == scheduler.stats()["held"] == 1
     assert scheduler.unpin(1) and not scheduler.unpin(1)
     assert scheduler.finish_recv(1, 5, cached_tokens=4) == 0
-    with pytest.raises(ValueError, match="does not receive"):
-        scheduler.prefill_locally(1)
+    with pytest.raises(ValueError, match="waits for no load"):
+        scheduler.recompute(1)
     assert scheduler.schedule()
     assert scheduler.batch.token_ids.tolist() == [5]
+
+
+def test_a_part_of_a_prompt_that_is_loaded() -> None:
+    scheduler = make_scheduler()
+    scheduler.set_connector(lambda sequence, computed: 4 - computed)
+    scheduler.add([1], np.arange(9, dtype=np.int32), max_tokens=4)
+    assert scheduler.block_keys(1).shape == (2, 2) and scheduler.take_evicted() is None
+    assert not scheduler.schedule()
+    [(_, _, computed, end)] = scheduler.take_receivers()
+    assert (computed, end) == (0, 4)
+    scheduler.finish_load(1, 4)
+    assert scheduler.schedule()
+    assert scheduler.batch.token_ids.tolist() == [4, 5, 6, 7, 8]
+
+
+def test_what_a_connector_raises_ends_the_schedule() -> None:
+    scheduler = make_scheduler()
+
+    def broken(sequence: int, computed: int) -> int:
+        raise OSError("no store")
+
+    scheduler.set_connector(broken)
+    scheduler.add([1], np.arange(9, dtype=np.int32), max_tokens=4)
+    with pytest.raises(OSError, match="no store"):
+        scheduler.schedule()
+
+
+def test_evicted_blocks() -> None:
+    scheduler = make_scheduler()
+    scheduler.set_connector(lambda sequence, computed: 0)
+    keys, evicted = [], []
+    for number in range(8):
+        scheduler.add([number], np.arange(16, dtype=np.int32) + 100 * number, max_tokens=2)
+        keys += scheduler.block_keys(number).tolist()
+        while scheduler.schedule():
+            if (blocks := scheduler.take_evicted()) is not None:
+                evicted.append(blocks)
+            commit(scheduler, 7)
+    found = [key for each in evicted for key in each[0].tolist()]
+    assert found and len(set(map(tuple, found))) == len(found)
+    known = dict(zip(map(tuple, keys), range(len(keys)), strict=True))
+    for of_keys, groups, blocks, tokens in evicted:
+        assert of_keys.dtype == np.uint64 and groups.dtype == blocks.dtype == np.int32
+        assert not groups.any() and tokens.shape == (len(of_keys), 4)
+        for key, block_tokens in zip(of_keys.tolist(), tokens.tolist(), strict=True):
+            if (number := known.get(tuple(key))) is not None:
+                sequence, block = divmod(number, 3)
+                first = 100 * sequence + 4 * block
+                assert block_tokens == list(range(first, first + 4))
 
 
 def test_tenants_take_turns() -> None:

@@ -86,8 +86,8 @@ class FakeModel {
     return tokens;
   }
 
-  // Another worker writes into these blocks, per group: nonsense, or from entry `first` on what
-  // the sequence's are to hold.
+  // A transfer writes into these blocks, per group: nonsense, or from entry `first` on what the
+  // sequence's first `arrived` tokens are to leave there.
   void Scribble(const std::vector<std::vector<int32_t>>& blocks) {
     for (size_t g = 0; g < cells_.size(); ++g) {
       for (const int32_t block : blocks[g]) {
@@ -95,8 +95,10 @@ class FakeModel {
       }
     }
   }
-  void Receive(int64_t id, int32_t first, const std::vector<std::vector<int32_t>>& blocks) {
-    const std::vector<uint64_t>& truth = truths_.at(id).cells;
+  void Receive(int64_t id, int32_t first, int32_t arrived,
+               const std::vector<std::vector<int32_t>>& blocks) {
+    std::vector<uint64_t> truth = truths_.at(id).cells;
+    truth.resize(arrived);
     for (size_t g = 0; g < cells_.size(); ++g) {
       if (IsRecurrent(g)) {
         ASSERT_EQ(blocks[g].size(), 1u);
@@ -106,6 +108,7 @@ class FakeModel {
       for (size_t i = 0; i < blocks[g].size(); ++i) {
         if (blocks[g][i] == kNullBlock) continue;
         const size_t begin = (first + i) * sizes_[g];
+        if (begin >= truth.size()) break;
         const size_t count = std::min<size_t>(sizes_[g], truth.size() - begin);
         std::copy_n(&truth[begin], count, CellsOf(g, blocks[g][i]));
       }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "rtp_llm/cpp/scheduler/fake_model.h"
@@ -20,21 +19,20 @@ class FakeTransfers {
  public:
   FakeTransfers(Scheduler* scheduler, FakeModel* model) : scheduler_(*scheduler), model_(*model) {}
 
-  // Of the sequences that began to receive; `length_of(id)` is their prompt's.
-  template <typename Lengths>
-  void Begin(const Lengths& length_of) {
+  // Of the sequences that began to receive.
+  void Begin() {
     const int32_t size = scheduler_.cache().block_size();
     for (const Receiver& receiver : scheduler_.TakeReceivers()) {
-      const int32_t first = receiver.cached_tokens / size;
-      const int32_t end = (length_of(receiver.id) + size - 1) / size;
+      const int32_t first = receiver.computed / size;
+      const int32_t end = (receiver.end + size - 1) / size;
       ASSERT_LT(first, end);
-      transfers_[receiver.id] = {first, scheduler_.Pin(receiver.id, first, end)};
+      transfers_[receiver.id] = {first, receiver.end, scheduler_.Pin(receiver.id, first, end)};
     }
   }
 
   void WriteNonsense() {
     for (const auto& [id, transfer] : transfers_) {
-      model_.Scribble(transfer.second);
+      model_.Scribble(transfer.blocks);
     }
   }
 
@@ -43,19 +41,32 @@ class FakeTransfers {
     return std::next(transfers_.begin(), number % transfers_.size())->first;
   }
 
-  // What the sequence's blocks are to hold is in them; or the transfer is given up.
-  void End(int64_t id, bool complete) {
-    const auto [first, blocks] = transfers_.at(id);
-    if (complete) model_.Receive(id, first, blocks);
+  int32_t EndOf(int64_t id) const { return transfers_.at(id).end; }
+  int32_t BeginOf(int64_t id) const {
+    return transfers_.at(id).first * scheduler_.cache().block_size();
+  }
+
+  // What the sequence's first `arrived` tokens are to leave in its blocks is in them; 0: the
+  // transfer is given up.
+  void End(int64_t id, int32_t arrived) {
+    const Transfer transfer = transfers_.at(id);
+    if (arrived > 0) model_.Receive(id, transfer.first, arrived, transfer.blocks);
     transfers_.erase(id);
     ASSERT_TRUE(scheduler_.Unpin(id));
     ASSERT_FALSE(scheduler_.Unpin(id));
   }
 
  private:
+  // Tokens up to `end`, into blocks from entry `first` on.
+  struct Transfer {
+    int32_t first;
+    int32_t end;
+    std::vector<std::vector<int32_t>> blocks;
+  };
+
   Scheduler& scheduler_;
   FakeModel& model_;
-  std::map<int64_t, std::pair<int32_t, std::vector<std::vector<int32_t>>>> transfers_;
+  std::map<int64_t, Transfer> transfers_;
 };
 
 }  // namespace rtp_llm

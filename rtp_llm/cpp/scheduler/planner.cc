@@ -24,10 +24,21 @@ int32_t Planner::BlocksAlone(int32_t group, int32_t max_length) const {
 }
 
 void Planner::Plan(const DraftTokens& drafts) {
-  short_of_blocks_ = false;
-  PlanRunning();
-  if (!sequences_.waiting.empty()) Admit();
+  int64_t preemptions = 0;
+  do {
+    preemptions = counters_.preemptions;
+    short_of_blocks_ = false;
+    PlanRunning();
+    if (!sequences_.waiting.empty()) Admit();
+    // All that was planned may have been preempted for a request that then did not fit: with its
+    // blocks another one can go on.
+  } while (counters_.preemptions > preemptions && IsEmpty());
   if (drafts.count > 0) PlanDrafts(drafts);
+}
+
+bool Planner::IsEmpty() const {
+  return std::none_of(sequences_.running.begin(), sequences_.running.end(),
+                      [this](const auto& entry) { return sequences_[entry.slot].step_tokens > 0; });
 }
 
 void Planner::PlanRunning() {
@@ -77,8 +88,8 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
   }
 }
 
-// Of those behind `slot` the last one of the tenant that was given most; a more urgent priority
-// than that of the last one of all is spared.
+// Of those ranked after `slot` the last one of the tenant that was given most; a more urgent
+// priority than that of the last one of all is spared.
 int32_t Planner::Victim(int32_t slot) const {
   const RankedSlots& running = sequences_.running;
   int32_t victim = running.last();
@@ -149,7 +160,8 @@ bool Planner::TryAdmit(int32_t slot) {
   const int32_t found = cache_.Lookup(sequence.tokens.data(), sequence.length, &sequence.cache);
   if (!alone && !HasBlocksFor(sequence, found)) return false;
   sequence.computed = cache_.Attach(&sequence.cache);
-  if (sequence.remote ? TryReceive(slot) : TryStart(slot, alone)) return true;
+  const int32_t matched = Matched(sequence);
+  if (matched > 0 ? TryReceive(slot, matched) : TryStart(slot, alone)) return true;
   cache_.Release(&sequence.cache);
   sequence.computed = 0;
   return false;
@@ -164,9 +176,16 @@ bool Planner::TryStart(int32_t slot, bool alone) {
   return count > 0;
 }
 
-bool Planner::TryReceive(int32_t slot) {
+int32_t Planner::Matched(const Sequence& sequence) const {
+  if (!matched_ || sequence.recompute || !sequence.followers.empty()) return 0;
+  return std::clamp(matched_(sequence.id, sequence.computed), 0, sequence.remaining());
+}
+
+bool Planner::TryReceive(int32_t slot, int32_t matched) {
   Sequence& sequence = sequences_[slot];
-  if (!cache_.ReserveReceived(sequence.length, &sequence.cache)) return false;
+  const int32_t end = sequence.computed + matched;
+  if (!cache_.ReserveReceived(end, &sequence.cache)) return false;
+  sequence.load_end = end;
   sequences_.Move(slot, SequenceState::kReceiving);
   began_receiving_.push_back(slot);
   CountAdmission(&sequence);

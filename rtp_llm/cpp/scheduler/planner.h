@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "rtp_llm/cpp/scheduler/sequence_set.h"
 
 namespace rtp_llm {
+
+// How many tokens of sequence `id` after the first `computed` ones a KV connector will load, 0 to
+// all that the sequence has; see Scheduler::SetConnector.
+using MatchedTokens = std::function<int32_t(int64_t id, int32_t computed)>;
 
 struct PlannerCounters {
   int64_t preemptions = 0;
@@ -32,18 +37,21 @@ struct PlannerCounters {
 // - With recurrent groups a chunk ends on a block of theirs unless it is the prompt's last, so that
 //   there is a state to keep; also where prompts are known to part, and on the last block before
 //   the end. A prompt whose next block lies beyond the budget waits for a step with fewer decodes,
-//   and those behind it with it.
-// - The head of the queue is never skipped. It is admitted when its whole prompt fits beside what
+//   and those after it with it.
+// - The head of the queue is never skipped. It is admitted when its whole prompt fits along with
+// what
 //   the running prompts still need and a small reserve for decodes, or when nothing else runs.
 // - When blocks run out, the running sequence of the worst rank is preempted. With several tenants
-//   it is the worst of the tenant that was given most, among those behind the sequence that lacks
-//   blocks and of the least urgent priority. It loses its blocks (they stay in the prefix cache
-//   while they can) and waits at its old rank to be computed again. So the sequence of the best
-//   rank always goes on, and alone everything that was accepted fits.
+//   it is the worst of the tenant that was given most, among those ranked after the sequence that
+//   lacks blocks and of the least urgent priority. It loses its blocks (they stay in the prefix
+//   cache while they can) and waits at its old rank to be computed again. So the sequence of the
+//   best rank always goes on, and alone everything that was accepted fits.
 // - A waiting request preempts running ones of a less urgent priority and worse rank, if that
 //   helps.
-// - One whose prompt another worker computes is admitted in its turn like the others, but with all
-//   its blocks at once and nothing to compute. Until they have arrived it is never preempted.
+// - The KV connector is asked about the sequence that is admitted next. Tokens that it will load
+// get
+//   all their blocks at once, and nothing is computed until they have arrived; until then the
+//   sequence is never preempted.
 // - Drafts get tokens and blocks that nobody else can use in this step, by rank of their sequences.
 class Planner {
  public:
@@ -55,6 +63,9 @@ class Planner {
   const std::vector<BlockCopy>& copies() const { return copies_; }
   void Finish() { cache_.ReleaseCopies(&copies_); }
 
+  // Asked whenever a single sequence is about to be admitted; perhaps more than once.
+  void SetConnector(MatchedTokens matched) { matched_ = std::move(matched); }
+
   // Slots that began to receive since the last call; some may have ended meanwhile.
   std::vector<int32_t> TakeReceiving() { return std::exchange(began_receiving_, {}); }
 
@@ -64,6 +75,7 @@ class Planner {
   const PlannerCounters& counters() const { return counters_; }
 
  private:
+  bool IsEmpty() const;
   void PlanRunning();
   int32_t ReserveOrPreempt(int32_t slot, int32_t count);
   int32_t Victim(int32_t slot) const;
@@ -75,7 +87,8 @@ class Planner {
   bool AdmitNext(int32_t slot);
   bool TryAdmit(int32_t slot);
   bool TryStart(int32_t slot, bool alone);
-  bool TryReceive(int32_t slot);
+  int32_t Matched(const Sequence& sequence) const;
+  bool TryReceive(int32_t slot, int32_t matched);
   void Start(int32_t slot, int32_t count);
   void CountAdmission(Sequence* sequence);
   bool HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const;
@@ -88,6 +101,7 @@ class Planner {
   const SchedulerConfig& config_;
   CacheManager& cache_;
   SequenceSet& sequences_;
+  MatchedTokens matched_;  // empty: there is no connector
   PlannerCounters counters_;
   std::vector<BlockCopy> copies_;
   int32_t decode_budget_ = 0;

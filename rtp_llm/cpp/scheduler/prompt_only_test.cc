@@ -167,12 +167,18 @@ TEST_F(PromptOnlyTest, InAPipeline) {
   EXPECT_EQ(Drain(), Ids{});
 }
 
-TEST_F(PromptOnlyTest, OfOneSequenceComputedHere) {
+TEST_F(PromptOnlyTest, IsForOneSequenceAndTakesNoToken) {
   RequestOptions options;
   options.prompt_only = true;
   EXPECT_THROW(Add(Ids{1, 2}, 5, options), std::invalid_argument);
-  options.remote_prompt = true;
-  EXPECT_THROW(Add(Ids{1}, 5, options), std::invalid_argument);
+  scheduler->SetConnector([](int64_t, int32_t computed) { return 5 - computed; });
+  Add(Ids{1}, 5, options);
+  EXPECT_FALSE(Schedule());
+  EXPECT_EQ(scheduler->TakeReceivers().size(), 1u);
+  EXPECT_THROW(scheduler->FinishRecv(1, 7, 0), std::invalid_argument);
+  scheduler->FinishLoad(1, 4);
+  ASSERT_TRUE(Step());
+  EXPECT_EQ(Ended(), Ids{1});
 }
 
 }  // namespace

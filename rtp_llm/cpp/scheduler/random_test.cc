@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,8 @@ class RandomTest : public testing::TestWithParam<World> {
     config.stages = world.stages;
     config.mrope = true;
     scheduler_ = std::make_unique<Scheduler>(config);
+    scheduler_->SetConnector([this](int64_t id, int32_t computed) { return Match(id, computed); });
+    remote_.clear();
     model_ = std::make_unique<FakeModel>(scheduler_.get());
     transfers_ = std::make_unique<FakeTransfers>(scheduler_.get(), model_.get());
     for (auto& prompt : templates_) {
@@ -146,8 +149,8 @@ class RandomTest : public testing::TestWithParam<World> {
     const std::vector<int32_t> prompt = RandomPrompt();
     if (Below(3) == 0) options.prompt_inputs = RandomInputs(Size(prompt));
     const bool may_be_remote = ids.size() == 1 && options.max_tokens > 1;
-    options.remote_prompt = may_be_remote && options.prompt_inputs.empty() && Below(4) == 0;
-    options.prompt_only = ids.size() == 1 && !options.remote_prompt && Below(9) == 0;
+    if (may_be_remote && options.prompt_inputs.empty() && Below(3) == 0) remote_.insert(ids[0]);
+    options.prompt_only = ids.size() == 1 && remote_.count(ids[0]) == 0 && Below(9) == 0;
     try {
       ASSERT_EQ(scheduler_->Add(ids, prompt.data(), Size(prompt), options).size(), ids.size());
     } catch (const QueueFullError&) {
@@ -161,6 +164,19 @@ class RandomTest : public testing::TestWithParam<World> {
       model_->Add(id, prompt, options.extra_key, options.prompt_inputs);
       live_[id] = {prompt, options, max_length, {}};
     }
+  }
+
+  // All of a remote prompt, and sometimes a few blocks of what others have, preempted ones too.
+  int32_t Match(int64_t id, int32_t computed) {
+    const auto live = live_.find(id);
+    if (live == live_.end()) return 0;
+    const int32_t length = Size(live->second.prompt) + Size(live->second.output);
+    if (remote_.count(id) > 0) return length - computed;
+    const CacheManager& cache = scheduler_->cache();
+    const int32_t unit = std::max(cache.block_size(), cache.state_block_size());
+    const int32_t most = (length - 1) / unit * unit - computed;
+    if (most <= 0 || Below(3) != 0) return 0;
+    return (computed + most) / unit * unit - computed;
   }
 
   void AbortRandom() {
@@ -208,7 +224,7 @@ class RandomTest : public testing::TestWithParam<World> {
 
   // Begins transfers and sometimes ends one, or does so because nothing else can go on.
   void Transfer(bool nothing_runs) {
-    transfers_->Begin([this](int64_t id) { return Size(live_.at(id).prompt); });
+    transfers_->Begin();
     transfers_->WriteNonsense();
     if (transfers_->empty()) {
       ASSERT_TRUE(live_.empty() || !nothing_runs) << "work, and nothing can run";
@@ -218,11 +234,20 @@ class RandomTest : public testing::TestWithParam<World> {
     const int64_t id = transfers_->Pick(random_());
     const auto live = live_.find(id);
     const bool complete = live != live_.end() && Below(4) != 0;
-    transfers_->End(id, complete);
-    if (complete) {
+    int32_t arrived = complete ? transfers_->EndOf(id) : 0;
+    const int32_t begin = transfers_->BeginOf(id);
+    const bool whole = remote_.erase(id) > 0;
+    if (complete && !whole && scheduler_->cache().whole_chains() && Below(2) == 0) {
+      arrived = begin + Below((arrived - begin) / 4 + 1) * 4;
+    }
+    transfers_->End(id, arrived > begin ? arrived : 0);
+    if (complete && whole) {
       FinishRecv(id, &live->second);
+    } else if (complete) {
+      scheduler_->FinishLoad(id, arrived);
+      ++parts_;
     } else if (live != live_.end()) {
-      scheduler_->PrefillLocally(id);
+      scheduler_->Recompute(id);
       ++given_up_;
     }
   }
@@ -423,6 +448,7 @@ class RandomTest : public testing::TestWithParam<World> {
     EXPECT_GT(delivered_, 50);
     EXPECT_GT(given_up_, 10);
     EXPECT_GT(prompts_, 30);
+    EXPECT_GT(parts_, 10);
     EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
     if (GetParam().drafts == 0) return;
     EXPECT_GT(accepted_, 300);
@@ -445,7 +471,9 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t queue_full_ = 0;
   int32_t delivered_ = 0;
   int32_t given_up_ = 0;
-  int32_t prompts_ = 0;  // that ended their sequence
+  int32_t prompts_ = 0;       // that ended their sequence
+  int32_t parts_ = 0;         // loads of some of the tokens
+  std::set<int64_t> remote_;  // sequences whose whole prompt arrives
   int32_t accepted_ = 0;
   int32_t rejected_ = 0;
   int32_t cut_ = 0;

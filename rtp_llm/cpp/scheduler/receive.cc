@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Scheduler for prompts that one worker computes and another one goes on with.
+// The part of Scheduler for blocks that a KV connector loads, reads or keeps.
 
 #include <algorithm>
 #include <stdexcept>
@@ -10,12 +10,28 @@
 
 namespace rtp_llm {
 
+void Scheduler::SetConnector(MatchedTokens matched) {
+  planner_.SetConnector(std::move(matched));
+  cache_.RecordEvictions(&evicted_);
+}
+
+EvictedBlocks Scheduler::TakeEvicted() { return std::exchange(evicted_, {}); }
+
+std::vector<Hash128> Scheduler::BlockKeys(int64_t id) const {
+  const int32_t slot = sequences_.Find(id);
+  if (slot < 0) throw std::invalid_argument("sequence " + std::to_string(id) + " is not there");
+  const Sequence& sequence = sequences_[slot];
+  const auto known = static_cast<int32_t>(sequence.tokens.size());
+  const int32_t blocks = std::max(0, known - 1) / cache_.block_size();
+  return cache_.Keys(sequence.cache, sequence.tokens.data(), blocks);
+}
+
 std::vector<Receiver> Scheduler::TakeReceivers() {
   std::vector<Receiver> receivers;
   for (const int32_t slot : planner_.TakeReceiving()) {
     const Sequence& sequence = sequences_[slot];
     if (sequence.state != SequenceState::kReceiving) continue;  // ended meanwhile
-    receivers.push_back({sequence.id, slot, sequence.computed});
+    receivers.push_back({sequence.id, slot, sequence.computed, sequence.load_end});
   }
   return receivers;
 }
@@ -23,7 +39,7 @@ std::vector<Receiver> Scheduler::TakeReceivers() {
 Sequence& Scheduler::ReceivingSequence(int64_t id) {
   const int32_t slot = sequences_.Find(id);
   if (slot < 0 || sequences_[slot].state != SequenceState::kReceiving) {
-    throw std::invalid_argument("sequence " + std::to_string(id) + " does not receive its prompt");
+    throw std::invalid_argument("sequence " + std::to_string(id) + " waits for no load");
   }
   return sequences_[slot];
 }
@@ -31,9 +47,16 @@ Sequence& Scheduler::ReceivingSequence(int64_t id) {
 FinishReason Scheduler::FinishRecv(int64_t id, int32_t token, int32_t cached_tokens) {
   Sequence& sequence = ReceivingSequence(id);
   if (token < 0) throw std::invalid_argument("token " + std::to_string(token) + " is negative");
+  if (sequence.options->prompt_only) {
+    throw std::invalid_argument("sequence " + std::to_string(id) + " takes no token");
+  }
+  if (sequence.load_end < sequence.length) {
+    throw std::invalid_argument("sequence " + std::to_string(id) + " received " +
+                                std::to_string(sequence.load_end) + " of " +
+                                std::to_string(sequence.length) + " tokens");
+  }
   const int32_t slot = sequences_.Find(id);
   sequences_.Move(slot, SequenceState::kRunning);
-  sequence.remote = false;  // if it is preempted, it is computed here
   sequence.charged = true;
   sequence.decoding = true;
   sequence.computed = sequence.length;
@@ -47,13 +70,38 @@ FinishReason Scheduler::FinishRecv(int64_t id, int32_t token, int32_t cached_tok
   return finish;
 }
 
-void Scheduler::PrefillLocally(int64_t id) {
+void Scheduler::FinishLoad(int64_t id, int32_t arrived) {
+  Sequence& sequence = ReceivingSequence(id);
+  const int32_t most = std::min(sequence.load_end, sequence.length - 1);
+  const int32_t fewest = cache_.whole_chains() ? sequence.computed : sequence.load_end;
+  if (arrived < fewest || arrived > most) {
+    throw std::invalid_argument("arrived=" + std::to_string(arrived) + " of sequence " +
+                                std::to_string(id) + " must be " + std::to_string(fewest) + " to " +
+                                std::to_string(most));
+  }
+  const int32_t slot = sequences_.Find(id);
+  sequences_.Move(slot, SequenceState::kRunning);
+  sequence.computed = arrived;
+  if (sequence.output_length() == 0) sequence.cached_tokens = arrived;
+  if (!std::exchange(sequence.charged, true)) {
+    sequences_.waiting.ChargePrompt(sequence.tenant, sequence.length - arrived);
+  }
+  if (arrived < sequence.load_end) cache_.Shrink(arrived, &sequence.cache);
+  cache_.Publish(sequence.tokens.data(), arrived, cache_.state_block_size(), &sequence.cache);
+}
+
+void Scheduler::Recompute(int64_t id) {
   Sequence& sequence = ReceivingSequence(id);
   const int32_t slot = sequences_.Find(id);
   cache_.Release(&sequence.cache);
   sequence.computed = 0;
-  sequence.remote = false;
+  sequence.recompute = true;
   sequences_.Move(slot, SequenceState::kWaiting);
+}
+
+// What others load or read of a sequence ends there: what is loaded now, or its prompt.
+int32_t Scheduler::TransferEnd(const Sequence& sequence) {
+  return sequence.state == SequenceState::kReceiving ? sequence.load_end : sequence.prompt_length;
 }
 
 std::vector<int32_t> Scheduler::TableEntries(const Sequence& sequence, int32_t group, int32_t first,
@@ -65,26 +113,25 @@ std::vector<int32_t> Scheduler::TableEntries(const Sequence& sequence, int32_t g
                                 std::to_string(first) + ", " + std::to_string(end) + ")");
   }
   std::vector<int32_t> entries(blocks.begin() + first, blocks.begin() + end);
-  // Those that fall out of a window before the prompt ends are of no use to others.
-  const int32_t live = cache_.group(group).FirstLiveBlock(sequence.prompt_length);
+  // Those that fall out of a window before that are of no use to others.
+  const int32_t live = cache_.group(group).FirstLiveBlock(TransferEnd(sequence));
   std::fill_n(entries.begin(), std::clamp(live - first, 0, end - first), kNullBlock);
   return entries;
 }
 
-// The state after the prompt belongs to the prompt's last entry.
+// The state belongs to the last entry.
 std::vector<int32_t> Scheduler::StateEntries(const Sequence& sequence, int32_t group, int32_t first,
                                              int32_t end) const {
   if (first < 0 || end < first) throw std::invalid_argument("entries end before they begin");
-  const int32_t last = (sequence.prompt_length - 1) / cache_.block_size();
+  const int32_t tokens = TransferEnd(sequence);
+  const int32_t last = (tokens - 1) / cache_.block_size();
   if (last < first || last >= end) return {};
-  const int32_t computed = sequence.state == SequenceState::kReceiving
-                               ? sequence.prompt_length
-                               : sequence.computed + sequence.step_tokens;
-  if (computed != sequence.prompt_length) {
+  const bool receives = sequence.state == SequenceState::kReceiving;
+  const int32_t computed = receives ? tokens : sequence.computed + sequence.step_tokens;
+  if (computed != tokens) {
     throw std::invalid_argument("sequence " + std::to_string(sequence.id) +
                                 " has the state after " + std::to_string(computed) +
-                                " tokens, not after the prompt's " +
-                                std::to_string(sequence.prompt_length));
+                                " tokens, not after the prompt's " + std::to_string(tokens));
   }
   return {sequence.cache.tables[group].blocks.back()};
 }

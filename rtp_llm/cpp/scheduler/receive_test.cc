@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences whose prompt another worker computes: they own blocks, wait, and go on or go back.
+// Sequences with tokens that a connector loads: they own blocks, wait, and go on or go back.
 
 #include <gtest/gtest.h>
 
@@ -7,27 +7,14 @@
 #include <numeric>
 #include <vector>
 
-#include "rtp_llm/cpp/scheduler/scheduler_fixture.h"
+#include "rtp_llm/cpp/scheduler/connector_fixture.h"
 
 namespace rtp_llm {
 namespace {
 
 using Blocks = std::vector<std::vector<int32_t>>;
 
-class ReceiveTest : public SchedulerFixture {
- protected:
-  void AddRemote(int64_t id, int32_t length, int32_t max_tokens = 4) {
-    RequestOptions options = MaxTokens(max_tokens);
-    options.remote_prompt = true;
-    Add(Ids{id}, length, options);
-  }
-  Ids Receivers() {
-    Ids ids;
-    for (const Receiver& receiver : scheduler->TakeReceivers()) ids.push_back(receiver.id);
-    return ids;
-  }
-  int64_t Available() { return scheduler->stats().free_blocks; }
-};
+class ReceiveTest : public ConnectorFixture {};
 
 TEST_F(ReceiveTest, OwnsItsBlocksAndRunsOnceTheyHaveArrived) {
   AddRemote(1, 10);
@@ -59,9 +46,8 @@ TEST_F(ReceiveTest, ReservesTheBlockOfTheFirstNewToken) {
 
 TEST_F(ReceiveTest, FirstTokenMayEndIt) {
   RequestOptions options = MaxTokens(5);
-  options.remote_prompt = true;
   options.eos_token_ids = {7};
-  Add(Ids{1}, 6, options);
+  AddRemote(1, 6, options);
   Schedule();
   EXPECT_EQ(scheduler->FinishRecv(1, 7, 0), FinishReason::kEos);
   EXPECT_FALSE(scheduler->has_work());
@@ -99,13 +85,13 @@ TEST_F(ReceiveTest, TakesTheCachedPartFromHere) {
   std::iota(prompt.begin(), prompt.end(), 0);
   scheduler->Add({1}, prompt.data(), 11, MaxTokens(1));
   Step();
-  RequestOptions options = MaxTokens(3);
-  options.remote_prompt = true;
-  scheduler->Add({2}, prompt.data(), 11, options);
+  matched[2] = 11;
+  scheduler->Add({2}, prompt.data(), 11, MaxTokens(3));
   Schedule();
   const auto receivers = scheduler->TakeReceivers();
   ASSERT_EQ(receivers.size(), 1u);
-  EXPECT_EQ(receivers[0].cached_tokens, 8);
+  EXPECT_EQ(receivers[0].computed, 8);
+  EXPECT_EQ(receivers[0].end, 11);
   scheduler->FinishRecv(2, 3, 8);
   Drain();
 }
@@ -114,11 +100,11 @@ TEST_F(ReceiveTest, ComputedHereAfterAll) {
   AddRemote(1, 10);
   Add(2, 6, 3);
   Step();
-  scheduler->PrefillLocally(1);
+  scheduler->Recompute(1);  // and not received again
   EXPECT_EQ(scheduler->stats().waiting, 1);
   scheduler->CheckIntegrity();
   ASSERT_TRUE(Schedule());
-  EXPECT_EQ(BatchCounts(), (std::vector<int32_t>{1, 10}));  // and not received again
+  EXPECT_EQ(BatchCounts(), (std::vector<int32_t>{1, 10}));
   EXPECT_EQ(Receivers(), Ids{});
   Commit();
   Drain();
@@ -220,19 +206,114 @@ TEST_F(ReceiveTest, HoldsOfAWindowOnlyWhatLaterTokensRead) {
 }
 
 TEST_F(ReceiveTest, RefusesWhatMakesNoSense) {
-  RequestOptions options = MaxTokens(4);
-  options.remote_prompt = true;
-  EXPECT_THROW(Add(Ids{1, 2}, 8, options), std::invalid_argument);
-  EXPECT_THROW(AddRemote(1, 8, 1), std::invalid_argument);
-  EXPECT_THROW(AddRemote(1, 199, 4), std::invalid_argument);  // no room for a second new token
   Add(1, 8, 4);
   Schedule();
   EXPECT_THROW(scheduler->FinishRecv(1, 5, 0), std::invalid_argument);
-  EXPECT_THROW(scheduler->PrefillLocally(1), std::invalid_argument);
+  EXPECT_THROW(scheduler->Recompute(1), std::invalid_argument);
+  EXPECT_THROW(scheduler->FinishLoad(1, 4), std::invalid_argument);
+  EXPECT_THROW(scheduler->BlockKeys(2), std::invalid_argument);
   EXPECT_THROW(scheduler->FinishRecv(2, 5, 0), std::invalid_argument);
   EXPECT_THROW(scheduler->Pin(2, 0, 1), std::invalid_argument);
   EXPECT_THROW(scheduler->Pin(1, 0, 3), std::invalid_argument);
   EXPECT_FALSE(scheduler->Unpin(1));
+  Commit();
+  Drain();
+}
+
+TEST_F(ReceiveTest, TheRestOfAPartIsComputed) {
+  matched[1] = 8;
+  Add(1, 15, 3);
+  EXPECT_FALSE(Schedule());
+  const auto receivers = scheduler->TakeReceivers();
+  ASSERT_EQ(receivers.size(), 1u);
+  EXPECT_EQ(receivers[0].computed, 0);
+  EXPECT_EQ(receivers[0].end, 8);
+  EXPECT_EQ(scheduler->Pin(1, 0, 2)[0].size(), 2u);
+  EXPECT_THROW(scheduler->FinishRecv(1, 5, 0), std::invalid_argument) << "seven tokens are missing";
+  EXPECT_THROW(scheduler->FinishLoad(1, 9), std::invalid_argument);
+  scheduler->Unpin(1);
+  scheduler->FinishLoad(1, 8);
+  scheduler->CheckIntegrity();
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchCounts(), std::vector<int32_t>{7});
+  EXPECT_EQ(scheduler->batch().positions[0], 8);
+  Commit();
+  EXPECT_EQ(scheduler->result().cached_tokens[0], 8);
+  EXPECT_EQ(Drain(), Ids{1});
+}
+
+TEST_F(ReceiveTest, LessThanWasMatchedMayArrive) {
+  for (const int32_t arrived : {0, 4, 12}) {
+    matched[1] = 12;
+    Add(1, 15, 2);
+    Schedule();
+    EXPECT_EQ(Receivers(), Ids{1});
+    scheduler->FinishLoad(1, arrived);
+    scheduler->CheckIntegrity();
+    ASSERT_TRUE(Schedule());
+    EXPECT_EQ(BatchCounts(), std::vector<int32_t>{15 - arrived});
+    Commit();
+    Drain();
+    Start(DefaultConfig());  // with an empty prefix cache
+  }
+}
+
+TEST_F(ReceiveTest, WindowsNeedAllThatWasMatched) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups = {{GroupKind::kFull, 40, 4, 0, 1}, {GroupKind::kSlidingWindow, 14, 4, 6, 1}};
+  Start(config);
+  matched[1] = 20;
+  Add(1, 30, 2);
+  Schedule();
+  EXPECT_EQ(Receivers(), Ids{1});
+  EXPECT_THROW(scheduler->FinishLoad(1, 16), std::invalid_argument);
+  const Blocks held = scheduler->Pin(1, 0, 5);
+  EXPECT_EQ(std::count(held[1].begin(), held[1].end(), kNullBlock), 3) << "15 and later are read";
+  scheduler->Unpin(1);
+  scheduler->FinishLoad(1, 20);
+  scheduler->CheckIntegrity();
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchCounts(), std::vector<int32_t>{10});
+  Commit();
+  Drain();
+}
+
+TEST_F(ReceiveTest, APartThatArrivedServesOthers) {
+  matched[1] = 8;
+  Add(1, 15, 3);
+  Schedule();
+  EXPECT_EQ(Receivers(), Ids{1});
+  scheduler->FinishLoad(1, 8);
+  std::vector<int32_t> prompt(15);
+  std::iota(prompt.begin(), prompt.end(), 1000);
+  scheduler->Add({2}, prompt.data(), 15, MaxTokens(2));
+  ASSERT_TRUE(Schedule());
+  Commit();
+  EXPECT_EQ(scheduler->result().cached_tokens[1], 8);
+  Drain();
+}
+
+TEST_F(ReceiveTest, APreemptedSequenceIsAskedAboutAgain) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups[0].num_blocks = 9;
+  Start(config);
+  Add(1, 10, 20);
+  Add(2, 10, 20);
+  while (scheduler->stats().preemptions == 0) ASSERT_TRUE(Step());
+  EXPECT_EQ(Receivers(), Ids{});
+  matched[2] = 12;  // two of its output tokens among them
+  while (Step() && scheduler->stats().receiving == 0) {
+  }
+  EXPECT_EQ(Receivers(), Ids{2});
+  scheduler->FinishLoad(2, 12);
+  EXPECT_EQ(Drain(), Ids{2});
+}
+
+TEST_F(ReceiveTest, SiblingsAreNotAskedAbout) {
+  matched[1] = matched[2] = 8;
+  Add(Ids{1, 2}, 10, MaxTokens(2));
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(Receivers(), Ids{});
   Commit();
   Drain();
 }

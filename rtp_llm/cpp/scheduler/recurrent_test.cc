@@ -154,14 +154,13 @@ TEST_F(RecurrentTest, AStateThatIsBeingSentIsNotWritten) {
 TEST_F(RecurrentTest, AReceivedPromptBringsItsState) {
   AddPrompt(1, Prompt(16, 3, 1));
   Chunks();
-  RequestOptions options = MaxTokens(4);
-  options.remote_prompt = true;
+  scheduler->SetConnector([](int64_t, int32_t computed) { return 21 - computed; });
   const Tokens prompt = Prompt(16, 5, 2);
-  scheduler->Add({2}, prompt.data(), 21, options);
+  scheduler->Add({2}, prompt.data(), 21, MaxTokens(4));
   EXPECT_FALSE(Schedule());
   const auto receivers = scheduler->TakeReceivers();
   ASSERT_EQ(receivers.size(), 1u);
-  EXPECT_EQ(receivers[0].cached_tokens, 16);
+  EXPECT_EQ(receivers[0].computed, 16);
   EXPECT_TRUE(scheduler->Pin(2, 4, 5)[1].empty());
   const auto held = scheduler->Pin(2, 5, 6);
   ASSERT_EQ(held[1].size(), 1u);

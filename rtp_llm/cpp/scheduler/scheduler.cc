@@ -104,7 +104,6 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length,
   sequence.length = length;
   sequence.prompt_length = length;
   sequence.max_length = MaxLength(length, *options);
-  sequence.remote = options->remote_prompt;
   sequence.overlaps = options->overlap;
   sequence.options = options;
   const PromptInputs& inputs = options->prompt_inputs;
@@ -140,12 +139,8 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
   Require(lowest >= 0, "prompt: token id " + std::to_string(lowest) + " is negative");
   Require(options.max_tokens >= 1,
           "max_tokens=" + std::to_string(options.max_tokens) + " must be at least 1");
-  Require(!options.remote_prompt ||
-              (ids.size() == 1 && MaxLength(length, options) >= int64_t{length} + 2),
-          "remote_prompt is for one sequence of at least two new tokens");
   CheckInputs(length, options);
-  Require(!options.prompt_only || (ids.size() == 1 && !options.remote_prompt),
-          "prompt_only is for one sequence whose prompt is computed here");
+  Require(!options.prompt_only || ids.size() == 1, "prompt_only is for one sequence");
   Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
           "tenant_weight=" + std::to_string(options.tenant_weight) + " must be positive");
   Require(options.min_tokens >= 0,
@@ -160,8 +155,6 @@ void Scheduler::CheckInputs(int32_t length, const RequestOptions& options) const
   Require(options.adapter_slot >= -1 && (config_.adapters || options.adapter_slot < 0),
           "adapter_slot=" + std::to_string(options.adapter_slot) +
               (config_.adapters ? " must be at least -1" : ": adapters is not set"));
-  Require(inputs.empty() || !options.remote_prompt,
-          "remote_prompt is for prompts of token ids alone");
 }
 
 void Scheduler::CheckFits(int32_t prompt_length, const RequestOptions& options) const {

@@ -33,11 +33,12 @@ class QueueFullError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A sequence that owns the blocks of its prompt and waits for what they are to hold.
+// A sequence that owns blocks for tokens [computed, end) and waits for what they are to hold.
 struct Receiver {
   int64_t id;
   int32_t slot;
-  int32_t cached_tokens;  // the first ones of the prompt, which the prefix cache served
+  int32_t computed;  // tokens that the prefix cache served
+  int32_t end;       // as many as it has: another worker also samples the first output token
 };
 
 // Of one cache group.
@@ -108,21 +109,38 @@ class Scheduler {
   // nothing changed, if the tokens do not suit the batch.
   void Commit(const int32_t* tokens, int32_t outputs, int32_t width);
 
-  // With options.remote_prompt (ids.size() is 1, max_tokens at least 2) another worker computes the
-  // prompt. In its turn such a sequence gets blocks for all of it; that is told here once. Then it
-  // waits for FinishRecv() or PrefillLocally(), which throw std::invalid_argument if it does not
+  // Asks `matched` about each sequence that has no siblings when it is about to be admitted, also
+  // after a preemption, and records what the prefix cache evicts. The answer counts once
+  // TakeReceivers() returns the sequence.
+  void SetConnector(MatchedTokens matched);
+
+  // Sequences that got blocks for what the connector loads, each once. Such a sequence waits for
+  // FinishLoad(), FinishRecv() or Recompute(), which throw std::invalid_argument if it does not
   // receive.
   std::vector<Receiver> TakeReceivers();
-  // All blocks are written: it runs from now on, `token` being the first one of its output and
-  // `cached_tokens` what the other worker's prefix cache served. Says whether that token ended it.
+  // The first `arrived` tokens are in its blocks; the rest is computed here. Fewer than were
+  // matched only if all cache groups need whole chains.
+  void FinishLoad(int64_t id, int32_t arrived);
+  // All tokens are in its blocks: it runs from now on, `token` being the next one of its output and
+  // `cached_tokens` what the other worker's prefix cache served. Returns whether that token ended
+  // it.
   FinishReason FinishRecv(int64_t id, int32_t token, int32_t cached_tokens);
-  // It is computed here after all, in its turn.
-  void PrefillLocally(int64_t id);
+  // Nothing arrived: it is computed here, in its turn, and the connector is not asked again.
+  void Recompute(int64_t id);
+
+  // Blocks that were evicted since the last call. To be taken after each Schedule(), and copied
+  // before its batch is executed or anything is loaded.
+  EvictedBlocks TakeEvicted();
+  // Keys, as in EvictedBlocks, of all full blocks of a live sequence before its last token, which
+  // is always computed. Empty if it does not use the prefix cache. Throws std::invalid_argument for
+  // an unknown id.
+  std::vector<Hash128> BlockKeys(int64_t id) const;
 
   // Keeps entries [first, end) of a live sequence's block tables for a transfer: whatever becomes
   // of the sequence, nobody else gets them before Unpin(). Returns them, per group, kNullBlock for
   // those that what follows the prompt does not read. Of a recurrent group that is the state after
-  // the prompt, one block if the entries include the prompt's last one, else nothing. More of them
+  // the prompt, or after what is loaded: one block if the entries include the last one, else
+  // nothing. More of them
   // may follow under the same id. Throws std::invalid_argument if the sequence does not have them.
   std::vector<std::vector<int32_t>> Pin(int64_t id, int32_t first, int32_t end);
   // The transfer has stopped for certain. False if nothing was held under this id.
@@ -169,6 +187,7 @@ class Scheduler {
   void LeaveLeader(int32_t slot);
   void HandOver(int32_t leader);
   Sequence& ReceivingSequence(int64_t id);
+  static int32_t TransferEnd(const Sequence& sequence);
   std::vector<int32_t> TableEntries(const Sequence& sequence, int32_t group, int32_t first,
                                     int32_t end) const;
   std::vector<int32_t> StateEntries(const Sequence& sequence, int32_t group, int32_t first,
@@ -184,6 +203,7 @@ class Scheduler {
   const int32_t output_snapshot_interval_;  // tokens; 0: never
   SequenceSet sequences_;
   Planner planner_;
+  EvictedBlocks evicted_;
   const std::unique_ptr<HostArena> arena_;
   Batch batch_;
   StepResult result_;

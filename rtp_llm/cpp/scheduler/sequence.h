@@ -32,8 +32,6 @@ struct RequestOptions {
   // No token is sampled: the sequence ends with its prompt (FinishReason::kPrompt), which may then
   // be as long as max_model_len. max_tokens has no meaning.
   bool prompt_only = false;
-  // Keys and values of the prompt, and the first token, come from another worker.
-  bool remote_prompt = false;
   // False: no step is scheduled for a sequence while its last token is pending.
   bool overlap = true;
 };
@@ -51,19 +49,19 @@ enum class FinishReason : uint8_t {
 
 // free -> waiting -> running -> free; preemption: running -> waiting. Of n sequences with one
 // prompt the first (leader) goes this way, the others follow it until its prompt is computed: free
-// -> following -> running. One whose prompt another worker computes goes free -> waiting ->
-// receiving, owning all blocks of the prompt, -> running when they have arrived, or back to waiting
-// to be computed here. From every state but free, abort or a finish leads to free, and that is the
-// only place where blocks and slot are given back.
+// -> following -> running. One with tokens that a KV connector loads goes waiting -> receiving,
+// owning the blocks of those tokens, -> running when they have arrived, or back to waiting to be
+// computed here. From every state but free, abort or a finish leads to free, and that is the only
+// place where blocks and slot are given back.
 enum class SequenceState : uint8_t { kFree, kWaiting, kRunning, kFollowing, kReceiving };
 
 // One sequence; its index among all is its slot.
 struct Sequence {
   SequenceState state = SequenceState::kFree;
-  bool decoding = false;  // its prompt is computed and a token was sampled since it runs
-  bool admitted = false;  // was running (or receiving) at least once
-  bool charged = false;   // its tenant paid for the prompt
-  bool remote = false;    // another worker computes its prompt
+  bool decoding = false;   // its prompt is computed and a token was sampled since it runs
+  bool admitted = false;   // was running (or receiving) at least once
+  bool charged = false;    // its tenant paid for the prompt
+  bool recompute = false;  // a load has failed: the connector is not asked again
   // It is pending and takes no part in overlapped steps: what the batch in flight samples must be
   // known first, or how many of its drafts are right.
   bool waits_for_commit = false;
@@ -78,7 +76,8 @@ struct Sequence {
   int32_t drafts_in_flight = 0;
   int32_t prompt_length = 0;
   int32_t max_length = 0;
-  int32_t cached_tokens = 0;   // of the prompt, served by the prefix cache at first admission
+  int32_t cached_tokens = 0;   // of the prompt, that were not computed after its first admission
+  int32_t load_end = 0;        // kReceiving: tokens [computed, load_end) are to arrive
   float queue_seconds = 0.0f;  // from its arrival to its first admission
   int32_t batch_row = -1;      // row of the block table that was written last
   int64_t id = 0;

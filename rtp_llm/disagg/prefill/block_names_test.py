@@ -95,9 +95,10 @@ def compute(writer: PromptWriter, cases: list[Case], choose: np.random.Generator
         )
         cycle = writer.begin(batch)
         assert cycle is not None
-        with cycle as on_written:
-            on_written(0)
-            on_written(1)
+        with cycle as hooks:
+            assert hooks.save_kv_layer is not None
+            hooks.save_kv_layer(0)
+            hooks.save_kv_layer(1)
         writer.finish()
         assert not writer.take_failures()
 

@@ -18,10 +18,11 @@ from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
 from rtp_llm.worker.cache.transfer.interfaces import SendBuffer
 from rtp_llm.worker.cache.transfer.write_cycles import Cycle, WriteCycles
 from rtp_llm.worker.cache.transfer.write_op import CacheStoreInputs, WriteCacheStoreOp
+from rtp_llm.worker.layer_hooks import LayerHooks
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
-    from rtp_llm.engine.remote_prompts import RemotePrompts
+    from rtp_llm.engine.kv_blocks import KvBlocks
     from rtp_llm.worker.cache.transfer.layout import CacheLayout
     from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
     from rtp_llm.worker.plan.step_plan import StepPlan
@@ -45,20 +46,21 @@ class SentPrompt:
 
 
 class SentStates:
-    """What drafts of a step's prompts go on from, on its way: uint8 [prompts, bytes]."""
+    """States from which drafts of a step's prompts continue, being downloaded: uint8 [prompts,
+    bytes]."""
 
     def __init__(self, download: Download) -> None:
         self._download = download
 
     @cached_property
     def rows(self) -> NDArray[np.uint8]:
-        """Waits for the device where it has not come so far."""
+        """The states; waits for the device if necessary."""
         rows: NDArray[np.uint8] = self._download.read()[0]
         return rows
 
 
-class SentStep(AbstractContextManager[Callable[[int], None]]):
-    """Around the layers of a step, and again around those that draft."""
+class SentStep(AbstractContextManager[LayerHooks]):
+    """Runs around the layers of a step, and again around those that draft."""
 
     def __init__(self, begin: Callable[[], Callable[[int], None]], cycles: WriteCycles) -> None:
         self._begin, self._cycles = begin, cycles
@@ -67,17 +69,17 @@ class SentStep(AbstractContextManager[Callable[[int], None]]):
     def _write(self) -> Callable[[int], None]:
         return self._begin()
 
-    def __enter__(self) -> Callable[[int], None]:
-        return self._write
+    def __enter__(self) -> LayerHooks:
+        return LayerHooks(save_kv_layer=self._write)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """When the step fails, nothing is under way any more."""
+        """Wait for all copies when the step fails."""
         if error is not None:
             self._cycles.finish()
 
 
 class PromptWriter:
-    """The worker's StepWriter: opens a cycle of the writer for steps with such prompts.
+    """Opens a cycle of the asynchronous writer for each step with such prompts.
 
     The forward thread waits for nothing inside the layers, and for copies of a step only when the
     one after the next begins. A failure of a task, or a full queue, is a failure of the step's
@@ -87,67 +89,65 @@ class PromptWriter:
     def __init__(
         self,
         layout: CacheLayout,
-        prompts: RemotePrompts | None,
+        blocks: KvBlocks | None,
         send_buffer: PinningSendBuffer,
         device: Device,
         settings: WriterSettings,
         *,
         keeps_blocks: bool = False,
     ) -> None:
-        """``prompts`` None: on a rank whose rank 0 holds the blocks for all, with
-        ``keeps_blocks``: until all have released them."""
-        self._layout, self._remote_prompts, self._send_buffer = layout, prompts, send_buffer
+        """``blocks`` None: on a rank whose rank 0 pins the blocks for all, with ``keeps_blocks``:
+        until all have released them."""
+        self._layout, self._blocks, self._send_buffer = layout, blocks, send_buffer
         self._keeps_blocks = keeps_blocks
         self._new_event = device.new_event
         self._cycles = WriteCycles(settings, device.make_current, self._end)
         self._prompts: dict[int, SentPrompt] = {}
-        self._under_way: Counter[int] = Counter()  # cycles of each sequence
+        self._copying: Counter[int] = Counter()  # cycles of each sequence
         self._failures: dict[int, Exception] = {}
         self._draft_states: dict[int, tuple[SentStates, int]] = {}  # and which row
 
     def add(self, sequence: int, name: int, tokens: NDArray[np.int32], extra_key: str) -> None:
-        """From now on blocks of this sequence go to the store, under the name."""
+        """Send blocks of this sequence to the store from now on, under the name."""
         keys = chain_keys(tokens, self._layout.block_size, extra_key)
         self._prompts[sequence] = SentPrompt(name, len(tokens), keys)
 
     def remove(self, sequence: int) -> None:
-        """No further ones; what was stored, or is on its way, is not touched."""
+        """Send no more blocks of it; what was stored or is being copied is not touched."""
         self._prompts.pop(sequence, None)
         self._draft_states.pop(sequence, None)
 
     def take_failures(self) -> dict[int, Exception]:
-        """Sequences whose blocks did not all reach the store, and why; each once.
-
-        Also such as were removed since: what was on its way failed.
-        """
+        """Return sequences whose blocks did not all reach the store, and why; each once. Removed
+        sequences are included if a copy failed that was in progress."""
         self._cycles.settle()
         failures, self._failures = self._failures, {}
         return failures
 
     @property
-    def under_way(self) -> bool:
-        """`take_failures` has to be asked again."""
-        return self._cycles.under_way > 0
+    def in_progress(self) -> bool:
+        """Whether `take_failures` must be called again."""
+        return self._cycles.in_progress > 0
 
     def reads(self, sequence: int) -> bool:
-        """Copies of it are under way, as far as `take_failures` has seen."""
-        return self._under_way[sequence] > 0
+        """Whether copies of it are in progress, as far as `take_failures` has seen."""
+        return self._copying[sequence] > 0
 
     @property
     def queued(self) -> int:
-        """Tasks that no thread has taken yet."""
+        """The number of tasks that no thread has taken yet."""
         return self._cycles.queued
 
     def finish(self) -> None:
-        """Wait for what is on its way."""
+        """Wait for all copies."""
         self._cycles.finish()
 
     def close(self) -> None:
-        """End the threads."""
+        """End the writer's threads."""
         self._cycles.close()
 
-    def begin(self, batch: StepPlan) -> AbstractContextManager[Callable[[int], None]] | None:
-        """The context of a step's layers; None when no prompt of the batch is for others."""
+    def begin(self, batch: StepPlan) -> AbstractContextManager[LayerHooks] | None:
+        """Return the context of a step's layers; None if no prompt of the batch is for others."""
         if not self._prompts:
             return None
         ids = batch.seq_ids.tolist()
@@ -158,14 +158,14 @@ class PromptWriter:
         return SentStep(lambda: self._begin_cycle(sequences, inputs), self._cycles)
 
     def _begin_cycle(self, sequences: list[int], inputs: CacheStoreInputs) -> WriteCacheStoreOp:
-        self._under_way.update(sequences)  # before an earlier cycle ends, whose blocks they share
+        self._copying.update(sequences)  # before an earlier cycle ends, whose blocks they share
         cycle = self._cycles.begin(sequences)
         return WriteCacheStoreOp(
             inputs, self._layout, self._send_buffer, cycle.submit, self._new_event
         )
 
     def send_drafts(self, batch: StepPlan, drafter: DeviceDrafter) -> None:
-        """Begin to fetch what drafts of the prompts that end in this step go on from."""
+        """Start to download what drafts of the prompts that end in this step continue from."""
         ids = batch.row_ids.tolist()
         rows = [row for row in batch.row_cu[:-1].tolist() if ids[row] in self._prompts]
         download = drafter.send_states(batch.row_slots[rows]) if rows else None
@@ -175,20 +175,20 @@ class PromptWriter:
                 self._draft_states[ids[row]] = states, number
 
     def take_draft_state(self, sequence: int) -> bytes:
-        """Of a prompt that was computed, once; see Prefilled."""
+        """Return the state of a computed prompt, once; see Prefilled."""
         if sequence not in self._draft_states:
             return b""
         states, row = self._draft_states.pop(sequence)
         return bytes(states.rows[row])
 
     def _end(self, cycle: Cycle) -> None:
-        self._under_way.subtract(cycle.sequences)
+        self._copying.subtract(cycle.sequences)
         for sequence in cycle.sequences:
-            if not self._under_way[sequence]:
-                del self._under_way[sequence]
+            if not self._copying[sequence]:
+                del self._copying[sequence]
                 keeps = self._keeps_blocks or self._send_buffer.keeps_blocks
-                if self._remote_prompts is not None and not keeps:
-                    self._remote_prompts.unpin(sequence)
+                if self._blocks is not None and not keeps:
+                    self._blocks.unpin(sequence)
         if cycle.error is not None:
             self._failures.update(dict.fromkeys(cycle.sequences, cycle.error))
 
@@ -208,8 +208,8 @@ class PromptWriter:
         for row, prompt, length in zip(rows, prompts, lengths, strict=True):
             blocks = -(-min(length, prompt.length) // size)
             if blocks > prompt.stored:
-                if self._remote_prompts is not None:
-                    self._remote_prompts.pin(int(batch.seq_ids[row]), prompt.stored, blocks)
+                if self._blocks is not None:
+                    self._blocks.pin(int(batch.seq_ids[row]), prompt.stored, blocks)
                 prompt.stored = blocks
         return CacheStoreInputs(
             input_lengths_host=torch.tensor(lengths, dtype=torch.int32),

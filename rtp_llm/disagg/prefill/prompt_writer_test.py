@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from rtp_llm.disagg.metrics import TransferMetrics
+from rtp_llm.disagg.prefill.prompt_sender import PromptSender
 from rtp_llm.disagg.prefill.prompt_writer import PromptWriter
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
@@ -23,6 +24,7 @@ from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
 from rtp_llm.worker.cache.transfer.layout import CacheLayout
 from rtp_llm.worker.cache.transfer.send_buffers import InPlaceSendBuffer
 from rtp_llm.worker.cache.transfer.writer_settings import WriterSettings
+from rtp_llm.worker.layer_hooks import LayerHooks
 
 BLOCK = 4
 
@@ -72,12 +74,12 @@ class Bench:
         send_buffer = InPlaceSendBuffer(store, self.layout, TransferMetrics())  # type: ignore[arg-type]
         self.writer = PromptWriter(
             self.layout,
-            engine.remote_prompts,
+            engine.kv_blocks,
             send_buffer,
             runner.device,
             writer or WriterSettings(),
         )
-        runner.writer = self.writer
+        self.tiny.built.worker.connect(PromptSender(self.writer, store))  # type: ignore[arg-type]
 
     def send(self, prompt: list[int], name: int = 1, **params: Any) -> int:
         """Compute a prompt and its first token, wait for its copies; the sequence's number."""
@@ -130,7 +132,7 @@ def test_every_block_is_offered_once_with_its_key(folder: Path, length: int) -> 
     calls = len(bench.store.times)
     assert calls <= bench.layout.num_layers * (-(-length // 7))
     assert bench.tiny.built.scheduler.stats()["held"] == 1
-    bench.tiny.engine.remote_prompts.unpin(sequence)
+    bench.tiny.engine.kv_blocks.unpin(sequence)
     bench.tiny.assert_all_free()
 
 
@@ -163,7 +165,7 @@ def test_other_prompts_open_no_cycle(folder: Path) -> None:
     bench = Bench(folder, KeptStore())
     bench.tiny.tokens(prompt(12))
     assert not bench.store.times
-    assert not bench.writer.under_way
+    assert not bench.writer.in_progress
 
 
 def around_layers(
@@ -175,14 +177,14 @@ def around_layers(
 
     @contextmanager
     def watched(context: Any) -> Iterator[Any]:
-        with context as write:
+        with context as hooks:
 
-            def on_written(layer: int) -> None:
+            def save_kv_layer(layer: int) -> None:
                 before(layer)
-                write(layer)
+                hooks.save_kv_layer(layer)
                 after(layer)
 
-            yield on_written
+            yield LayerHooks(save_kv_layer=save_kv_layer)
 
     def begin_watched(batch: Any) -> Any:
         context = begin(batch)
@@ -216,7 +218,7 @@ def test_a_failing_store_fails_the_prompt_and_not_the_engine(folder: Path) -> No
     assert sequence == asked and "store is full" in str(error)
     assert not bench.writer.take_failures()
     bench.writer.remove(sequence)
-    bench.tiny.engine.remote_prompts.unpin(sequence)
+    bench.tiny.engine.kv_blocks.unpin(sequence)
     store.error = None
     bench.send(prompt(10), name=6)
     assert {place[0] for place in store.blocks} == {"6"}
@@ -237,14 +239,14 @@ def test_a_forward_that_throws_leaves_the_writer_idle(folder: Path) -> None:
     second.forward = broken
     with pytest.raises(ArithmeticError, match="layer 1"), torch.inference_mode():
         runner.forward(runner.begin(scheduler.batch))
-    assert not bench.writer.under_way
+    assert not bench.writer.in_progress
     assert {place[1] for place in bench.store.blocks} == {0}
     second.forward = forward
     scheduler.abort([sequence])
     scheduler.commit(np.full(1, -1, np.int32))
     bench.writer.remove(sequence)
-    engine.remote_prompts.unpin(sequence)
-    engine.remote_prompts.unpin(bench.send(prompt(10), name=8))
+    engine.kv_blocks.unpin(sequence)
+    engine.kv_blocks.unpin(bench.send(prompt(10), name=8))
     stored = {place[1] for place in bench.store.blocks if place[0] == "8"}
     assert stored == set(range(bench.layout.num_layers))
     bench.tiny.assert_all_free()
@@ -286,7 +288,7 @@ def test_copies_of_a_step_outlive_it(folder: Path) -> None:
     for name in "32":  # what ends later has no part in when the other is released
         store.gates[name].set()
     bench.writer.finish()
-    assert not bench.writer.under_way
+    assert not bench.writer.in_progress
     bench.tiny.assert_all_free()
 
 
@@ -337,9 +339,9 @@ def test_what_has_ended_is_released_without_waiting(folder: Path) -> None:
     bench.begin(prompt(9))
     bench.tiny.run()
     bench.writer.take_failures()
-    assert bench.writer.under_way and bench.held == 1
+    assert bench.writer.in_progress and bench.held == 1
     store.gates["1"].set()
-    while bench.writer.under_way:
+    while bench.writer.in_progress:
         bench.writer.take_failures()
     bench.tiny.assert_all_free()
 

@@ -91,7 +91,7 @@ def test_a_prefill_worker_that_dies_leaves_the_prompt_to_us(
     request = pair.decode.add(prompt(70, seed=steps))
     for _ in range(steps):
         pair.step()
-    pair.prefill.engine.close()
+    pair.prefill.connector.close()
     deadline = time.monotonic() + 60
     while not (pair.decode.outcomes[request].finish and pair.decode.is_idle()):
         assert time.monotonic() < deadline, "it never ends"
@@ -105,7 +105,7 @@ def test_a_decode_worker_that_dies_frees_the_blocks(pair: Pair) -> None:
     pair.decode.add(prompt(70))
     for _ in range(3):
         pair.step()
-    pair.decode.engine.close()
+    pair.decode.connector.close()
     deadline = time.monotonic() + 30
     while not pair.prefill.is_idle():
         assert time.monotonic() < deadline, pair.prefill.scheduler.stats()
@@ -144,7 +144,7 @@ def test_auto_goes_on_by_tcp_when_a_library_fails_and_a_name_does_not(
         assert caplog.text.count("go by tcp until it connects anew") == (asked == "auto")
         setattr(library, how, False)
         address = pair.prefill.built.ready.prefill_address
-        pair.prefill.engine.close()
+        pair.prefill.connector.close()
         pair.prefill = Worker(
             folder, role="prefill", prefill_address=address, kv_transport=asked, **SIZES
         )
@@ -163,4 +163,4 @@ def test_two_sides_without_a_common_transport_say_so(folder: Path, transport: st
     address = prefill.built.ready.prefill_address
     with pytest.raises(EngineStartError, match=f"blocks by tcp, .* by {transport} "):
         Worker(folder, role="decode", prefill_workers=address, kv_transport=transport, **SIZES)
-    prefill.engine.close()
+    prefill.connector.close()

@@ -26,7 +26,7 @@ class TransportStore:
         self._sent, self._export_tables, self._close = sent, export_tables, close
         self._of: dict[str, Store | ExportTable] = {}
 
-    def begin(self, request: str, transport: str, tell: Callable[[Stored], None]) -> None:
+    def begin(self, request: str, transport: str, notify: Callable[[Stored], None]) -> None:
         """From now on its blocks are taken. Raises ValueError with the reason if they are not."""
         if transport == "tcp":
             self._of[request] = self._sent
@@ -34,11 +34,15 @@ class TransportStore:
         export_table = self._export_tables.get(transport)
         if export_table is None:
             raise ValueError(f"transport {transport!r} was not offered")
-        export_table.begin(request, tell)
+        export_table.begin(request, notify)
         self._of[request] = export_table
 
+    def has(self, request: str) -> bool:
+        """Whether the request was begun and has not ended."""
+        return request in self._of
+
     def forget(self, request: str) -> None:
-        """It was not begun after all; a load that waits for it is not told."""
+        """It was not begun after all; a load that waits for it is not notified."""
         store = self._of.pop(request, None)
         if isinstance(store, ExportTable):
             store.end(request)

@@ -95,13 +95,13 @@ def test_who_sends_no_valid_handshake_is_disconnected(
 
 
 def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
-    worker: Any = pair.prefill.engine
+    worker: Any = pair.prefill.connector
     pair.until(lambda: len(worker._decode_workers) == 1)  # its own decode worker
     heard: list[list[Any]] = [[], []]
     first, second = (visit(pair, each) for each in heard)
     first.send(handshake(pair))
     first.send(Prefill(**{**ASKED, "prompt_token_ids": prompt(100)}))  # five steps
-    pair.until(lambda: bool(worker._asked))
+    pair.until(lambda: bool(worker._prompts))
     until(lambda: Load(waiting_tokens=100) in heard[0])
     second.send(handshake(pair))
     until(lambda: worker._listener._messages._items)
@@ -137,8 +137,8 @@ def test_what_no_decode_worker_asks_is_refused(pair: Pair, changes: dict[str, An
 @pytest.mark.parametrize("wrong", [{"token": -1}, {"token": 2**40}, {"cached_tokens": -5}], ids=str)
 def test_a_token_that_is_none_ends_in_a_prefill_here(pair: Pair, wrong: dict[str, int]) -> None:
     expected = pair.tokens(prompt(30))
-    engine: Any = pair.decode.engine
-    hear = engine._hear
+    connector: Any = pair.decode.connector
+    hear = connector._receive
 
     def twist(peer: Any, message: Any) -> None:
         if isinstance(message, Prefilled):
@@ -146,7 +146,7 @@ def test_a_token_that_is_none_ends_in_a_prefill_here(pair: Pair, wrong: dict[str
             message = Prefilled(**{**fields, **wrong})
         hear(peer, message)
 
-    engine._hear = twist
+    connector._receive = twist
     assert pair.tokens(prompt(30), key="another") == expected
     assert pair.decode.failures() == {"invalid_answer": 1}
 
@@ -154,13 +154,13 @@ def test_a_token_that_is_none_ends_in_a_prefill_here(pair: Pair, wrong: dict[str
 def test_a_token_that_never_comes_is_not_waited_for(pair: Pair) -> None:
     """All blocks came, and then the prefill worker stops."""
     expected = pair.tokens(prompt(30))
-    engine: Any = pair.decode.engine
-    hear = engine._hear
-    engine._hear = lambda peer, said: isinstance(said, Prefilled | Failed) or hear(peer, said)
+    connector: Any = pair.decode.connector
+    hear = connector._receive
+    connector._receive = lambda peer, said: isinstance(said, Prefilled | Failed) or hear(peer, said)
     request = pair.decode.add(prompt(30), key="another")
-    pair.until(lambda: any(each.load.loads[0].done for each in engine._by_name.values()))
+    pair.until(lambda: any(each.loads[0].done for each in connector._own.loads.values()))
     assert not pair.finished(request)
-    engine._patience = dataclasses.replace(engine._patience, prefill=0.1, load=0.1)
+    connector._timeouts = dataclasses.replace(connector._timeouts, prefill=0.1, load=0.1)
     pair.until(lambda: pair.finished(request))
     assert pair.decode.outcomes[request].tokens == expected
     assert pair.decode.failures() == {"prefill_timeout": 1}
@@ -170,7 +170,7 @@ def test_blocks_that_come_back_wake_who_waits_for_them(pair: Pair) -> None:
     engine = pair.prefill.base.engine
     engine.blocked = True
     pair.prefill.add(prompt(9))
-    engine.remote_prompts.unpin(1)
+    engine.kv_blocks.unpin(1)
     assert engine.can_go_on
 
 

@@ -175,7 +175,7 @@ class EngineService:
     def _messages(self) -> Iterator[ToEngine]:
         """What has come; first waits for something while the engine has nothing to do."""
         if not self._engine.can_go_on and not self._engine.has_idle_work:
-            self._poller.poll(self._engine.patience)
+            self._poller.poll(self._engine.timeout_ms)
         while True:
             try:
                 frame = self._inbox.recv(zmq.NOBLOCK)

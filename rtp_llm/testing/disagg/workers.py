@@ -54,6 +54,10 @@ class Worker:
     def scheduler(self) -> Any:
         return self.base.scheduler
 
+    @property
+    def connector(self) -> Any:
+        return self.engine.connector
+
     def add(
         self,
         prompt: Sequence[int],
@@ -107,7 +111,7 @@ class Worker:
 
     def close(self) -> None:
         """End threads, connections and the processes of other ranks."""
-        self.engine.close()
+        self.connector.close()
         if self.built.step_group is not None:
             self.built.step_group.leave()
         shutil.rmtree(self._place)
@@ -135,7 +139,7 @@ class Pair:
 
     @property
     def peers(self) -> Any:
-        return self.decode.engine._peers  # type: ignore[union-attr]
+        return self.decode.connector._peers
 
     def step(self) -> None:
         """A step of each."""
@@ -178,7 +182,7 @@ def decode_worker(folder: Path, address: str, **settings: Any) -> Iterator[Worke
     """One that is connected to the prefill worker at `address`."""
     worker = Worker(folder, role="decode", prefill_workers=address, **settings)
     try:
-        peers: Any = worker.engine._peers  # type: ignore[union-attr]
+        peers: Any = worker.connector._peers
         step_until(worker, lambda: all(peer.ready for peer in peers.all))
         yield worker
     finally:

@@ -122,7 +122,6 @@ def test_a_sequence_names_its_adapter() -> None:
         ({"spans": [(2, 4, b"a")]}, "4 tokens from 2"),
         ({"spans": [(0, 2, b"a"), (1, 2, b"b")]}, "2 tokens from 1 .* overlap"),
         ({"spans": [(0, 0, b"a")]}, "0 tokens from 0"),
-        ({"spans": [(0, 2, b"a")], "remote_prompt": True}, "token ids alone"),
     ],
 )
 def test_inputs_that_no_prompt_has_are_refused(wrong, message) -> None:

@@ -52,8 +52,8 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A ``message`` to a rank's BesideSteps, or from it to rank 0: its work between steps."""
+class ConnectorMessage:
+    """A ``message`` to a rank's WorkerConnector, or from it to rank 0."""
 
     message: Any
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from rtp_llm.bound_child import end_with_parent
 from rtp_llm.worker.ranks.rank_messages import (
-    Beside,
+    ConnectorMessage,
     Ended,
     Failure,
     LogLine,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
     from rtp_llm.worker.worker import StepHandle, Worker
 
-    ToRank = NewSequences | Ended | Received | Beside
+    ToRank = NewSequences | Ended | Received | ConnectorMessage
 
 # How often a process that waits for a step reads the outputs of the last one.
 _IDLE_SECONDS = 0.05
@@ -84,23 +84,23 @@ class RankProcess:
             following = self._await_ahead
         pending: StepHandle | None = None
         while True:
-            step = following(self._patience(_IDLE_SECONDS if pending else _LONG_SECONDS))
+            step = following(self._timeout(_IDLE_SECONDS if pending else _LONG_SECONDS))
             begun = None if step is None else self._execute(step)
             if pending is not None:
                 pending.read()
             pending = begun
-            self._tend()
+            self._report()
 
-    def _patience(self, seconds: float) -> float:
-        """``seconds``, or less if the work between steps cannot wait that long."""
-        beside = self._worker.beside
-        patience = None if beside is None else beside.patience
-        return seconds if patience is None else min(seconds, patience)
+    def _timeout(self, seconds: float) -> float:
+        """``seconds``, or less if the connector must be polled earlier."""
+        connector = self._worker.connector
+        poll = None if connector is None else connector.poll_seconds
+        return seconds if poll is None else min(seconds, poll)
 
-    def _tend(self) -> None:
-        if self._worker.beside is not None:
-            for news in self._worker.beside.tend():
-                self._outbox.tell(news)
+    def _report(self) -> None:
+        if self._worker.connector is not None:
+            for message in self._worker.connector.get_finished():
+                self._outbox.send(message)
 
     def _await_step(self, seconds: float) -> _Step | None:
         """Take the next step; None if none arrived in time."""
@@ -161,9 +161,9 @@ class RankProcess:
             elif isinstance(message, Received):
                 of = message.sequence, message.slot, message.token
                 self._worker.receive(*of, message.draft_state)
-            elif isinstance(message, Beside):
-                assert self._worker.beside is not None
-                self._worker.beside.hear(message.message)
+            elif isinstance(message, ConnectorMessage):
+                assert self._worker.connector is not None
+                self._worker.connector.handle_message(message.message)
             else:
                 self._worker.add(message)
 
@@ -203,10 +203,10 @@ class Outbox(logging.Handler):
         """Send a log line; called with the handler's own lock held."""
         self._connection.send(LogLine(record.levelno, record.name, self.format(record)))
 
-    def tell(self, news: object) -> None:
-        """Send rank 0 a message about the work between steps."""
+    def send(self, message: object) -> None:
+        """Send rank 0 a message of the connector."""
         with self.lock:  # type: ignore[union-attr]  # every handler has one
-            self._connection.send(Beside(news))
+            self._connection.send(ConnectorMessage(message))
 
     def fail(self, error: BaseException) -> None:
         """Report why nothing can be executed any more."""

@@ -22,7 +22,7 @@ from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.ranks.rank_failure import Loss, WorkerLostError
 from rtp_llm.worker.ranks.rank_messages import (
-    Beside,
+    ConnectorMessage,
     Ended,
     Failure,
     LogLine,
@@ -41,7 +41,7 @@ class RankProcesses:
 
     A thread listens to them: their log lines go to this process's log, and ``loss`` is notified
     when the first of them ends unexpectedly or is stopped. ``on_news`` may be set: that thread
-    calls it when a rank has sent a message about its work between steps.
+    calls it when the connector of a rank has sent a message.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RankProcesses:
 
     # -- what they are told ----------------------------------------------------------------------
 
-    def tell(self, message: NewSequences | Ended | Received | Beside) -> None:
+    def tell(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
         """Send ``message`` to all ranks."""
         try:
             for pipe in self._pipes:
@@ -108,7 +108,7 @@ class RankProcesses:
                 socket.send_fds(end, [b"\0"], list(descriptors))
 
     def take_news(self) -> Iterator[tuple[int, Any]]:
-        """Yield each (rank, message) about the work of ranks between steps, once."""
+        """Yield each (rank, message) of the ranks' connectors, once."""
         while not self._news.empty():
             yield self._news.get()
 
@@ -166,7 +166,7 @@ class RankProcesses:
         if isinstance(message, LogLine):
             text = f"{self._names[rank]}: {message.text}"
             logging.getLogger(message.logger).log(message.level, "%s", text)
-        elif isinstance(message, Beside):
+        elif isinstance(message, ConnectorMessage):
             self._news.put((rank, message.message))
             if self.on_news is not None:
                 self.on_news()

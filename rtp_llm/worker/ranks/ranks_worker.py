@@ -15,7 +15,7 @@ from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.plan.step_plan import StepPlan
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
-from rtp_llm.worker.ranks.rank_messages import Beside, Ended, Received
+from rtp_llm.worker.ranks.rank_messages import ConnectorMessage, Ended, Received
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.shared_memory import IDLE, MESSAGES, PART, PLAN, SAMPLE
 from rtp_llm.worker.ranks.step_board import StepBoard
@@ -97,17 +97,17 @@ class RanksWorker(Worker):
         self._tell(Received(sequence, slot, token, draft_state))
         self._local.receive(sequence, slot, token, draft_state)
 
-    # -- what the other ranks do between steps -----------------------------------------------------
+    # -- connectors on the other ranks -------------------------------------------------------------
 
     @property
     def processes(self) -> RankProcesses:
         """The processes of the other ranks."""
         return self._board.processes
 
-    def tell_beside(self, message: Any) -> None:
-        """Send ``message`` to the BesideSteps of all other ranks, which receive it before the next
-        step, or with `deliver`."""
-        self._tell(Beside(message))
+    def send_to_connectors(self, message: Any) -> None:
+        """Send ``message`` to the WorkerConnector of all other ranks, which receive it before the
+        next step, or with `deliver`."""
+        self._tell(ConnectorMessage(message))
 
     def deliver(self) -> None:
         """Let the ranks receive what was sent since the last step."""
@@ -118,7 +118,7 @@ class RanksWorker(Worker):
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _tell(self, message: NewSequences | Ended | Received | Beside) -> None:
+    def _tell(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
         self._board.tell(message)
         if self._nodes is not None:
             # Prefill and decode workers, which send the others, are on one machine.

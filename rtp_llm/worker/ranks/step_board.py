@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
-from rtp_llm.worker.ranks.rank_messages import Beside, Ended, Received, Steps
+from rtp_llm.worker.ranks.rank_messages import ConnectorMessage, Ended, Received, Steps
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.shared_memory import PLAN, StepMemory, default_spin
 
@@ -50,7 +50,7 @@ class StepBoard:
         processes.hand_over(steps, [plan_descriptor, descriptor])
         os.close(descriptor)
 
-    def tell(self, message: NewSequences | Ended | Received | Beside) -> None:
+    def tell(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
         """Send ``message`` to all ranks, which receive it before the next published step."""
         self.processes.tell(message)
         self._sent += 1

@@ -46,7 +46,7 @@ class Cycle:
 class WriteCycles:
     """Opens a cycle for a step's layers, and ends it when its tasks have ended or room is needed.
 
-    One thread steps; ``ended`` is told of each cycle in the order of steps.
+    One thread steps; ``ended`` is called with each cycle in the order of steps.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class WriteCycles:
         self._ended = ended
 
     @property
-    def under_way(self) -> int:
-        """Cycles that have not ended."""
+    def in_progress(self) -> int:
+        """The number of cycles that have not ended."""
         return len(self._open)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine whose prompts decode workers ask for: computed here, fetched from here."""
+"""The scheduler side of a prefill worker: computes prompts that decode workers request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from rtp_llm.disagg.engine_with_transfers import EngineWithTransfers
+from rtp_llm.disagg.prefill.group_sends import GroupSends
+from rtp_llm.disagg.prefill.prompt_sender import PromptSender
 from rtp_llm.disagg.rank_messages import SendOrder
 from rtp_llm.disagg.wire.messages import (
     Failed,
@@ -25,14 +26,15 @@ from rtp_llm.disagg.wire.messages import (
     ToPrefill,
 )
 from rtp_llm.engine.deltas import decode_step
+from rtp_llm.engine.kv_connector import KvConnector
 from rtp_llm.engine.messages import (
     ERROR_MESSAGES,
     INDEX_BITS,
     MAX_REQUEST_ID,
     AddRequest,
+    EngineOutput,
     EngineStats,
     FailureKind,
-    FromEngine,
     RequestError,
     RequestFailed,
     StepOutput,
@@ -41,11 +43,11 @@ from rtp_llm.engine.messages import (
 if TYPE_CHECKING:
     from rtp_llm.disagg.metrics import TransferMetrics
     from rtp_llm.disagg.prefill.listener import DecodeWorker, Listener
-    from rtp_llm.disagg.prefill.prompt_sender import PromptSender
     from rtp_llm.engine.engine import Engine
     from rtp_llm.engine.waker import Waker
     from rtp_llm.request.sampling_params import SamplingParams
     from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool
+    from rtp_llm.worker.ranks.rank_group import RankGroup
 
 # The HTTP process counts its requests from 1 up; ours are above all of those.
 _FIRST_REQUEST = MAX_REQUEST_ID // 2
@@ -54,8 +56,8 @@ _MAX_NAME = 2**63 - 1
 
 
 @dataclass
-class _Asked:
-    """A prompt of another worker. ``deadline``: nobody wants it after that (monotonic seconds)."""
+class _RemotePrompt:
+    """A prompt of another worker, which does not need it after ``deadline`` (monotonic seconds)."""
 
     name: int
     decode_worker: DecodeWorker
@@ -70,61 +72,65 @@ class _Asked:
         return self.request_id << INDEX_BITS
 
 
-class PrefillEngine(EngineWithTransfers):
-    """Around an engine; serves its HTTP process's requests as well.
+class PrefillConnector(KvConnector):
+    """Adds requests of decode workers to an engine, which serves its HTTP process's as well.
 
     The blocks of a prompt stay until the decode worker says that it has them, its connection ends
-    or its patience is over, and neither a copy nor the store reads them any more.
+    or its time is over, and neither a copy nor the store reads them any more.
     """
 
     def __init__(
         self,
         engine: Engine,
-        sender: PromptSender,
+        group: RankGroup,
         listener: Listener,
         waker: Waker,
         metrics: TransferMetrics,
         pool: PinnedPool | None = None,
     ) -> None:
-        """If ``pool`` is None, blocks are fetched from where they are."""
-        super().__init__(engine)
-        self._sender, self._listener = sender, listener
+        """``group``: the ranks' PromptSender. If ``pool`` is None, blocks are fetched from where
+        they are."""
+        own = group.own
+        assert isinstance(own, PromptSender)
+        self._engine, self._sender, self._listener = engine, own, listener
+        self._sends = GroupSends(group)
         self._waker, self._metrics, self._pool = waker, metrics, pool
         self._numbers = itertools.count(_FIRST_REQUEST)
-        self._asked: dict[int, _Asked] = {}  # by name
-        self._by_request: dict[int, _Asked] = {}
-        self._told_tokens = 0
+        self._prompts: dict[int, _RemotePrompt] = {}  # by name
+        self._by_request: dict[int, _RemotePrompt] = {}
+        self._sent_load = 0  # tokens
         self._decode_workers: set[DecodeWorker] = set()
 
-    # -- as an engine --------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return self._waker.descriptor, self._sender.fileno(), *self._engine.descriptors
+        return self._waker.descriptor, self._sender.fileno()
 
     @property
-    def patience(self) -> int | None:
+    def timeout_ms(self) -> int | None:
         """Deadlines pass and copies end by themselves."""
-        waits = self._asked or self._sender.under_way
-        return _TICK_MILLISECONDS if waits else self._engine.patience
+        waits = self._prompts or self._sender.writer.in_progress
+        return _TICK_MILLISECONDS if waits else None
 
-    def stats(self) -> EngineStats:
-        """The engine's metrics, with those of transfers."""
+    def add_stats(self, stats: EngineStats) -> EngineStats:
         counts, failures = self._metrics.read()
         counts["writer_queue"] = self._sender.queued
-        return msgspec.structs.replace(
-            self._engine.stats(), transfers=counts, transfer_failures=failures
-        )
+        return msgspec.structs.replace(stats, transfers=counts, transfer_failures=failures)
 
-    def step(self) -> Sequence[FromEngine]:
-        """Handle messages of decode workers, step, and report the results of their prompts."""
+    def begin_step(self) -> Sequence[EngineOutput]:
+        """Handle messages of decode workers."""
         self._waker.clear()
         for decode_worker, message in self._listener.take():
-            self._hear(decode_worker, message)
-        outputs = self._engine.step()
-        for sequence, reason in self._sender.take_failures().items():
-            if asked := self._by_request.get(sequence >> INDEX_BITS):
-                self._give_up(asked, "store_failed", reason)
+            self._receive(decode_worker, message)
+        return ()
+
+    def end_step(self, outputs: Sequence[EngineOutput]) -> Sequence[EngineOutput]:
+        """Report the results of decode workers' prompts."""
+        self._sends.poll()
+        for sequence, reason in self._sends.take_failures().items():
+            if prompt := self._by_request.get(sequence >> INDEX_BITS):
+                self._give_up(prompt, "store_failed", reason)
         if self._by_request:
             for output in outputs:
                 if isinstance(output, StepOutput):
@@ -133,35 +139,34 @@ class PrefillEngine(EngineWithTransfers):
                     self._give_up(self._by_request[output.request_id], output.kind, output.message)
         self._watch_deadlines()
         self._release()
-        self._sender.deliver()
-        self._tell_load()
-        return outputs
+        self._sends.deliver()
+        self._send_load()
+        return ()
 
     def close(self) -> None:
-        """End connections and threads; for tests, a process just ends."""
         self._listener.close()
         self._sender.close()
 
     # -- decode workers ------------------------------------------------------------------------
 
-    def _hear(self, decode_worker: DecodeWorker, message: ToPrefill | None) -> None:
+    def _receive(self, decode_worker: DecodeWorker, message: ToPrefill | None) -> None:
         match message:
             case Hello():
                 self._decode_workers.add(decode_worker)
-                decode_worker.send(Load(waiting_tokens=self._told_tokens))
+                decode_worker.send(Load(waiting_tokens=self._sent_load))
             case None:
                 self._decode_workers.discard(decode_worker)
-                for lost in [
-                    each for each in self._asked.values() if each.decode_worker is decode_worker
+                for orphan in [
+                    each for each in self._prompts.values() if each.decode_worker is decode_worker
                 ]:
-                    if not lost.ended:
+                    if not orphan.ended:
                         self._metrics.fail("peer_lost")
-                    self._end(lost)
+                    self._end(orphan)
             case Prefill():
                 self._begin(decode_worker, message)
             case Finished():
-                if asked := self._asked.get(message.name):
-                    self._end(asked)
+                if prompt := self._prompts.get(message.name):
+                    self._end(prompt)
 
     def _begin(self, decode_worker: DecodeWorker, message: Prefill) -> None:
         if refusal := self._refusal(message):
@@ -173,7 +178,7 @@ class PrefillEngine(EngineWithTransfers):
             self._refuse(decode_worker, message.name, "invalid", str(error))
             return
         request_id = next(self._numbers)
-        asked = _Asked(
+        prompt = _RemotePrompt(
             name=message.name,
             decode_worker=decode_worker,
             request_id=request_id,
@@ -187,13 +192,13 @@ class PrefillEngine(EngineWithTransfers):
             self._refuse(decode_worker, message.name, error.kind, error.message)
             return
         tokens = np.array(message.prompt_token_ids, np.int32)
-        self._sender.begin(SendOrder(message.name, asked.sequence, tokens, message.extra_key))
-        self._asked[message.name] = self._by_request[request_id] = asked
+        self._sends.start(SendOrder(message.name, prompt.sequence, tokens, message.extra_key))
+        self._prompts[message.name] = self._by_request[request_id] = prompt
         self._metrics.add(prompts=1)
 
     def _problem_of(self, message: Prefill) -> str | None:
         """What no decode worker of ours says, and what this side could not bear."""
-        if not 0 <= message.name <= _MAX_NAME or message.name in self._asked:
+        if not 0 <= message.name <= _MAX_NAME or message.name in self._prompts:
             return f"name={message.name} is out of range or in use"
         if not math.isfinite(message.patience):
             return f"patience={message.patience} is no time"
@@ -219,22 +224,22 @@ class PrefillEngine(EngineWithTransfers):
     def _pool_problem(self, message: Prefill) -> str | None:
         if self._pool is None:
             return None
-        held = (asked.tokens for asked in self._asked.values())
+        held = (prompt.tokens for prompt in self._prompts.values())
         return self._pool.problem(held, len(message.prompt_token_ids))
 
     def _answer(self, output: StepOutput) -> None:
         for request_id, delta in decode_step(output):
-            asked = self._by_request.get(request_id)
-            if asked is None or asked.ended:
+            prompt = self._by_request.get(request_id)
+            if prompt is None or prompt.ended:
                 continue
             if delta.error is not None:
-                self._give_up(asked, delta.error, ERROR_MESSAGES[delta.error])
+                self._give_up(prompt, delta.error, ERROR_MESSAGES[delta.error])
                 continue
-            asked.computed = True
-            draft_state = self._sender.computed(asked.sequence)
-            asked.decode_worker.send(
+            prompt.computed = True
+            draft_state = self._sender.computed(prompt.sequence)
+            prompt.decode_worker.send(
                 Prefilled(
-                    name=asked.name,
+                    name=prompt.name,
                     token=delta.token_ids[0],
                     cached_tokens=delta.cached_tokens,
                     logprobs=delta.logprobs[0] if delta.logprobs else None,
@@ -242,41 +247,40 @@ class PrefillEngine(EngineWithTransfers):
                 )
             )
 
-    def _give_up(self, asked: _Asked, code: str, reason: str) -> None:
-        if asked.ended:
+    def _give_up(self, prompt: _RemotePrompt, code: str, reason: str) -> None:
+        if prompt.ended:
             return
         self._metrics.fail(code)
-        asked.decode_worker.send(Failed(name=asked.name, kind="internal", message=reason))
-        self._end(asked)
+        prompt.decode_worker.send(Failed(name=prompt.name, kind="internal", message=reason))
+        self._end(prompt)
 
-    def _end(self, asked: _Asked) -> None:
+    def _end(self, prompt: _RemotePrompt) -> None:
         """End a prompt that nobody needs any more; its blocks are freed once nothing reads them."""
-        if asked.ended:
+        if prompt.ended:
             return
-        asked.ended = True
-        if not asked.computed:
-            self._engine.abort([(asked.request_id, 0)])
-        self._sender.end(asked.name, asked.sequence)
+        prompt.ended = True
+        if not prompt.computed:
+            self._engine.abort([(prompt.request_id, 0)])
+        self._sends.end(prompt.name)
 
     def _watch_deadlines(self) -> None:
         now = time.monotonic()
-        for asked in list(self._asked.values()):
-            if not asked.ended and now > asked.deadline:
-                self._give_up(asked, "prefill_timeout", "the decode worker's patience is over")
+        for prompt in list(self._prompts.values()):
+            if not prompt.ended and now > prompt.deadline:
+                self._give_up(prompt, "prefill_timeout", "the decode worker waits no longer")
 
     def _release(self) -> None:
-        self._sender.take_released()
-        for asked in [each for each in self._asked.values() if each.ended]:
-            if self._sender.reads(asked.name, asked.sequence):
-                continue
-            self._engine.remote_prompts.unpin(asked.sequence)
-            del self._asked[asked.name], self._by_request[asked.request_id]
+        self._sends.poll()
+        for prompt in [each for each in self._prompts.values() if each.ended]:
+            if self._sends.take_if_released(prompt.name):
+                self._engine.kv_blocks.unpin(prompt.sequence)
+                del self._prompts[prompt.name], self._by_request[prompt.request_id]
 
-    def _tell_load(self) -> None:
-        waiting = sum(each.tokens for each in self._asked.values() if not each.computed)
-        if waiting == self._told_tokens:
+    def _send_load(self) -> None:
+        waiting = sum(each.tokens for each in self._prompts.values() if not each.computed)
+        if waiting == self._sent_load:
             return
-        self._told_tokens = waiting
+        self._sent_load = waiting
         for decode_worker in self._decode_workers:
             decode_worker.send(Load(waiting_tokens=waiting))
 

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from rtp_llm.engine.messages import INDEX_BITS, AddRequest
 
 if TYPE_CHECKING:
+    from rtp_llm.disagg.decode.group_loads import GroupLoad
     from rtp_llm.disagg.decode.peers import Peer
-    from rtp_llm.disagg.decode.receiver import PromptLoad
     from rtp_llm.disagg.wire.messages import Prefilled
 
 
 @dataclass
-class AwaitedPrompt:
-    """A prompt that a prefill worker computes: at first only its request, later everything else."""
+class PendingPrompt:
+    """A prompt that a prefill worker computes: at first only its request, later everything else.
+
+    Times are in monotonic seconds.
+    """
 
     request: AddRequest
     seed: int
@@ -27,16 +30,16 @@ class AwaitedPrompt:
     alive: bool = True  # the request has not been aborted
     slot: int = 0
     cached: int = 0  # tokens that are cached here
-    asked: float = 0.0  # when the first worker was asked, in monotonic seconds
-    tried: list[Peer] = field(default_factory=list)  # workers that were asked and failed
+    requested_at: float = 0.0  # of the first worker
+    tried: list[Peer] = field(default_factory=list)  # workers that have failed
     peer: Peer | None = None
     name: int = 0
-    began: float = 0.0
-    load: PromptLoad | None = None
+    started_at: float = 0.0  # with this worker
+    load: GroupLoad | None = None
     first: Prefilled | None = None
     first_at: float = 0.0
     problem: tuple[str, str] | None = None  # (code, reason)
-    told: bool = False  # the peer does not need to be notified any more
+    peer_knows: bool = False  # the peer need not be notified of the end
 
     @property
     def sequence(self) -> int:
