@@ -66,5 +66,6 @@ def play(engine: TinyEngine, answers: Answers, times: int = 1) -> None:
     for number, request in zip(numbers, requests, strict=True):
         answers.check(number, engine.outcomes[request, 0])
     engine.assert_all_free()
-    assert not engine.built.worker.runner.inputs._embeddings._spans
+    store = engine.built.worker.runner.inputs._embeddings
+    assert store is not None and not store._spans
     assert not engine.engine._intake._embeddings._taken
