@@ -226,7 +226,7 @@ class DecodeConnector(KvConnector):
             prompt_token_ids=request.prompt_token_ids,
             params=msgspec.structs.replace(request.sampling, seed=pending.seed),
             extra_key=request.extra_key,
-            patience=self._left(pending) + self._timeouts.load,
+            timeout=self._left(pending) + self._timeouts.load,
             transport=peer.transport,
             grammar=request.grammar,
             thinking=request.thinking,

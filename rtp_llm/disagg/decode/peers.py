@@ -77,7 +77,7 @@ class Peer:
     waiting_tokens: int = 0  # of all decode workers, as it said last
     known: OrderedDict[int, None] = field(default_factory=OrderedDict)
     gone: threading.Event = field(default_factory=threading.Event)  # nobody asks it any more
-    keeper: threading.Thread | None = None
+    thread: threading.Thread | None = None
 
     @property
     def ready(self) -> bool:
@@ -162,11 +162,11 @@ class Peers:
                 connection.close()
             self._left.append(peer.address)
         for peer in self.all:
-            if peer.keeper is None:
-                peer.keeper = threading.Thread(
-                    target=self._keep, args=(peer,), name=peer.address, daemon=True
+            if peer.thread is None:
+                peer.thread = threading.Thread(
+                    target=self._stay_connected, args=(peer,), name=peer.address, daemon=True
                 )
-                peer.keeper.start()
+                peer.thread.start()
 
     def take(self) -> list[tuple[Peer, ToDecode | None]]:
         """What the workers said since the last call; None: the connection is lost.
@@ -296,7 +296,7 @@ class Peers:
         peer.refused = refused
         connection.close()
 
-    def _keep(self, peer: Peer) -> None:
+    def _stay_connected(self, peer: Peer) -> None:
         """Connect, wait for the end of the connection, connect again."""
         while not peer.gone.is_set():
             trouble = self._visit(peer)

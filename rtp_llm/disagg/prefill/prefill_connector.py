@@ -183,7 +183,7 @@ class PrefillConnector(KvConnector):
             decode_worker=decode_worker,
             request_id=request_id,
             tokens=len(message.prompt_token_ids),
-            deadline=time.monotonic() + message.patience,
+            deadline=time.monotonic() + message.timeout,
         )
         try:
             self._engine.add(_request(request_id, message))
@@ -200,8 +200,8 @@ class PrefillConnector(KvConnector):
         """What no decode worker of ours says, and what this side could not bear."""
         if not 0 <= message.name <= _MAX_NAME or message.name in self._prompts:
             return f"name={message.name} is out of range or in use"
-        if not math.isfinite(message.patience):
-            return f"patience={message.patience} is no time"
+        if not math.isfinite(message.timeout):
+            return f"timeout={message.timeout} is no time"
         if message.params.n > 1 or message.params.prompt_logprobs is not None:
             return "a prompt for another worker has one answer, and no log-probabilities itself"
         return None

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from rtp_llm.disagg.transports.generation_counters import GenerationCounters
 from rtp_llm.disagg.wire.messages import Stored
 
-Tell = Callable[[Stored], None]
+Notify = Callable[[Stored], None]
 
 
 @dataclass
 class _Offered:
-    tell: Tell
+    notify: Notify
     counter: int
     owners: list[object] = field(default_factory=list)
 
@@ -35,13 +35,13 @@ class ExportTable:
         self._lock = threading.Lock()
         self._offered: dict[str, _Offered] = {}
 
-    def begin(self, request: str, tell: Tell) -> None:
-        """Blocks of this request are told of by ``tell``. Raises ValueError: too many requests."""
+    def begin(self, request: str, notify: Notify) -> None:
+        """Call ``notify`` with each block of this request. Raises ValueError: too many requests."""
         with self._lock:
             counter = self._counters.take(int(request))
             if counter is None:
                 raise ValueError("too many prompts are held for other workers")
-            self._offered[request] = _Offered(tell, counter)
+            self._offered[request] = _Offered(notify, counter)
 
     def store(
         self, request: str, layer: int, blocks: NDArray[np.int64], owner: object | None = None
@@ -54,7 +54,7 @@ class ExportTable:
             offered.owners.append(owner)
             address = self._counters.address(offered.counter)
             rows = np.ascontiguousarray(blocks).tobytes()
-            offered.tell(Stored(name=int(request), layer=layer, rows=rows, counter=address))
+            offered.notify(Stored(name=int(request), layer=layer, rows=rows, counter=address))
             return True
 
     def end(self, request: str) -> None:

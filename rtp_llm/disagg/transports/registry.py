@@ -57,7 +57,7 @@ def offer_blocks(
                 here = address or join_address(host, 0)
                 server = runtime.TransferServer(sent, here, fingerprint=fingerprint, key=key)
                 open_ones.callback(server.close)
-                offers.append(Offer(transport=name, address=_told(server.address, host)))
+                offers.append(Offer(transport=name, address=_announced(server.address, host)))
                 continue
             made = _usable(transport, name, device, lambda library: _share(library, regions, host))
             if made is None:
@@ -70,7 +70,7 @@ def offer_blocks(
     return TransportStore(sent, export_tables, close), offers
 
 
-def _told(address: str, host: str) -> bytes:
+def _announced(address: str, host: str) -> bytes:
     """The port, after the host where a decode worker would not look for it by itself."""
     there, port = split_address("kv_transfer_address", address)
     known = there in (host, "0.0.0.0", "::")

@@ -50,10 +50,10 @@ class BoundedQueue(Generic[Item]):
                     self._paused.add(sender)
                     sender.pause()
 
-    def take(self, patience: float | None = 0.0) -> list[Item]:
-        """Take all items; waits ``patience`` seconds for the first one, None: without a limit."""
+    def take(self, timeout: float | None = 0.0) -> list[Item]:
+        """Take all items; waits ``timeout`` seconds for the first one, None: without a limit."""
         with self._changed:
-            self._changed.wait_for(lambda: self._items, patience)
+            self._changed.wait_for(lambda: self._items, timeout)
             taken, self._items = self._items, []
             self._counts.clear()
             self._bytes.clear()

@@ -48,7 +48,7 @@ ASKED: dict[str, Any] = {
     "prompt_token_ids": prompt(9),
     "params": SamplingParams(),
     "extra_key": "",
-    "patience": 5.0,
+    "timeout": 5.0,
     "transport": "tcp",
 }
 
@@ -117,7 +117,7 @@ def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
     [
         {"name": 2**63},
         {"name": -1},
-        {"patience": float("nan")},
+        {"timeout": float("nan")},
         {"transport": "nixl"},
         {"params": SamplingParams(n=2)},
         {"params": SamplingParams(prompt_logprobs=1)},

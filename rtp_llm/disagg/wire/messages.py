@@ -80,14 +80,14 @@ class Prefill(msgspec.Struct, tag="prefill", frozen=True, kw_only=True):
 
     ``name`` is a number of 63 bits that nobody used so far, among all workers. ``params`` has
     the seed that the answer is sampled with; ``grammar``, ``thinking`` and ``tenant`` are the
-    request's. ``patience`` in seconds: then nobody waits for it any more.
+    request's. ``timeout`` in seconds: nobody waits for it any longer.
     """
 
     name: int
     prompt_token_ids: list[int]
     params: SamplingParams
     extra_key: str
-    patience: float
+    timeout: float = msgspec.field(name="patience")  # as the protocol has called it
     transport: str
     grammar: Grammar | None = None
     thinking: Thinking | None = None

@@ -308,8 +308,8 @@ def test_ports_that_are_open_to_others_are_warned_of(
 )
 def test_blocks_may_come_from_another_address(address: str, host: str, told: bytes) -> None:
     from rtp_llm.disagg.transports.client import _place
-    from rtp_llm.disagg.transports.registry import _told
+    from rtp_llm.disagg.transports.registry import _announced
 
-    assert _told(address, host) == told
+    assert _announced(address, host) == told
     expected = address.replace("0.0.0.0", "10.0.0.5")
     assert _place("10.0.0.5", told) == expected

@@ -58,6 +58,6 @@ def prefill_of(length: int, name: int = 1) -> Prefill:
         prompt_token_ids=[7] * length,
         params=SamplingParams(),
         extra_key="k",
-        patience=1.0,
+        timeout=1.0,
         transport="tcp",
     )

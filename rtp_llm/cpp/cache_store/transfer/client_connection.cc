@@ -21,10 +21,11 @@ constexpr size_t kPieces = 512;
 constexpr size_t kChunkBytes = 256 << 10;
 constexpr size_t kBytesPerTurn = 1 << 20;
 constexpr size_t kDiscardBytes = 64 << 10;
-// A peer that does not even answer what was cancelled, and says nothing else, has stopped.
-constexpr std::chrono::seconds kOrphanPatience{10};
+// A peer that sends nothing, not even answers to cancelled loads, has stopped.
+constexpr std::chrono::seconds kOrphanTimeout{10};
 
-// What the server is told: its answer that it is too late shall come before this side gives up.
+// The timeout sent to the server, shorter than the load's own, so that its timeout answer arrives
+// before this side gives up.
 uint32_t TimeoutMs(const Load& load) {
   using std::chrono::milliseconds;
   const auto total = load.request().timeout;
@@ -310,7 +311,7 @@ void ClientConnection::Pump() {
 void ClientConnection::WatchOrphans() {
   const auto begin = Reactor::Clock::now();
   watching_orphans_ = true;
-  reactor_->CallAt(begin + kOrphanPatience, [weak = weak_from_this(), begin, epoch = epoch_] {
+  reactor_->CallAt(begin + kOrphanTimeout, [weak = weak_from_this(), begin, epoch = epoch_] {
     const auto self = weak.lock();
     if (!self) return;
     self->watching_orphans_ = false;

@@ -72,7 +72,7 @@ TEST(HostilePeerTest, RandomBytesAndBrokenFrames) {
   const auto client = MakeClient();
   Pool target(1, 20, 3);
   const auto load = client->StartLoad(Request(server->address(), "r", &target));
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kNone);
   store->End("r");
   ExpectIdle(*store);

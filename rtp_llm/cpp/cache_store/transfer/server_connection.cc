@@ -136,7 +136,7 @@ void ServerConnection::Welcome() {
   }
 }
 
-// It is told whether this side has a key, and nothing else.
+// Tells the client only whether this side has a key.
 void ServerConnection::Refuse() {
   const uint32_t flags = shared_->key ? kFlagKey : 0;
   Say(FrameType::kWelcome, TransferCode::kUnauthorized, EncodeHello({kWireVersion, flags, ""}));

@@ -25,7 +25,7 @@
 
 namespace rtp_llm {
 
-constexpr std::chrono::hours kPatience{1};  // who waits is meant to be woken
+constexpr std::chrono::hours kTestTimeout{1};  // who waits is meant to be woken
 
 // The cache of one side: layers of blocks of two rows, with a gap between rows.
 struct Pool {
@@ -76,7 +76,7 @@ inline void StoreAll(BlockStore* store, const std::string& request, Pool* pool) 
 }
 
 inline std::unique_ptr<TransferServer> MakeServer(
-    std::shared_ptr<BlockStore> store, std::chrono::milliseconds send_stall = kPatience) {
+    std::shared_ptr<BlockStore> store, std::chrono::milliseconds send_stall = kTestTimeout) {
   TransferServerOptions options;
   options.fingerprint = "model";
   options.send_stall = send_stall;
@@ -88,12 +88,12 @@ inline std::unique_ptr<TransferClient> MakeClient(bool checksums = true, int32_t
   options.fingerprint = "model";
   options.connections = connections;
   options.checksums = checksums;
-  options.connect_timeout = kPatience;
+  options.connect_timeout = kTestTimeout;
   return std::make_unique<TransferClient>(options);
 }
 
 inline LoadRequest Request(const std::string& address, const std::string& request, Pool* pool,
-                           std::chrono::milliseconds timeout = kPatience) {
+                           std::chrono::milliseconds timeout = kTestTimeout) {
   LoadRequest result;
   result.address = address;
   result.request = request;

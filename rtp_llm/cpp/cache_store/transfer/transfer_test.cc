@@ -27,7 +27,7 @@ TEST(TransferTest, BlocksArriveAndNothingBesideThemIsWritten) {
     const Pool before = target;
     StoreAll(store.get(), "r", &source);
     const auto load = client->StartLoad(Request(server->address(), "r", &target));
-    ASSERT_TRUE(load->Wait(kPatience));
+    ASSERT_TRUE(load->Wait(kTestTimeout));
     EXPECT_EQ(load->code(), TransferCode::kNone) << load->message();
     EXPECT_EQ(load->TakeArrived().size(), 5u);
     EXPECT_TRUE(target.Took(source, before));
@@ -53,7 +53,7 @@ TEST(TransferTest, ManyAtOnce) {
       const auto load =
           client->StartLoad(Request(server->address(), std::to_string(request), &target));
       if (random() % 4 == 0) load->Stop(TransferCode::kCancelled, "");
-      ASSERT_TRUE(load->Wait(kPatience));
+      ASSERT_TRUE(load->Wait(kTestTimeout));
       if (load->code() == TransferCode::kNone) {
         EXPECT_TRUE(target.Took(source, before));
       } else {
@@ -92,7 +92,7 @@ TEST(TransferTest, NothingIsWrittenAfterACancelledLoadIsDone) {
     const auto load = client->StartLoad(std::move(request));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
     load->Stop(TransferCode::kCancelled, "");
-    ASSERT_TRUE(load->Wait(kPatience));
+    ASSERT_TRUE(load->Wait(kTestTimeout));
     cancelled += load->code() == TransferCode::kCancelled;
     const std::vector<char> poison(target.bytes.size(), static_cast<char>(round));
     target.bytes = poison;
@@ -120,11 +120,11 @@ TEST(TransferTest, DamagedBlocksAreSeenByTheirChecksum) {
   const auto client = MakeClient(true, 1);
   Pool target(1, 20, 9);
   const auto load = client->StartLoad(Request(proxy.address(), "r", &target));
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kChecksum) << load->message();
   EXPECT_TRUE(load->TakeArrived().empty());
   const auto again = client->StartLoad(Request(proxy.address(), "r", &target));
-  ASSERT_TRUE(again->Wait(kPatience));
+  ASSERT_TRUE(again->Wait(kTestTimeout));
   EXPECT_EQ(again->code(), TransferCode::kNone) << "the connection goes on";
   store->End("r");
   ExpectIdle(*store);
@@ -142,7 +142,7 @@ TEST(TransferTest, DamagedFramesCutTheConnection) {
   const auto client = MakeClient(true, 1);
   Pool target(1, 20, 9);
   const auto load = client->StartLoad(Request(proxy.address(), "r", &target));
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kPeerLost) << load->message();
   store->End("r");
   ExpectIdle(*store);
@@ -160,7 +160,7 @@ TEST(TransferTest, AConnectionCutAnywhereFailsTheLoadAndLeavesNothing) {
     const auto client = MakeClient(true, 1);
     Pool target(2, 60, 11);
     const auto load = client->StartLoad(Request(proxy.address(), "r", &target));
-    ASSERT_TRUE(load->Wait(kPatience));
+    ASSERT_TRUE(load->Wait(kTestTimeout));
     EXPECT_TRUE(load->code() == TransferCode::kPeerLost ||
                 load->code() == TransferCode::kConnectFailed)
         << load->message();
@@ -191,7 +191,7 @@ TEST(TransferTest, APeerThatStopsReadingIsCutOff) {
   ExpectIdle(*store);
   EXPECT_EQ(store->TakeReleased().size(), 1u);
   stopped = true;
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kPeerLost) << load->message();
 }
 
@@ -208,7 +208,7 @@ TEST(TransferTest, ASlowPeerIsATimeoutAndWritesNoMore) {
   const auto client = MakeClient(true, 1);
   Pool target(4, 200, 15);
   const auto load = client->StartLoad(Request(proxy.address(), "r", &target, milliseconds(200)));
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kPrefillTimeout) << load->message();
   const std::vector<char> after = target.bytes;
   stopped = true;

@@ -13,7 +13,7 @@ constexpr size_t kProofBytes = 32;
 // Random bytes from the system, fresh at each call. Throws std::runtime_error where it has none.
 std::string FreshNonce();
 
-// In a time that does not tell where they differ.
+// Compares in constant time, so that the time does not reveal where they differ.
 bool SameBytes(const std::string& left, const std::string& right);
 
 // The secret that all workers of one deployment share. It is never sent: each side shows that it

@@ -40,7 +40,7 @@ TransferServerOptions Options(const std::string& key) {
 std::unique_ptr<TransferClient> Client(const std::string& key) {
   TransferClientOptions options;
   options.fingerprint = "model";
-  options.connect_timeout = kPatience;
+  options.connect_timeout = kTestTimeout;
   options.key = key;
   return std::make_unique<TransferClient>(options);
 }
@@ -166,7 +166,7 @@ TEST(WorkerKeyTest, BlocksGoToWhoHasTheKey) {
     StoreAll(store.get(), "r", &source);
     const auto client = Client(each.decode);
     const auto load = client->StartLoad(Request(server.address(), "r", &target));
-    ASSERT_TRUE(load->Wait(kPatience));
+    ASSERT_TRUE(load->Wait(kTestTimeout));
     if (each.why.empty()) {
       EXPECT_EQ(load->code(), TransferCode::kNone) << load->message();
       EXPECT_TRUE(target.Took(source, before));
@@ -242,7 +242,7 @@ TEST(WorkerKeyTest, ADecodeWorkerIsNotFooledEither) {
       Encode({FrameType::kWelcome, TransferCode::kNone, 0, 0, EncodeHello({1, 0, "model"})});
   ASSERT_EQ(send(peer.fd(), reply.data(), reply.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(reply.size()));
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kUnauthorized) << load->message();
 }
 
@@ -263,7 +263,7 @@ TEST(WorkerKeyTest, FiveHundredSilentClientsKeepNobodyOut) {
   TransferServerOptions options = Options(kKey);
   options.max_connections = 64;
   options.handshake_grace = milliseconds(1);
-  options.handshake_timeout = kPatience;  // so that only newcomers end them
+  options.handshake_timeout = kTestTimeout;  // so that only newcomers end them
   const auto store = BlockStore::Make();
   const TransferServer server(store, options);
   Pool source(1, 20, 1);
@@ -279,7 +279,7 @@ TEST(WorkerKeyTest, FiveHundredSilentClientsKeepNobodyOut) {
   Pool target(1, 20, 3);
   const Pool before(1, 20, 3);
   const auto load = client->StartLoad(Request(server.address(), "r", &target));
-  ASSERT_TRUE(load->Wait(kPatience));
+  ASSERT_TRUE(load->Wait(kTestTimeout));
   EXPECT_EQ(load->code(), TransferCode::kNone) << load->message();
   EXPECT_TRUE(target.Took(source, before));
   EXPECT_GT(server.counters().evicted, 0);
@@ -289,7 +289,7 @@ TEST(WorkerKeyTest, FiveHundredSilentClientsKeepNobodyOut) {
 TEST(WorkerKeyTest, AFullHouseRefusesNewcomers) {
   TransferServerOptions options = Options(kKey);
   options.max_connections = 2;
-  options.handshake_grace = kPatience;
+  options.handshake_grace = kTestTimeout;
   const TransferServer server(BlockStore::Make(), options);
   const RawClient first(server.address());
   const RawClient second(server.address());

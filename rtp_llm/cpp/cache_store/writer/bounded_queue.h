@@ -46,7 +46,7 @@ class BoundedQueue {
     return true;
   }
 
-  // From now on nothing is pushed, and who waits for room is told so. Items in it can be popped.
+  // Refuses pushes from now on, including those that wait for room. Queued items can be popped.
   void Close() {
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
