@@ -26,7 +26,11 @@ def serve(arguments: Sequence[str]) -> None:
         arguments = [str(CALLED_FROM / arguments[0]), *arguments[1:]]
     command = [str(commands / "rtp-llm"), "serve", *arguments]
     say(" ".join(command))
-    ours = ("RTP_LLM_CALLED_FROM", "RTP_LLM_PYTHON")  # the server would ask what they mean
+    ours = (
+        "RTP_LLM_CALLED_FROM",
+        "RTP_LLM_PYTHON",
+        "RTP_LLM_SETUP_SECONDS",
+    )  # the server would ask what they mean
     os.execve(command[0], command, {k: v for k, v in os.environ.items() if k not in ours})
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tools.dev import bazel, environment, results
 from tools.dev.steps import ROOT, StepError, output_of, run, say
+from tools.dev.timing import PartTimes
 
 _WHEEL = ("//tools/wheel:contents_test", "//tools/wheel:kernels_test")
 # What `./dev test` runs besides //..., which is the CPU's. No wheel for rocm: its torch wants a
@@ -79,13 +80,27 @@ def test(arguments: Sequence[str]) -> int:
     arguments = [argument for argument in arguments if argument != _LINT]
     if _names_targets(arguments) and not asks_for_lint:
         return _close([_bazel_test(arguments)])
-    with ThreadPoolExecutor(1) as beside:  # mypy takes one core for a minute
-        linted = beside.submit(prepare_lint(shown_at_once=False))
-        counts = [_bazel_test(arguments)]
+    times = PartTimes()
+    with times.part("set-up of lint"):
+        lint = prepare_lint(shown_at_once=False)
+
+    def timed_lint() -> tuple[int, int]:
+        with times.part("lint and types, during the tests"):
+            return lint()
+
+    with ThreadPoolExecutor(1) as executor:  # mypy takes one core for a minute
+        linted = executor.submit(timed_lint)
+        with times.part("build and tests of the CPU, with the wheel"):
+            counts = [_bazel_test(arguments)]
     counts += [linted.result()]
     if not _names_targets(arguments):
-        counts += [_test_threads(arguments)]
-        counts += [_test_device(device, arguments) for device in _OF_DEVICES]
+        with times.part("build and tests under ThreadSanitizer"):
+            counts += [_test_threads(arguments)]
+        for device in _OF_DEVICES:
+            with times.part(f"build and tests for {device}"):
+                counts += [_test_device(device, arguments)]
+    for line in times.lines():
+        print(line)
     return _close(counts)
 
 
@@ -137,6 +152,10 @@ def _bazel_test(arguments: Sequence[str]) -> tuple[int, int]:
     code, targets = _run_targets(arguments)
     for line in results.report(targets):
         print(line)
+    if seconds := sum(target.seconds for target in targets if not target.cached):
+        print(
+            f"tests alone: {seconds:.0f} s in all, two at a time; the rest of the part is the build"
+        )
     passed = sum(target.passed for target in targets)
     failed = sum(target.failed for target in targets)
     if code != 0 and not failed:

@@ -52,10 +52,30 @@ def test_every_device_is_tested(runs: Runs, capsys: pytest.CaptureFixture[str]) 
     ]
     assert all(arguments[1] == "--test_output=all" for arguments in others)
     assert "//rtp_llm/kernels/xpu/..." in others[2]
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "under ThreadSanitizer: 1 passed, 0 failed",
-        "13 passed, 0 failed",
-    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "under ThreadSanitizer: 1 passed, 0 failed"
+    assert lines[-1] == "13 passed, 0 failed"
+
+
+def test_the_time_of_each_part_is_printed(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RTP_LLM_SETUP_SECONDS", "75")
+    assert testing.test([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = lines.index("time of each part:") + 1
+    assert lines[first] == "    1:15  setup"
+    assert {line.split(maxsplit=1)[1] for line in lines[first + 1 : -1]} == {
+        "set-up of lint",
+        "lint and types, during the tests",
+        "build and tests of the CPU, with the wheel",
+        "build and tests under ThreadSanitizer",
+        "build and tests for cuda",
+        "build and tests for rocm",
+        "build and tests for xpu",
+    }
+    assert testing.test(["//rtp_llm:tests"]) == 0
+    assert "time of each part:" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
