@@ -35,6 +35,10 @@ Dispatch: TypeAlias = Callable[[Operator, dict[str, Any]], Any]
 # A tensor that the operator writes to.
 MutableTensor: TypeAlias = Tensor
 
+# A tensor with numbers of rows, slots or blocks of another one. The CPU checks them before a kernel
+# runs (check_indices of the family's checks); other devices leave out what lies outside.
+IndexTensor: TypeAlias = Tensor
+
 
 @overload
 def operator(function: F) -> F: ...

@@ -6,13 +6,20 @@
     python -m rtp_llm.ops.generate glue OUT DEVICE KERNELS   registers the kernels of source files
 
 The struct is what glue and checks are given, filled from torch's stack, so that no C++ file repeats
-a list of parameters. Glue is made for kernels that need nothing of their own; beside one stands
+a list of parameters. Glue is made for kernels with a mark above them:
 
-    RTP_LLM_OPERATOR(rms_norm)                              CUDA: rms_norm(args, stream)
-    RTP_LLM_OPERATOR(rms_norm, args.rows, grain)            CPU: rows, and how many a thread takes
-    RTP_LLM_OPERATOR(rms_norm, args.rows, items)            SYCL: groups, and items of a group
+    RTP_LLM_OPERATOR(rms_norm)                     CUDA: rms_norm(args, stream)
+    RTP_LLM_OPERATOR(rms_norm, args.rows, grain)   CPU: rms_norm(args, begin, end) on rows; how many
+                                                   a thread takes at least
+    RTP_LLM_OPERATOR(sample)                       CPU: sample(args, parallel), on its own threads
+    RTP_LLM_OPERATOR(rms_norm, args.rows, items)   SYCL kernel: groups, and items of a group
+    RTP_LLM_OPERATOR(sample)                       SYCL host code: sample(queue, args)
+    RTP_LLM_OPERATOR(sample, scratch)              any of them but rows: sample(args, scratch, ...)
+                                                   with sample_scratch(args) bytes of memory, on the
+                                                   CPU sample_scratch(args, threads)
 
 `prepare(const RmsNormCall&)` of the family's checks gives the kernel's arguments and its results.
+Where a parameter is an IndexTensor, the CPU calls `check_indices(args)` of the checks first.
 """
 
 from __future__ import annotations
@@ -156,29 +163,95 @@ def _arguments(text: str) -> list[str]:
     return [" ".join(part.split()) for part in parts]
 
 
-_DEVICES = {
-    "cpu": (
-        "rtp_llm/kernels/common/cpu_features.h",
+@dataclass(frozen=True)
+class _Form:
+    """How a device runs a kernel: its declaration, and the statements of the glue."""
+
+    declaration: str
+    body: str
+
+
+_CPU_HEADERS = ("rtp_llm/kernels/common/cpu_features.h",)
+_XPU_HEADERS = ("rtp_llm/kernels/xpu/on_queue.h", "rtp_llm/kernels/xpu/launch.h")
+_SCRATCH = (
+    "  const Tensor scratch =\n"
+    "      glue::empty(call.first_tensor(), {{{name}_scratch({arguments})}}, DType::kInt8);\n"
+)
+_ON_DEVICE = "  const OnDevice device(call.first_tensor());\n"
+_ON_QUEUE = "  const OnQueue device(call.first_tensor());\n"
+_PARALLEL = "  const ParallelFor& parallel = glue::parallel_for();\n"
+
+# Of (device, what the mark says): "rows" (two sizes), "plain" or "scratch"; "isa" is the CPU's for
+# sources that are compiled for each instruction set.
+_FORMS = {
+    ("cpu", "isa"): _Form(
         "RTP_LLM_FOR_EACH_ISA(void {name}(const {stem}Args& args, int64_t begin, int64_t end);)",
         "  glue::run(RTP_LLM_PICK_ISA({name}), prepared.args, {extent[0]}, {extent[1]});\n",
-        "RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library)",
     ),
-    "cuda": (
-        "rtp_llm/kernels/cuda/on_device.h",
+    ("cpu", "rows"): _Form(
+        "void {name}(const {stem}Args& args, int64_t begin, int64_t end);",
+        "  glue::run(&{name}, prepared.args, {extent[0]}, {extent[1]});\n",
+    ),
+    ("cpu", "plain"): _Form(
+        "void {name}(const {stem}Args& args, const ParallelFor& parallel);",
+        "  {name}(prepared.args, glue::parallel_for());\n",
+    ),
+    ("cpu", "scratch"): _Form(
+        "int64_t {name}_scratch(const {stem}Args& args, int threads);\n"
+        "void {name}(const {stem}Args& args, void* scratch, const ParallelFor& parallel);",
+        _PARALLEL
+        + _SCRATCH.replace("{arguments}", "args, parallel.num_threads()")
+        + "  {name}(prepared.args, scratch.data(), parallel);\n",
+    ),
+    ("cuda", "plain"): _Form(
         "void {name}(const {stem}Args& args, void* stream);",
-        "  const OnDevice device(call.first_tensor());\n"
-        "  {name}(prepared.args, device.stream());\n",
-        "RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library)",
+        _ON_DEVICE + "  {name}(prepared.args, device.stream());\n",
     ),
-    "xpu": (
-        "rtp_llm/kernels/xpu/on_queue.h",
+    ("cuda", "scratch"): _Form(
+        "int64_t {name}_scratch(const {stem}Args& args);\n"
+        "void {name}(const {stem}Args& args, void* scratch, void* stream);",
+        _ON_DEVICE
+        + _SCRATCH.replace("{arguments}", "args")
+        + "  {name}(prepared.args, scratch.data(), device.stream());\n",
+    ),
+    ("xpu", "rows"): _Form(
         "",
-        "  const OnQueue device(call.first_tensor());\n"
-        '  submit(device.queue(), {{"{program}", entry("{name}", args.dtype), {extent[0]}, '
-        "{extent[1]}}}, args);\n",
-        "RTP_LLM_XPU_OPERATORS(library)",
+        _ON_QUEUE + '  submit(device.queue(), {{"{program}", entry("{name}", args.dtype), '
+        "{extent[0]}, {extent[1]}}}, args);\n",
+    ),
+    ("xpu", "plain"): _Form(
+        "void {name}(Queue& queue, const {stem}Args& args);",
+        _ON_QUEUE + "  {name}(device.queue(), prepared.args);\n",
+    ),
+    ("xpu", "scratch"): _Form(
+        "int64_t {name}_scratch(const {stem}Args& args);\n"
+        "void {name}(Queue& queue, const {stem}Args& args, void* scratch);",
+        _ON_QUEUE
+        + _SCRATCH.replace("{arguments}", "args")
+        + "  {name}(device.queue(), prepared.args, scratch.data());\n",
     ),
 }
+_BLOCKS = {
+    "cpu": "RTP_LLM_REGISTER_KERNELS(rtp_llm, CPU, library)",
+    "cuda": "RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library)",
+    "xpu": "RTP_LLM_XPU_OPERATORS(library)",
+}
+_HEADERS = {
+    "cpu": _CPU_HEADERS,
+    "cuda": ("rtp_llm/kernels/cuda/on_device.h",),
+    "xpu": _XPU_HEADERS,
+}
+
+
+def _form_of(device: str, mark: Mark) -> _Form:
+    """ValueError for a mark that says what the device does not know."""
+    kind = {0: "plain", 1: mark.extent[0] if mark.extent else "", 2: "rows"}.get(len(mark.extent))
+    if device == "cpu" and kind == "rows" and mark.program.endswith("_kernel"):
+        kind = "isa"
+    if (device, kind) not in _FORMS:
+        said = ", ".join((mark.entry.name, *mark.extent))
+        raise ValueError(f"{_MARK}{said}) in {mark.program}: not a form of {device} kernels")
+    return _FORMS[device, str(kind)]
 
 
 def glue(device: str, sources: Iterable[Path]) -> str:
@@ -186,33 +259,38 @@ def glue(device: str, sources: Iterable[Path]) -> str:
     marked = [mark for source in sources for mark in marks(source)]
     if not marked:
         raise ValueError(f"no {_MARK}...) at the start of a line of {', '.join(map(str, sources))}")
-    header, declaration, body, block = _DEVICES[device]
-    parts = [(mark, call_of(mark.entry)) for mark in marked]
+    parts = [(mark, call_of(mark.entry), _form_of(device, mark)) for mark in marked]
     modules = dict.fromkeys(mark.entry.module.replace(".", "/") for mark in marked)
-    includes = [header, *(["rtp_llm/kernels/xpu/launch.h"] if device == "xpu" else [])]
-    includes += [f"{_COMMON}/{module}.h" for module in modules]
+    includes = [*_HEADERS[device], *(f"{_COMMON}/{module}.h" for module in modules)]
     includes += [f"{_COMMON}/{name}/calls.h" for name in {m.partition("/")[0] for m in modules}]
     prepared = "".join(
         f"Prepared<{call.stem}Args, {call.result}> prepare(const {call.stem}Call& call);\n"
-        for _, call in parts
+        + (f"void check_indices(const {call.stem}Args& args);\n" * _checks(device, mark))
+        for mark, call, _ in parts
     )
-    functions = "".join(_function(mark, call, body) for mark, call in parts)
-    declared = "\n".join(declaration.format(name=c.name, stem=c.stem) for _, c in parts)
-    lines = "".join(f"  glue::implement<&call_{call.name}>(library);\n" for _, call in parts)
+    functions = "".join(_function(device, *part) for part in parts)
+    declared = "\n".join(f.declaration.format(name=c.name, stem=c.stem) for _, c, f in parts)
+    lines = "".join(f"  glue::implement<&call_{call.name}>(library);\n" for _, call, _ in parts)
     return (
         "".join(f'#include "{include}"\n' for include in includes)
         + f"\nnamespace rtp_llm::glue {{\n{prepared}}}\n\nnamespace rtp_llm::{device} {{\n"
-        + f"{declared}\n\nnamespace {{\n{functions}\n}}  // namespace\n\n"
-        + f"{block} {{\n{lines}}}\n\n}}  // namespace rtp_llm::{device}\n"
+        + f"{declared}\n\nnamespace {{\n\nusing glue::Tensor;\n{functions}\n}}  // namespace\n\n"
+        + f"{_BLOCKS[device]} {{\n{lines}}}\n\n}}  // namespace rtp_llm::{device}\n"
     )
 
 
-def _function(mark: Mark, call: Call, body: str) -> str:
-    work = body.format(name=call.name, program=mark.program, extent=mark.extent)
+def _checks(device: str, mark: Mark) -> bool:
+    """Whether the host looks into index tensors: the CPU's are in its memory."""
+    return device == "cpu" and mark.entry.has_indices
+
+
+def _function(device: str, mark: Mark, call: Call, form: _Form) -> str:
+    work = form.body.format(name=call.name, program=mark.program, extent=mark.extent)
+    if _checks(device, mark):
+        work = "  glue::check_indices(args);\n" + work
     result = "" if call.result == "void" else "  return std::move(prepared.result);\n"
-    qualified = call.result.replace("Tensor", "glue::Tensor")
     return f"""
-{qualified} call_{call.name}(const glue::{call.stem}Call& call) {{
+{call.result} call_{call.name}(const glue::{call.stem}Call& call) {{
   auto prepared = prepare(call);
   [[maybe_unused]] const auto& args = prepared.args;
 {work}{result}}}

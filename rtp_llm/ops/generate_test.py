@@ -110,6 +110,17 @@ def test_schemas_are_those_of_the_table() -> None:
         ("cuda", "rms_norm", "  rms_norm(prepared.args, device.stream());"),
         ("cpu", "rms_norm, args.rows, f(1, 2)", "prepared.args, args.rows, f(1, 2));"),
         ("xpu", "rms_norm, args.rows,\n   g(3)", '{"a_kernel", entry("rms_norm", args.dtype), '),
+        ("cpu", "rms_norm", "  rms_norm(prepared.args, glue::parallel_for());"),
+        ("cpu", "rms_norm, scratch", "{rms_norm_scratch(args, parallel.num_threads())}"),
+        ("cpu", "rms_norm, scratch", "  rms_norm(prepared.args, scratch.data(), parallel);"),
+        ("cuda", "rms_norm, scratch", "{rms_norm_scratch(args)}, DType::kInt8);"),
+        (
+            "cuda",
+            "rms_norm, scratch",
+            "  rms_norm(prepared.args, scratch.data(), device.stream());",
+        ),
+        ("xpu", "rms_norm", "  rms_norm(device.queue(), prepared.args);"),
+        ("xpu", "rms_norm, scratch", "  rms_norm(device.queue(), prepared.args, scratch.data());"),
     ],
 )
 def test_glue_of_a_marked_kernel(tmp_path: Path, device: str, mark: str, expected: str) -> None:
@@ -121,6 +132,33 @@ def test_glue_of_a_marked_kernel(tmp_path: Path, device: str, mark: str, expecte
     assert "glue::implement<&call_rms_norm>(library);" in text
     assert '#include "rtp_llm/kernels/common/norm/norm.h"' in text
     assert text.count("{") == text.count("}")
+
+
+def test_a_source_for_every_instruction_set_or_for_none(tmp_path: Path) -> None:
+    for name, expected in (("a_kernel.cc", "RTP_LLM_PICK_ISA(rms_norm)"), ("a.cc", "&rms_norm, ")):
+        (tmp_path / name).write_text("\nRTP_LLM_OPERATOR(rms_norm, args.rows, 1)\n")
+        assert f"glue::run({expected}" in generate.glue("cpu", [tmp_path / name])
+
+
+def test_only_the_cpu_looks_into_index_tensors(tmp_path: Path) -> None:
+    source = tmp_path / "a.cc"
+    source.write_text("\nRTP_LLM_OPERATOR(embedding)\n")
+    assert "  glue::check_indices(args);\n  embedding(" in generate.glue("cpu", [source])
+    assert "check_indices" not in generate.glue("cuda", [source])
+    source.write_text("\nRTP_LLM_OPERATOR(rms_norm)\n")
+    assert "check_indices" not in generate.glue("cpu", [source])
+
+
+@pytest.mark.parametrize(
+    ("device", "said"), [("cuda", "args.rows, 1"), ("cpu", "stretch"), ("xpu", "a, b, c")]
+)
+def test_forms_that_a_device_does_not_know_are_refused(
+    tmp_path: Path, device: str, said: str
+) -> None:
+    source = tmp_path / "a.cc"
+    source.write_text(f"\nRTP_LLM_OPERATOR(rms_norm, {said})\n")
+    with pytest.raises(ValueError, match=f"rms_norm, .* in a: not a form of {device} kernels"):
+        generate.glue(device, [source])
 
 
 def test_marks_of_nothing_known_are_refused(tmp_path: Path) -> None:

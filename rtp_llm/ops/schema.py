@@ -18,7 +18,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 # Of annotations in declarations; all but MutableTensor may have `| None`.
-_TYPES = ("Tensor", "MutableTensor", "bool", "float", "int", "str")
+_TYPES = ("Tensor", "MutableTensor", "IndexTensor", "bool", "float", "int", "str")
 
 
 class DeclarationError(ValueError):
@@ -37,6 +37,7 @@ class OperatorEntry:
     optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
     composite: bool = False  # where there is no kernel plain PyTorch is its form, without asking
     triton: str = ""  # "family.file:function" in rtp_llm/kernels/triton: it has no native kernel
+    has_indices: bool = False  # of its parameters some are IndexTensor
 
     @property
     def name(self) -> str:
@@ -80,7 +81,8 @@ def _declared(node: ast.FunctionDef, module: str, path: Path) -> Iterator[Operat
             composite, triton = given.get("composite", False), given.get("triton", "")
             optional = given.get("optional", False) or composite or triton != ""
             try:
-                yield OperatorEntry(schema_of(node), module, optional, composite, triton)
+                schema, indices = schema_of(node), _has_indices(node)
+                yield OperatorEntry(schema, module, optional, composite, triton, indices)
             except DeclarationError as error:
                 raise DeclarationError(f"{path}:{node.lineno}: {node.name}: {error}") from None
 
@@ -104,6 +106,14 @@ def schema_of(node: ast.FunctionDef) -> str:
     return f"{node.name}({', '.join(parameters)}) -> {_result_of(node.returns)}"
 
 
+def _has_indices(node: ast.FunctionDef) -> bool:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return any(
+        each.annotation is not None and "IndexTensor" in ast.unparse(each.annotation)
+        for each in arguments
+    )
+
+
 def _default(value: ast.expr) -> str:
     return f"={ast.literal_eval(value)!r}"
 
@@ -117,7 +127,9 @@ def _type_of(argument: ast.arg, letters: Iterator[str]) -> str:
         )
     if base == "MutableTensor":
         base = f"Tensor({next(letters)}!)"
-    return base + ("?" if text != base and text.endswith(" | None") else "")
+    if base == "IndexTensor":
+        base = "Tensor"
+    return base + ("?" if text.endswith(" | None") else "")
 
 
 def _result_of(returns: ast.expr | None) -> str:

@@ -313,6 +313,14 @@ void check_contiguous_rows(const Tensor& tensor, const char* what) {
   check_inner_contiguous(tensor, tensor.dim() - 1, what);
 }
 
+void check_range(const int32_t* indices, int64_t count, int64_t low, int64_t high, const char* what,
+                 const char* expected, const char* note) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (indices[i] >= low && indices[i] < high) continue;
+    fail_index(what, "[", i, "] is ", indices[i], "; expected ", expected, high, note);
+  }
+}
+
 Rows rows_of(const Tensor& tensor, const char* what) {
   RTP_LLM_CHECK(tensor.dim() >= 1, what, " is ", tensor.describe(),
                 "; expected at least 1 dimension");

@@ -37,8 +37,7 @@ namespace rtp_llm::glue {
 // A part of a message: a text or a number.
 class Part {
  public:
-  Part(const char* text) : text_(text) {}
-  Part(const std::string& text) : text_(text) {}
+  Part(std::string_view text) : text_(text) {}
   template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
   Part(T number) : integer_(static_cast<int64_t>(number)), kind_(Kind::kInteger) {}
   Part(double number) : real_(number), kind_(Kind::kReal) {}
@@ -134,6 +133,12 @@ void check_inner_contiguous(const Tensor& tensor, int64_t axes, const char* what
 // Rows may be apart from each other (stride of axis 0 is free), all other axes are contiguous.
 void check_contiguous_rows(const Tensor& tensor, const char* what);
 
+// For check_indices(): IndexError unless low <= indices[i] < high for all i. `what` names the
+// tensor, "embedding: ids"; the message ends with expected + high + note: "0 <= id < ", 50, ", the
+// rows ...".
+void check_range(const int32_t* indices, int64_t count, int64_t low, int64_t high, const char* what,
+                 const char* expected, const char* note);
+
 // A tensor seen as rows of its last dimension.
 struct Rows {
   int64_t count;
@@ -200,7 +205,6 @@ struct Argument {
 
 template <class T>
 StableIValue give_word(T value) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(StableIValue));
   StableIValue word = 0;
   std::memcpy(&word, &value, sizeof value);
   return word;
@@ -355,7 +359,6 @@ class Registration {
   Registration(const char* name, const char* key, void (*fill)(Library&), const char* file,
                uint32_t line);
   Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
   ~Registration();
 
  private:

@@ -23,11 +23,12 @@ def xpu_glue(name, deps, family = None):
             deps = deps + [":on_queue_headers"],
         )
 
-def xpu_operators(name, arguments, family = None, programs = None, headers = []):
-    """Kernels `name` (<name>.h, <name>.cc, <name>_kernel.cc) and their registration in <name>_glue.cc.
+def xpu_operators(name, arguments, family = None, programs = None, headers = [], marked = True):
+    """Kernels `name` (<name>.h, <name>.cc, <name>_kernel.cc) and their registration.
 
     `family` is their folder, `name` when not given; `arguments` are what they include of
-    //rtp_llm/kernels/common, `programs` the device sources, `headers` what these share.
+    //rtp_llm/kernels/common, `programs` the device sources, `headers` what these share. RTP_LLM_OPERATOR marks what <name>.cc runs; else
+    (`marked` is False) the registration is in <name>_glue.cc.
     """
     given = [_ARGUMENTS + each for each in arguments]
     family = family or name
@@ -52,10 +53,12 @@ def xpu_operators(name, arguments, family = None, programs = None, headers = [])
             ":%s_kernels" % name,
         ],
     )
+    if marked:
+        glue_source(name + "_glue", "xpu", [stem + ".cc"])
     xpu_glue(
         name = name + "_glue",
         deps = [":" + name, ":launch", ":%s_headers" % name] + [each + "_checks" for each in given],
-        family = family,
+        family = None if marked else family,
     )
 
 def xpu_marked_operators(name, arguments, family = None):

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator
-def copy_blocks(cache: MutableTensor, pairs: Tensor) -> None:
+def copy_blocks(cache: MutableTensor, pairs: IndexTensor) -> None:
     """In place: cache[:, :, destination] = cache[:, :, source] for each pair.
 
     cache [L, 1 or 2 planes, N, S, Hk, D] whose last three dimensions are contiguous; pairs int32

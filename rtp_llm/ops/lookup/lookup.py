@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator
-def embedding(ids: Tensor, table: Tensor) -> Tensor:
+def embedding(ids: IndexTensor, table: Tensor) -> Tensor:
     """table[ids]: ids int32 [T], table [V, C] with a free row stride; returns [T, C].
 
     On the CPU an id outside [0, V) is an IndexError.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator(optional=True)
@@ -20,9 +20,9 @@ def mla_rotate_and_store(
     norm_weight: Tensor,
     eps: float,
     cos_sin: Tensor | None,
-    positions: Tensor,
+    positions: IndexTensor,
     cache: MutableTensor,
-    slots: Tensor,
+    slots: IndexTensor,
     is_neox: bool = False,
 ) -> None:
     """Rotate queries q [T, H, P] into q_out, and store the normed latent and the rotated key of kv.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator(optional=True)
@@ -80,7 +80,7 @@ def sort_by_expert(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tenso
 
 
 @operator(optional=True)
-def grouped_linear(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+def grouped_linear(x: Tensor, weight: Tensor, offsets: IndexTensor) -> Tensor:
     """x[r] @ weight[e].T for the rows offsets[e] <= r < offsets[e + 1]; sums are float32.
 
     x [R, K] of any float dtype, weight [E, N, K] of the same, offsets int32 [E + 1], ascending from
@@ -91,7 +91,7 @@ def grouped_linear(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 
 
 @operator(optional=True)
-def sum_experts(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
+def sum_experts(y: Tensor, places: IndexTensor, weights: Tensor) -> Tensor:
     """sum over j of weights[t, j] * y[places[t, j]], in float32 and in this order; -1 adds nothing.
 
     y [R, N] of any float dtype, places int32 [T, k], weights float32 [T, k]. Returns [T, N].

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator
@@ -26,11 +26,11 @@ def rotate_and_store(
     eps: float = 1e-6,
     norm_offset: float = 0.0,
     cos_sin: Tensor | None = None,
-    positions: Tensor | None = None,
+    positions: IndexTensor | None = None,
     cu_seqlens: Tensor | None = None,
     past_lengths: Tensor | None = None,
     offsets: Tensor | None = None,
-    slots: Tensor | None = None,
+    slots: IndexTensor | None = None,
     k_cache: MutableTensor | None = None,
     v_cache: MutableTensor | None = None,
     k_scale: Tensor | None = None,

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator
 def rope_kv_write(
     qkv: MutableTensor,
-    positions: Tensor,
+    positions: IndexTensor,
     cos_sin: Tensor | None,
     kv_cache: MutableTensor | None,
-    slot_mapping: Tensor | None,
+    slot_mapping: IndexTensor | None,
     num_heads: int,
     num_kv_heads: int,
     head_dim: int,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 # The status of a row; see ``sample``.
 SAMPLED, NOT_FINITE, ALL_BANNED = range(3)
@@ -20,7 +20,7 @@ LEAST_LOGPROB = -1e4
 
 
 @operator
-def apply_token_bitmask(logits: MutableTensor, masks: Tensor, rows: Tensor) -> None:
+def apply_token_bitmask(logits: MutableTensor, masks: Tensor, rows: IndexTensor) -> None:
     """Set to -inf, in place, the logits of tokens that a row's bit mask leaves out.
 
     logits float32 [R, V]; masks int32 [P, ceil(V / 32)], token t being bit t % 32 of word t / 32;
@@ -33,7 +33,7 @@ def apply_token_bitmask(logits: MutableTensor, masks: Tensor, rows: Tensor) -> N
 def apply_penalties(
     logits: MutableTensor,
     tokens: Tensor,
-    cu_tokens: Tensor,
+    cu_tokens: IndexTensor,
     output_lens: Tensor,
     repetition: Tensor,
     presence: Tensor,
@@ -51,7 +51,7 @@ def apply_penalties(
 
 @operator
 def ban_repeated_ngrams(
-    logits: MutableTensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
+    logits: MutableTensor, tokens: Tensor, cu_tokens: IndexTensor, ngram_size: Tensor
 ) -> None:
     """Set to -inf, in place, what would complete an n-gram that the row's history already has.
 
@@ -61,7 +61,7 @@ def ban_repeated_ngrams(
 
 
 @operator
-def add_logit_bias(logits: MutableTensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
+def add_logit_bias(logits: MutableTensor, rows: IndexTensor, ids: Tensor, values: Tensor) -> None:
     """logits[rows[i], ids[i]] += values[i], in place; repeated pairs add up, -inf bans.
 
     logits float32 [R, V]; rows and ids int32 [N]; values float32 [N]. RuntimeError on a mismatch

@@ -21,4 +21,14 @@ struct GatedActivationArgs {
   Activation activation;
 };
 
+using SiluAndMulArgs = GatedActivationArgs;
+using GeluAndMulArgs = GatedActivationArgs;
+
+// On the CPU work is cut into chunks of a row, so that one wide row can use several threads.
+constexpr int64_t kActivationChunk = 2048;
+
+constexpr int64_t chunks_of_row(const GatedActivationArgs& args) {
+  return (args.size + kActivationChunk - 1) / kActivationChunk;
+}
+
 }  // namespace rtp_llm

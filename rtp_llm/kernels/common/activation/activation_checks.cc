@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/activation/activation_checks.h"
+// Checks the tensor of a gated activation and describes it to kernels, for every device.
+#include "rtp_llm/kernels/common/activation/activation.h"
+#include "rtp_llm/kernels/common/activation/calls.h"
 
 namespace rtp_llm::glue {
+namespace {
 
-GatedActivationArgs gated_activation_args(const Tensor& x, Activation activation,
-                                          const char* what) {
+Prepared<GatedActivationArgs, Tensor> prepared_of(const Tensor& x, Activation activation,
+                                                  const char* what) {
   check_float_dtype(x, what);
   const Rows rows = rows_of(x, what);
   RTP_LLM_CHECK(rows.size % 2 == 0, what, " is ", x.describe(),
                 "; expected an even last dimension (gate half, then up half)");
-  return {x.data(), nullptr, rows.count, rows.size / 2, rows.stride, x.dtype(), activation};
+  Tensor out = empty_with_last(x, rows.size / 2);
+  return {{x.data(), out.data(), rows.count, rows.size / 2, rows.stride, x.dtype(), activation},
+          std::move(out)};
+}
+
+}  // namespace
+
+Prepared<SiluAndMulArgs, Tensor> prepare(const SiluAndMulCall& call) {
+  return prepared_of(call.x, Activation::kSilu, "silu_and_mul: x");
+}
+
+Prepared<GeluAndMulArgs, Tensor> prepare(const GeluAndMulCall& call) {
+  return prepared_of(call.x, call.tanh ? Activation::kGeluTanh : Activation::kGelu,
+                     "gelu_and_mul: x");
 }
 
 }  // namespace rtp_llm::glue

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/attention/decode_attention_checks.h"
+// Checks the tensors of decode_attention and describes them to kernels.
+#include "rtp_llm/kernels/common/attention/calls.h"
+#include "rtp_llm/kernels/common/attention/decode_attention.h"
 
 namespace rtp_llm::glue {
 namespace {
@@ -96,7 +98,7 @@ const float* scale_of(const OptionalTensor& scale, const char* what) {
 
 }  // namespace
 
-DecodeAttentionArgs decode_attention_args(const DecodeAttentionCall& call) {
+Prepared<DecodeAttentionArgs, Tensor> prepare(const DecodeAttentionCall& call) {
   const Tensor& qkv = call.qkv;
   check_dim(qkv, 2, "decode_attention: qkv");
   check_contiguous_rows(qkv, "decode_attention: qkv");
@@ -125,7 +127,10 @@ DecodeAttentionArgs decode_attention_args(const DecodeAttentionCall& call) {
   args.norm_offset = static_cast<float>(call.norm_offset);
   args.scale = static_cast<float>(call.scale);
   args.soft_cap = static_cast<float>(call.soft_cap);
-  return args;
+  Tensor out =
+      empty(call.qkv, {args.num_seqs, int64_t{args.num_heads} * args.head_dim}, args.dtype);
+  args.out = out.data();
+  return {args, std::move(out)};
 }
 
 }  // namespace rtp_llm::glue

@@ -22,4 +22,8 @@ struct Fp8ActivationArgs {
   bool gated;
 };
 
+// The operators.
+using Fp8QuantizeArgs = Fp8ActivationArgs;
+using SiluAndMulFp8Args = Fp8ActivationArgs;
+
 }  // namespace rtp_llm

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "rtp_llm/kernels/common/fp8/calls.h"
 #include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
 
 namespace rtp_llm::glue {
@@ -38,6 +39,25 @@ Fp8Activation fp8_activation(const Tensor& x, const OptionalTensor& masked_m, bo
   args.q = q.data();
   args.scales = scales.data<float>();
   return {args, std::move(q), std::move(scales)};
+}
+
+namespace {
+
+template <class Args>
+Prepared<Args, std::tuple<Tensor, Tensor>> prepared_of(Fp8Activation&& x) {
+  return {x.args, {std::move(x.q), std::move(x.scales)}};
+}
+
+}  // namespace
+
+Prepared<Fp8QuantizeArgs, std::tuple<Tensor, Tensor>> prepare(const Fp8QuantizeCall& call) {
+  return prepared_of<Fp8QuantizeArgs>(
+      fp8_activation(call.x, call.masked_m, false, "fp8_quantize: x"));
+}
+
+Prepared<SiluAndMulFp8Args, std::tuple<Tensor, Tensor>> prepare(const SiluAndMulFp8Call& call) {
+  return prepared_of<SiluAndMulFp8Args>(
+      fp8_activation(call.x, call.masked_m, true, "silu_and_mul_fp8: x"));
 }
 
 }  // namespace rtp_llm::glue

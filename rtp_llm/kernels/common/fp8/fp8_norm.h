@@ -9,7 +9,7 @@
 
 namespace rtp_llm {
 
-struct Fp8NormArgs {
+struct NormFp8Args {
   const void* pending;  // [rows, size], added to residual in place before; null: nothing
   void* residual;       // [rows, size]: x
   const void* weight;   // [size]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/fp8/fp8_norm_checks.h"
+// Checks the tensors of a norm whose result is block-scaled FP8 and describes them to kernels.
+#include "rtp_llm/kernels/common/fp8/fp8_norm.h"
 
+#include "rtp_llm/kernels/common/fp8/calls.h"
 #include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
 
 namespace rtp_llm::glue {
@@ -15,10 +17,23 @@ void check_access(const Tensor& x, int64_t stride, const char* what) {
                 "; expected rows that begin at multiples of 4 elements, the first at 16 bytes");
 }
 
+// What is added to the residual before the norm.
+void take_pending(NormFp8Args& args, const OptionalTensor& pending, const Tensor& residual) {
+  if (!pending.has_value()) return;
+  check_dtype(*pending, residual.dtype(), "norm_fp8: pending");
+  check_same_sizes(*pending, residual, "norm_fp8: pending");
+  args.pending = pending->data();
+  args.pending_stride = rows_of(*pending, "norm_fp8: pending").stride;
+  check_access(*pending, args.pending_stride, "norm_fp8: pending");
+  RTP_LLM_CHECK(pending->data() != residual.data() || residual.numel() == 0,
+                "norm_fp8: pending and residual are the same memory");
+}
+
 }  // namespace
 
-Fp8Norm fp8_norm(const Tensor& residual, const OptionalTensor& pending, const Tensor& weight,
-                 double eps, double offset) {
+Prepared<NormFp8Args, std::tuple<Tensor, Tensor>> prepare(const NormFp8Call& call) {
+  const Tensor& residual = call.residual;
+  const Tensor& weight = call.weight;
   check_float_dtype(residual, "norm_fp8: residual");
   check_dim(residual, 2, "norm_fp8: residual");
   const Rows rows = rows_of(residual, "norm_fp8: residual");
@@ -30,16 +45,8 @@ Fp8Norm fp8_norm(const Tensor& residual, const OptionalTensor& pending, const Te
   check_contiguous(weight, "norm_fp8: weight");
   check_access(weight, 0, "norm_fp8: weight");
   check_access(residual, rows.stride, "norm_fp8: residual");
-  Fp8NormArgs args = {};
-  if (pending.has_value()) {
-    check_dtype(*pending, residual.dtype(), "norm_fp8: pending");
-    check_same_sizes(*pending, residual, "norm_fp8: pending");
-    args.pending = pending->data();
-    args.pending_stride = rows_of(*pending, "norm_fp8: pending").stride;
-    check_access(*pending, args.pending_stride, "norm_fp8: pending");
-    RTP_LLM_CHECK(pending->data() != residual.data() || residual.numel() == 0,
-                  "norm_fp8: pending and residual are the same memory");
-  }
+  NormFp8Args args = {};
+  take_pending(args, call.pending, residual);
   args.residual = residual.data();
   args.weight = weight.data();
   args.rows = rows.count;
@@ -47,15 +54,15 @@ Fp8Norm fp8_norm(const Tensor& residual, const OptionalTensor& pending, const Te
   args.size = rows.size;
   args.residual_stride = rows.stride;
   args.dtype = residual.dtype();
-  args.eps = static_cast<float>(eps);
-  args.offset = static_cast<float>(offset);
+  args.eps = static_cast<float>(call.eps);
+  args.offset = static_cast<float>(call.norm_offset);
   const int64_t q_sizes[] = {rows.count, rows.size};
   const int64_t scale_sizes[] = {rows.size / kFp8Block, args.scale_rows};
   Tensor q = empty(residual, q_sizes, 2, DType::kFloat8E4m3fn);
   Tensor scales = empty(residual, scale_sizes, 2, DType::kFloat32);
   args.q = q.data();
   args.scales = scales.data<float>();
-  return {args, std::move(q), std::move(scales)};
+  return {args, {std::move(q), std::move(scales)}};
 }
 
 }  // namespace rtp_llm::glue

@@ -38,4 +38,8 @@ constexpr int64_t fp8_ragged_rows(int64_t entries, int64_t slots) {
   return (entries + slots * (kFp8RowUnit - 1)) / kFp8RowUnit * kFp8RowUnit;
 }
 
+// The operators.
+using ScatterFp8Args = Fp8ScatterArgs;
+using ScatterFp8RaggedArgs = Fp8ScatterArgs;
+
 }  // namespace rtp_llm

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/fp8/fp8_scatter_checks.h"
+// Checks the tensors of scatter_fp8 and describes them to kernels.
+#include "rtp_llm/kernels/common/fp8/fp8_scatter.h"
 
+#include "rtp_llm/kernels/common/fp8/calls.h"
 #include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
 
 namespace rtp_llm::glue {
@@ -42,7 +44,11 @@ Fp8ScatterArgs scatter_args(const Tensor& x, const Tensor& ids, const Tensor& pl
   return args;
 }
 
-}  // namespace
+// The results are not yet filled.
+struct Fp8Scatter {
+  Fp8ScatterArgs args;
+  Tensor q, scales, rows, starts, counts;
+};
 
 Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
                        const Tensor& offsets, bool ragged) {
@@ -64,6 +70,22 @@ Fp8Scatter fp8_scatter(const Tensor& x, const Tensor& ids, const Tensor& places,
   args.counts = counts.data<int32_t>();
   return {
       args, std::move(q), std::move(scales), std::move(rows), std::move(starts), std::move(counts)};
+}
+
+}  // namespace
+
+Prepared<ScatterFp8Args, std::tuple<Tensor, Tensor, Tensor, Tensor>> prepare(
+    const ScatterFp8Call& call) {
+  Fp8Scatter x = fp8_scatter(call.x, call.ids, call.places, call.offsets, false);
+  return {x.args, {std::move(x.q), std::move(x.scales), std::move(x.rows), std::move(x.counts)}};
+}
+
+Prepared<ScatterFp8RaggedArgs, std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>> prepare(
+    const ScatterFp8RaggedCall& call) {
+  Fp8Scatter x = fp8_scatter(call.x, call.ids, call.places, call.offsets, true);
+  return {x.args,
+          {std::move(x.q), std::move(x.scales), std::move(x.rows), std::move(x.starts),
+           std::move(x.counts)}};
 }
 
 }  // namespace rtp_llm::glue

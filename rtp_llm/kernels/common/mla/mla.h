@@ -12,7 +12,7 @@ namespace rtp_llm {
 
 // Strides are in elements; the last dimension of every tensor is contiguous. A token's row of kv
 // and its place in the cache hold latent_size, then rope_size elements.
-struct MlaStoreArgs {
+struct MlaRotateAndStoreArgs {
   const void* q;  // [tokens, num_heads, rope_size]
   void* q_out;    // the same shape; may be q
   int64_t q_token_stride, q_head_stride;

@@ -4,7 +4,7 @@
 namespace rtp_llm::glue {
 namespace {
 
-void take_queries(MlaStoreArgs& args, const Tensor& q, const Tensor& out) {
+void take_queries(MlaRotateAndStoreArgs& args, const Tensor& q, const Tensor& out) {
   check_float_dtype(q, "mla_rotate_and_store: q");
   check_dim(q, 3, "mla_rotate_and_store: q");
   check_inner_contiguous(q, 1, "mla_rotate_and_store: q");
@@ -25,7 +25,7 @@ void take_queries(MlaStoreArgs& args, const Tensor& q, const Tensor& out) {
   args.out_head_stride = out.stride(1);
 }
 
-void take_latents(MlaStoreArgs& args, const Tensor& kv, const Tensor& weight, double eps) {
+void take_latents(MlaRotateAndStoreArgs& args, const Tensor& kv, const Tensor& weight, double eps) {
   check_dtype(kv, args.dtype, "mla_rotate_and_store: kv");
   check_dim(kv, 2, "mla_rotate_and_store: kv");
   check_contiguous_rows(kv, "mla_rotate_and_store: kv");
@@ -42,8 +42,8 @@ void take_latents(MlaStoreArgs& args, const Tensor& kv, const Tensor& weight, do
   args.norm_weight = weight.data();
 }
 
-void take_rotation(MlaStoreArgs& args, const OptionalTensor& cos_sin, const Tensor& positions,
-                   bool is_neox) {
+void take_rotation(MlaRotateAndStoreArgs& args, const OptionalTensor& cos_sin,
+                   const Tensor& positions, bool is_neox) {
   check_index(positions, "mla_rotate_and_store: positions");
   check_sizes(positions, {args.tokens}, "mla_rotate_and_store: positions");
   args.positions = positions.data<int32_t>();
@@ -90,8 +90,8 @@ void check_attention(const MlaAttentionTensors& tensors, int64_t latent_size) {
 
 }  // namespace
 
-MlaStoreArgs mla_store_args(const MlaRotateAndStoreCall& call) {
-  MlaStoreArgs args{};
+Prepared<MlaRotateAndStoreArgs, void> prepare(const MlaRotateAndStoreCall& call) {
+  MlaRotateAndStoreArgs args{};
   take_queries(args, call.q, call.q_out);
   take_latents(args, call.kv, call.norm_weight, call.eps);
   take_rotation(args, call.cos_sin, call.positions, call.is_neox);
@@ -106,7 +106,16 @@ MlaStoreArgs mla_store_args(const MlaRotateAndStoreCall& call) {
   args.block_size = cache.size(1);
   args.block_stride = cache.stride(0);
   args.slot_stride = cache.stride(1);
-  return args;
+  return {args};
+}
+
+void check_indices(const MlaRotateAndStoreArgs& args) {
+  if (args.cos_sin != nullptr) {
+    check_range(args.positions, args.tokens, 0, args.num_positions,
+                "mla_rotate_and_store: positions", "0 <= position < ", ", the rows of cos_sin");
+  }
+  check_range(args.slots, args.tokens, -1, args.num_slots, "mla_rotate_and_store: slots",
+              "-1 (not stored) or 0 <= slot < ", "");
 }
 
 PagedAttentionArgs mla_attention_args(const MlaAttentionTensors& tensors, int64_t latent_size,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the tensors of mla_rotate_and_store and mla_attention and describes them to kernels, for
+// Checks the tensors of mla_attention and describes them to kernels, for
 // every device. What index tensors hold is not looked at.
 #pragma once
 
@@ -7,8 +7,6 @@
 #include "rtp_llm/kernels/common/mla/mla.h"
 
 namespace rtp_llm::glue {
-
-MlaStoreArgs mla_store_args(const MlaRotateAndStoreCall& call);
 
 struct MlaAttentionTensors {
   const Tensor& q;

@@ -26,7 +26,11 @@ struct TopkArgs {
   bool renormalize;        // weights are divided by their sum
 };
 
-struct FakeBalanceArgs {
+// Both selections.
+using SelectTopkArgs = TopkArgs;
+using GroupTopkArgs = TopkArgs;
+
+struct FakeBalanceExpertArgs {
   void* ids;
   float* scales;
   int64_t count;
@@ -39,7 +43,7 @@ struct FakeBalanceArgs {
 
 // Counting sort of the T k entries of ids by expert, in their order within an expert. Entries that
 // name no expert come last and have the place -1.
-struct ExpertSortArgs {
+struct SortByExpertArgs {
   const int32_t* ids;
   int32_t* rows;     // [count]: entry at each place
   int32_t* places;   // [count]: place of each entry
@@ -60,7 +64,7 @@ struct GroupedLinearArgs {
 };
 
 // out[t] = sum over j of weights[t, j] y[places[t, j]] in float32; a negative place adds nothing.
-struct ExpertSumArgs {
+struct SumExpertsArgs {
   const void* y;  // [rows, size], contiguous
   const int32_t* places;
   const float* weights;

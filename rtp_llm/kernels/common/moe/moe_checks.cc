@@ -53,8 +53,8 @@ TopkArgs topk_args(const std::string& name, const Tensor& logits, const Tensor& 
 }
 
 // What both sums have in common; `name` is the operator.
-ExpertSumArgs sum_args(const std::string& name, const Tensor& y, const Tensor& places,
-                       const Tensor& weights) {
+SumExpertsArgs sum_args(const std::string& name, const Tensor& y, const Tensor& places,
+                        const Tensor& weights) {
   const std::string y_name = name + ": y";
   const std::string places_name = name + ": places";
   const std::string weights_name = name + ": weights";
@@ -67,7 +67,7 @@ ExpertSumArgs sum_args(const std::string& name, const Tensor& y, const Tensor& p
   check_dtype(weights, DType::kFloat32, weights_name.c_str());
   check_same_sizes(weights, places, weights_name.c_str());
   check_contiguous(weights, weights_name.c_str());
-  ExpertSumArgs args = {};
+  SumExpertsArgs args = {};
   args.y = y.data();
   args.places = places.data<int32_t>();
   args.weights = weights.data<float>();
@@ -81,13 +81,13 @@ ExpertSumArgs sum_args(const std::string& name, const Tensor& y, const Tensor& p
 
 }  // namespace
 
-TopkArgs select_topk_args(const SelectTopkCall& call) {
+Prepared<SelectTopkArgs, void> prepare(const SelectTopkCall& call) {
   TopkArgs args = topk_args("select_topk", call.logits, call.ids, call.weights);
   args.renormalize = call.renormalize;
-  return args;
+  return {args};
 }
 
-TopkArgs group_topk_args(const GroupTopkCall& call) {
+Prepared<GroupTopkArgs, void> prepare(const GroupTopkCall& call) {
   TopkArgs args = topk_args("group_topk", call.logits, call.ids, call.weights);
   RTP_LLM_CHECK(call.scoring == "softmax" || call.scoring == "sigmoid", "group_topk: scoring is '",
                 call.scoring, "'; expected softmax or sigmoid");
@@ -114,10 +114,10 @@ TopkArgs group_topk_args(const GroupTopkCall& call) {
   args.sigmoid = call.scoring == "sigmoid";
   args.renormalize = call.renormalize;
   args.scaling = static_cast<float>(call.scaling);
-  return args;
+  return {args};
 }
 
-FakeBalanceArgs fake_balance_args(const FakeBalanceExpertCall& call) {
+Prepared<FakeBalanceExpertArgs, void> prepare(const FakeBalanceExpertCall& call) {
   check_contiguous(call.ids, "fake_balance_expert: ids");
   check_dtype(call.scales, DType::kFloat32, "fake_balance_expert: scales");
   check_same_sizes(call.scales, call.ids, "fake_balance_expert: scales");
@@ -128,7 +128,7 @@ FakeBalanceArgs fake_balance_args(const FakeBalanceExpertCall& call) {
   RTP_LLM_CHECK(call.dp_size >= 1 && call.dp_rank >= 0 && call.dp_rank < call.dp_size,
                 "fake_balance_expert: dp_rank is ", call.dp_rank, " and dp_size ", call.dp_size,
                 "; expected 0 <= dp_rank < dp_size");
-  FakeBalanceArgs args = {};
+  FakeBalanceExpertArgs args = {};
   args.ids = call.ids.data();
   args.scales = call.scales.data<float>();
   args.count = call.ids.numel();
@@ -139,24 +139,31 @@ FakeBalanceArgs fake_balance_args(const FakeBalanceExpertCall& call) {
   args.first =
       static_cast<int64_t>(static_cast<double>(call.dp_rank) * std::max(share, 1.0)) % args.local;
   args.wide_ids = wide(call.ids, "fake_balance_expert: ids");
-  return args;
+  return {args};
 }
 
-ExpertSortArgs expert_sort_args(const SortByExpertCall& call) {
+Prepared<SortByExpertArgs, std::tuple<Tensor, Tensor, Tensor>> prepare(
+    const SortByExpertCall& call) {
   check_dtype(call.ids, DType::kInt32, "sort_by_expert: ids");
   check_dim(call.ids, 2, "sort_by_expert: ids");
   check_contiguous(call.ids, "sort_by_expert: ids");
   RTP_LLM_CHECK(call.num_experts >= 1 && call.num_experts <= kMostExperts,
                 "sort_by_expert: num_experts is ", call.num_experts, "; expected from 1 to ",
                 kMostExperts);
-  ExpertSortArgs args = {};
+  SortByExpertArgs args = {};
   args.ids = call.ids.data<int32_t>();
   args.count = call.ids.numel();
   args.experts = static_cast<int>(call.num_experts);
-  return args;
+  std::tuple<Tensor, Tensor, Tensor> result{empty(call.ids, {args.count}, DType::kInt32),
+                                            empty_like(call.ids),
+                                            empty(call.ids, {call.num_experts + 1}, DType::kInt32)};
+  args.rows = std::get<0>(result).data<int32_t>();
+  args.places = std::get<1>(result).data<int32_t>();
+  args.offsets = std::get<2>(result).data<int32_t>();
+  return {args, std::move(result)};
 }
 
-GroupedLinearArgs grouped_linear_args(const GroupedLinearCall& call) {
+Prepared<GroupedLinearArgs, Tensor> prepare(const GroupedLinearCall& call) {
   check_float_dtype(call.x, "grouped_linear: x");
   check_dim(call.x, 2, "grouped_linear: x");
   check_contiguous(call.x, "grouped_linear: x");
@@ -177,15 +184,39 @@ GroupedLinearArgs grouped_linear_args(const GroupedLinearCall& call) {
   args.k = call.x.size(1);
   args.experts = static_cast<int>(call.weight.size(0));
   args.dtype = call.x.dtype();
-  return args;
+  Tensor out = empty(call.x, {args.rows, args.n}, args.dtype);
+  args.out = out.data();
+  return {args, std::move(out)};
 }
 
-ExpertSumArgs expert_sum_args(const SumExpertsCall& call) {
-  return sum_args("sum_experts", call.y, call.places, call.weights);
+void check_indices(const GroupedLinearArgs& args) {
+  int32_t first = 0;
+  for (int e = 0; e <= args.experts; ++e) {
+    if (args.offsets[e] < first || args.offsets[e] > args.rows) {
+      fail_index("grouped_linear: offsets[", e, "] is ", args.offsets[e], "; expected from ", first,
+                 " to the ", args.rows, " rows of x");
+    }
+    first = args.offsets[e];
+  }
 }
 
-ExpertSumArgs expert_sum_args(const AddExpertsCall& call) {
-  ExpertSumArgs args = sum_args("add_experts", call.y, call.places, call.weights);
+Prepared<SumExpertsArgs, Tensor> prepare(const SumExpertsCall& call) {
+  SumExpertsArgs args = sum_args("sum_experts", call.y, call.places, call.weights);
+  Tensor out = empty(call.y, {args.tokens, args.size}, args.dtype);
+  args.out = out.data();
+  return {args, std::move(out)};
+}
+
+void check_indices(const SumExpertsArgs& args) {
+  for (int64_t i = 0; i < args.tokens * args.k; ++i) {
+    if (args.places[i] < args.rows) continue;  // a negative place adds nothing
+    fail_index("sum_experts: places[", i, "] is ", args.places[i], "; expected less than the ",
+               args.rows, " rows of y");
+  }
+}
+
+SumExpertsArgs expert_sum_args(const AddExpertsCall& call) {
+  SumExpertsArgs args = sum_args("add_experts", call.y, call.places, call.weights);
   check_dtype(call.residual, args.dtype, "add_experts: residual");
   check_sizes(call.residual, {args.tokens, args.size}, "add_experts: residual");
   check_contiguous_rows(call.residual, "add_experts: residual");

@@ -59,7 +59,7 @@ struct IndexView {
   }
 };
 
-struct FusedRopeArgs {
+struct RotateAndStoreArgs {
   int64_t tokens;
   int num_heads, num_kv_heads, head_dim;
   DType dtype;      // of q, k, v and the weights
@@ -108,7 +108,7 @@ struct TokenPlace {
 };
 
 // False for the tokens behind the last request, and for those that q_out has no row for.
-constexpr bool find_token(const FusedRopeArgs& args, int token, TokenPlace* place) {
+constexpr bool find_token(const RotateAndStoreArgs& args, int token, TokenPlace* place) {
   *place = {token, 0, 0};
   if (args.cu_seqlens != nullptr) {
     if (token >= args.cu_seqlens[args.requests]) return false;
@@ -131,12 +131,12 @@ constexpr bool find_token(const FusedRopeArgs& args, int token, TokenPlace* plac
 }
 
 // The row of q_out that a token's queries go to.
-constexpr int64_t query_row(const FusedRopeArgs& args, int token, const TokenPlace& place) {
+constexpr int64_t query_row(const RotateAndStoreArgs& args, int token, const TokenPlace& place) {
   return args.padded_queries > 0 ? place.request * args.padded_queries + place.index : token;
 }
 
 // The axis that rotates pair i, 0 to 2.
-constexpr int axis_of_pair(const FusedRopeArgs& args, int i) {
+constexpr int axis_of_pair(const RotateAndStoreArgs& args, int i) {
   if (args.axes_interleaved) {
     if (i % 3 == 1 && i < 3 * args.height_pairs) return 1;
     if (i % 3 == 2 && i < 3 * args.width_pairs) return 2;
@@ -147,12 +147,12 @@ constexpr int axis_of_pair(const FusedRopeArgs& args, int i) {
   return i >= pairs - args.width_pairs - args.height_pairs ? 1 : 0;
 }
 
-constexpr bool has_axes(const FusedRopeArgs& args) {
+constexpr bool has_axes(const RotateAndStoreArgs& args) {
   return args.height_pairs > 0 || args.width_pairs > 0;
 }
 
 // The position by which a token rotates along an axis; -1 when it is no row of the table.
-constexpr int64_t position_of(const FusedRopeArgs& args, int token, const TokenPlace& place,
+constexpr int64_t position_of(const RotateAndStoreArgs& args, int token, const TokenPlace& place,
                               int axis) {
   const int64_t position = args.positions.data == nullptr
                                ? place.in_sequence
@@ -167,7 +167,7 @@ struct CachePlace {
   int place;
 };
 
-constexpr CachePlace cache_place(const FusedRopeArgs& args, int token, const TokenPlace& place,
+constexpr CachePlace cache_place(const RotateAndStoreArgs& args, int token, const TokenPlace& place,
                                  int plane) {
   const int64_t rows = plane == 0 ? args.k_cache.rows : args.v_cache.rows;
   if (rows == 0) return {-1, 0};
@@ -193,7 +193,7 @@ constexpr CachePlace cache_place(const FusedRopeArgs& args, int token, const Tok
 }
 
 // The scale of a stored head.
-constexpr int64_t scale_place(const FusedRopeArgs& args, const CachePlace& place, int head) {
+constexpr int64_t scale_place(const RotateAndStoreArgs& args, const CachePlace& place, int head) {
   return place.row * args.scale_row_stride + place.place * args.scale_token_stride +
          head * args.scale_head_stride;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/rope/fused_rope_checks.h"
+#include "rtp_llm/kernels/common/rope/calls.h"
+#include "rtp_llm/kernels/common/rope/fused_rope.h"
 
 namespace rtp_llm::glue {
 namespace {
@@ -16,14 +17,14 @@ HeadsView heads_of(const Tensor& tensor, int64_t heads, int64_t head_dim, const 
   return {tensor.data(), tensor.stride(0), tensor.stride(1)};
 }
 
-HeadsView input_of(const FusedRopeArgs& args, const Tensor& tensor, int64_t heads,
+HeadsView input_of(const RotateAndStoreArgs& args, const Tensor& tensor, int64_t heads,
                    const char* what) {
   check_dtype(tensor, args.dtype, what);
   check_sizes(tensor, {args.tokens, heads, args.head_dim}, what);
   return heads_of(tensor, heads, args.head_dim, what);
 }
 
-HeadsView output_of(FusedRopeArgs& args, const OptionalTensor& tensor, int64_t heads,
+HeadsView output_of(RotateAndStoreArgs& args, const OptionalTensor& tensor, int64_t heads,
                     const char* what) {
   if (!tensor.has_value()) return {};
   RTP_LLM_CHECK(tensor->dtype() == args.dtype || is_float8(tensor->dtype()), what, " is ",
@@ -35,7 +36,8 @@ HeadsView output_of(FusedRopeArgs& args, const OptionalTensor& tensor, int64_t h
   return heads_of(*tensor, heads, args.head_dim, what);
 }
 
-const void* weight_of(const FusedRopeArgs& args, const OptionalTensor& weight, const char* what) {
+const void* weight_of(const RotateAndStoreArgs& args, const OptionalTensor& weight,
+                      const char* what) {
   if (!weight.has_value()) return nullptr;
   check_dtype(*weight, args.dtype, what);
   check_sizes(*weight, {args.head_dim}, what);
@@ -43,7 +45,7 @@ const void* weight_of(const FusedRopeArgs& args, const OptionalTensor& weight, c
   return weight->data();
 }
 
-void take_heads(FusedRopeArgs& args, const RotateAndStoreCall& call) {
+void take_heads(RotateAndStoreArgs& args, const RotateAndStoreCall& call) {
   check_float_dtype(call.q, "rotate_and_store: q");
   check_dim(call.q, 3, "rotate_and_store: q");
   check_dim(call.k, 3, "rotate_and_store: k");
@@ -75,7 +77,7 @@ void take_heads(FusedRopeArgs& args, const RotateAndStoreCall& call) {
   args.k_weight = weight_of(args, call.k_weight, "rotate_and_store: k_weight");
 }
 
-void check_rows(const FusedRopeArgs& args, const RotateAndStoreCall& call) {
+void check_rows(const RotateAndStoreArgs& args, const RotateAndStoreCall& call) {
   const auto check_tokens = [&](const OptionalTensor& out, const char* what) {
     if (out.has_value()) check_sizes(*out, {args.tokens, out->size(1), out->size(2)}, what);
   };
@@ -96,7 +98,7 @@ IndexView index_of(const Tensor& index, const char* what) {
   return {index.data(), index.dtype() == DType::kInt64, index.dim() > 1 ? index.size(1) : 1};
 }
 
-void take_rotation(FusedRopeArgs& args, const RotateAndStoreCall& call) {
+void take_rotation(RotateAndStoreArgs& args, const RotateAndStoreCall& call) {
   args.is_neox = call.is_neox;
   args.axes_interleaved = call.axes_interleaved;
   args.log_length = call.log_length;
@@ -134,7 +136,7 @@ void take_rotation(FusedRopeArgs& args, const RotateAndStoreCall& call) {
                 " tokens");
 }
 
-void take_requests(FusedRopeArgs& args, const RotateAndStoreCall& call) {
+void take_requests(RotateAndStoreArgs& args, const RotateAndStoreCall& call) {
   RTP_LLM_CHECK(call.past_lengths.has_value() || !call.cu_seqlens.has_value(),
                 "rotate_and_store: cu_seqlens without past_lengths");
   if (!call.past_lengths.has_value()) return;
@@ -153,7 +155,7 @@ void take_requests(FusedRopeArgs& args, const RotateAndStoreCall& call) {
   args.cu_seqlens = call.cu_seqlens->data<int32_t>();
 }
 
-CacheView cache_of(FusedRopeArgs& args, const Tensor& cache, const char* what) {
+CacheView cache_of(RotateAndStoreArgs& args, const Tensor& cache, const char* what) {
   RTP_LLM_CHECK(cache.dtype() == args.dtype || is_float8(cache.dtype()), what, " is ",
                 cache.describe(), "; expected ", dtype_name(args.dtype), " or 8-bit floats");
   RTP_LLM_CHECK(cache.dim() == 4 || cache.dim() == 6, what, " is ", cache.describe(),
@@ -193,7 +195,7 @@ int64_t tokens_of_block(const Tensor& cache) {
   return cache.size(1) * (cache.dim() == 6 ? cache.size(2) : 1);
 }
 
-void take_places(FusedRopeArgs& args, const RotateAndStoreCall& call, bool has_past) {
+void take_places(RotateAndStoreArgs& args, const RotateAndStoreCall& call, bool has_past) {
   RTP_LLM_CHECK(call.offsets.has_value() != call.slots.has_value(),
                 "rotate_and_store: a cache needs either offsets or slots");
   if (call.slots.has_value()) {
@@ -220,7 +222,7 @@ const float* scale_of(const OptionalTensor& scale, const char* what) {
   return scale->data<float>();
 }
 
-void take_cache(FusedRopeArgs& args, const RotateAndStoreCall& call, bool has_values,
+void take_cache(RotateAndStoreArgs& args, const RotateAndStoreCall& call, bool has_values,
                 bool has_past) {
   args.cache_dtype = args.dtype;
   RTP_LLM_CHECK(call.k_cache.has_value() == call.v_cache.has_value(),
@@ -249,10 +251,43 @@ void take_cache(FusedRopeArgs& args, const RotateAndStoreCall& call, bool has_va
   args.scale_head_stride = call.scales->stride(2);
 }
 
+void check_position(const RotateAndStoreArgs& args, int token, const TokenPlace& place) {
+  for (int axis = 0; axis < (has_axes(args) ? 3 : 1); ++axis) {
+    if (args.cos_sin == nullptr || position_of(args, token, place, axis) >= 0) continue;
+    const int64_t position = args.positions.data == nullptr
+                                 ? place.in_sequence
+                                 : args.positions.at(int64_t{token} * args.positions.step + axis);
+    fail_index("rotate_and_store: token ", token, " is at position ", position,
+               "; expected 0 <= position < ", args.num_positions, ", the rows of cos_sin");
+  }
+}
+
+// Where a plane's row of a token is named: negative numbers say that it is not stored.
+void check_slot(const RotateAndStoreArgs& args, int token, int64_t rows) {
+  const int64_t slot = args.slots.at(token);
+  if (slot < rows * args.block_size) return;
+  fail_index("rotate_and_store: slots[", token, "] is ", slot, "; expected less than ",
+             rows * args.block_size, ", the slots of the cache");
+}
+
+void check_block(const RotateAndStoreArgs& args, int token, const TokenPlace& place, int plane,
+                 int64_t rows) {
+  const int block = place.in_sequence / args.block_size;
+  if (place.in_sequence < 0 || block >= args.table_width) {
+    fail_index("rotate_and_store: token ", token, " is number ", place.in_sequence,
+               " of its sequence; expected 0 <= number < ",
+               int64_t{args.table_width} * args.block_size, ", what offsets have blocks for");
+  }
+  const int64_t row = args.offsets[(int64_t{place.request} * 2 + plane) * args.table_width + block];
+  if (row < rows) return;
+  fail_index("rotate_and_store: offsets[", place.request, ", 0, ", plane, ", ", block, "] is ", row,
+             "; expected less than ", rows, ", the rows of the cache");
+}
+
 }  // namespace
 
-FusedRopeArgs fused_rope_args(const RotateAndStoreCall& call) {
-  FusedRopeArgs args = {};
+Prepared<RotateAndStoreArgs, void> prepare(const RotateAndStoreCall& call) {
+  RotateAndStoreArgs args = {};
   args.eps = static_cast<float>(call.eps);
   args.norm_offset = static_cast<float>(call.norm_offset);
   args.padded_queries = call.padded_queries;
@@ -261,7 +296,25 @@ FusedRopeArgs fused_rope_args(const RotateAndStoreCall& call) {
   take_requests(args, call);
   take_cache(args, call, call.v.has_value(), call.past_lengths.has_value());
   check_rows(args, call);
-  return args;
+  return {args};
+}
+
+// Nothing is written when a token's numbers lead out of their tables.
+void check_indices(const RotateAndStoreArgs& args) {
+  for (int token = 0; token < args.tokens; ++token) {
+    TokenPlace place;
+    if (!find_token(args, token, &place)) continue;
+    check_position(args, token, place);
+    for (const int plane : {0, 1}) {
+      const CacheView& cache = plane == 0 ? args.k_cache : args.v_cache;
+      if (args.block_size == 0) continue;  // no cache
+      if (args.slots.data != nullptr) {
+        check_slot(args, token, cache.rows);
+      } else {
+        check_block(args, token, place, plane, cache.rows);
+      }
+    }
+  }
 }
 
 }  // namespace rtp_llm::glue

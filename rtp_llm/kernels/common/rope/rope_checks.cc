@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/rope/rope_checks.h"
+#include "rtp_llm/kernels/common/rope/calls.h"
+#include "rtp_llm/kernels/common/rope/rope.h"
 
 namespace rtp_llm::glue {
 namespace {
@@ -64,7 +65,7 @@ void take_cache(RopeKvWriteArgs& args, const Tensor& cache, const Tensor& slots)
 
 }  // namespace
 
-RopeKvWriteArgs rope_kv_write_args(const RopeKvWriteCall& call) {
+Prepared<RopeKvWriteArgs, void> prepare(const RopeKvWriteCall& call) {
   RopeKvWriteArgs args{};
   take_qkv(args, call.qkv, call);
   if (call.cos_sin.has_value()) {
@@ -73,7 +74,18 @@ RopeKvWriteArgs rope_kv_write_args(const RopeKvWriteCall& call) {
   RTP_LLM_CHECK(call.kv_cache.has_value() == call.slot_mapping.has_value(),
                 "rope_kv_write: kv_cache and slot_mapping go together; one of them is None");
   if (call.kv_cache.has_value()) take_cache(args, *call.kv_cache, *call.slot_mapping);
-  return args;
+  return {args};
+}
+
+void check_indices(const RopeKvWriteArgs& args) {
+  if (args.cos_sin != nullptr) {
+    check_range(args.positions, args.tokens, 0, args.num_positions, "rope_kv_write: positions",
+                "0 <= position < ", ", the rows of cos_sin");
+  }
+  if (args.kv_cache != nullptr) {
+    check_range(args.slots, args.tokens, -1, args.num_slots, "rope_kv_write: slot_mapping",
+                "-1 (not stored) or 0 <= slot < ", "");
+  }
 }
 
 }  // namespace rtp_llm::glue

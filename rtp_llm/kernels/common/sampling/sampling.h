@@ -41,22 +41,6 @@ enum RowStatus : int8_t {
   kAllBanned = 2,  // every logit is -inf
 };
 
-// A sample for each row that is its draft where rejection sampling accepts that. Row r of
-// `draft_logits` is what draft r was sampled from, at the row's temperature and without filters.
-// Rows whose draft is outside the vocabulary are sampled as ever.
-struct RejectionSampleArgs {
-  SampleArgs sample;
-  const int32_t* drafts;
-  LogitRows draft_logits;  // at least as many rows; its vocabulary is not larger
-  const int32_t* columns;  // [vocab] of draft_logits, outside it: none; null: that of each token
-
-  // The column of token i; outside draft_logits: there is none.
-  constexpr int64_t column(int64_t i) const { return columns == nullptr ? i : columns[i]; }
-};
-
-// Steps of the random numbers by which drafts are accepted, beside those of samples.
-constexpr uint64_t kAcceptSteps = uint64_t{2} << 32;
-
 struct TopLogprobsArgs {
   LogitRows logits;
   const int32_t* tokens;
@@ -79,7 +63,7 @@ struct MutableRows {
 
 // Bit t % 32 of masks[p][t / 32] says whether row rows[p] may have token t; else its logit becomes
 // -inf.
-struct BitmaskArgs {
+struct ApplyTokenBitmaskArgs {
   MutableRows logits;
   const uint32_t* masks;
   const int32_t* rows;
@@ -101,7 +85,7 @@ struct TokenHistory {
 // For every different token of a row's history: logit l becomes l * repetition when negative and
 // l / repetition otherwise. The last output_lens[r] tokens of the history were generated: for every
 // different one among those less presence, then less frequency * (times it occurs there).
-struct PenaltyArgs {
+struct ApplyPenaltiesArgs {
   MutableRows logits;
   TokenHistory history;
   const int64_t* output_lens;  // those beyond the history count as all of it
@@ -112,14 +96,14 @@ struct PenaltyArgs {
 
 // Bans (-inf) every token that would complete an n-gram which the row's history already has; n
 // below 1 bans none.
-struct NgramArgs {
+struct BanRepeatedNgramsArgs {
   MutableRows logits;
   TokenHistory history;
   const int32_t* ngram_size;
 };
 
 // logits[rows[i]][ids[i]] += values[i].
-struct LogitBiasArgs {
+struct AddLogitBiasArgs {
   MutableRows logits;
   const int32_t* rows;
   const int32_t* ids;

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/common/sampling/sampling_checks.h"
+// Checks the tensors of the sampling operators and describes them to kernels, for every device.
+#include <algorithm>
+
+#include "rtp_llm/kernels/common/sampling/calls.h"
+#include "rtp_llm/kernels/common/sampling/rejection.h"
+#include "rtp_llm/kernels/common/sampling/sampling.h"
 
 namespace rtp_llm::glue {
 namespace {
@@ -60,18 +65,45 @@ SampleArgs args_of(const Call& call, const SampleNames& names) {
           nullptr};
 }
 
+// Tokens and status of a draw, which `args` gets the addresses of.
+std::tuple<Tensor, Tensor> results_of(SampleArgs& args, const Tensor& logits) {
+  Tensor tokens = empty(logits, {logits.size(0)}, DType::kInt32);
+  Tensor status = empty(logits, {logits.size(0)}, DType::kInt8);
+  args.tokens = tokens.data<int32_t>();
+  args.status = status.data<int8_t>();
+  return {std::move(tokens), std::move(status)};
+}
+
 TokenHistory history_of(const Tensor& tokens, const Tensor& cu_tokens, int64_t rows) {
   check_vector(tokens, DType::kInt32, tokens.numel(), "tokens");
   check_vector(cu_tokens, DType::kInt32, rows + 1, "cu_tokens");
   return {tokens.data<int32_t>(), cu_tokens.data<int32_t>(), tokens.numel()};
 }
 
+// What the host can check of the offsets of histories.
+void check_offsets(const TokenHistory& history, int64_t rows) {
+  const int32_t* const cu = history.cu_tokens;
+  RTP_LLM_CHECK(cu[0] == 0 && std::is_sorted(cu, cu + rows + 1) && cu[rows] <= history.size,
+                "cu_tokens must rise from 0 to at most the ", history.size, " tokens");
+}
+
+void check_rows(const int32_t* rows, int64_t size, const MutableRows& logits, const char* name) {
+  for (int64_t i = 0; i < size; ++i) {
+    RTP_LLM_CHECK(rows[i] >= 0 && rows[i] < logits.num_rows, name, ": rows[", i, "] is ", rows[i],
+                  " of ", logits.num_rows, " rows");
+  }
+}
+
 }  // namespace
 
-SampleArgs sample_args(const SampleCall& call) { return args_of(call, kSampleNames); }
+Prepared<SampleArgs, std::tuple<Tensor, Tensor>> prepare(const SampleCall& call) {
+  SampleArgs args = args_of(call, kSampleNames);
+  auto results = results_of(args, call.logits);
+  return {args, std::move(results)};
+}
 
-RejectionSampleArgs rejection_sample_args(const RejectionSampleCall& call) {
-  const SampleArgs sample = args_of(call, kRejectionNames);
+Prepared<RejectionSampleArgs, std::tuple<Tensor, Tensor>> prepare(const RejectionSampleCall& call) {
+  SampleArgs sample = args_of(call, kRejectionNames);
   check_vector(call.drafts, DType::kInt32, call.logits.size(0), "rejection_sample: drafts");
   check_logits(call.draft_logits, "rejection_sample: draft_logits");
   const LogitRows drafted = rows_of_logits(call.draft_logits);
@@ -88,19 +120,25 @@ RejectionSampleArgs rejection_sample_args(const RejectionSampleCall& call) {
                  "rejection_sample: draft_columns");
     columns = call.draft_columns->data<int32_t>();
   }
-  return {sample, call.drafts.data<int32_t>(), drafted, columns};
+  auto results = results_of(sample, call.logits);
+  return {{sample, call.drafts.data<int32_t>(), drafted, columns}, std::move(results)};
 }
 
-TopLogprobsArgs top_logprobs_args(const TopLogprobsCall& call) {
+Prepared<TopLogprobsArgs, std::tuple<Tensor, Tensor, Tensor>> prepare(const TopLogprobsCall& call) {
   check_logits(call.logits, "top_logprobs: logits");
   check_vector(call.tokens, DType::kInt32, call.logits.size(0), "top_logprobs: tokens");
   RTP_LLM_CHECK(call.k >= 0 && call.k <= call.logits.size(1), "top_logprobs: k is ", call.k,
                 "; expected 0 to the size of the vocabulary, ", call.logits.size(1));
-  return {
-      rows_of_logits(call.logits), call.tokens.data<int32_t>(), call.k, nullptr, nullptr, nullptr};
+  const int64_t rows = call.logits.size(0);
+  Tensor chosen = empty(call.logits, {rows}, DType::kFloat32);
+  Tensor values = empty(call.logits, {rows, call.k}, DType::kFloat32);
+  Tensor ids = empty(call.logits, {rows, call.k}, DType::kInt32);
+  return {{rows_of_logits(call.logits), call.tokens.data<int32_t>(), call.k, chosen.data<float>(),
+           values.data<float>(), ids.data<int32_t>()},
+          {std::move(chosen), std::move(values), std::move(ids)}};
 }
 
-BitmaskArgs bitmask_args(const ApplyTokenBitmaskCall& call) {
+Prepared<ApplyTokenBitmaskArgs, void> prepare(const ApplyTokenBitmaskCall& call) {
   check_logits(call.logits, "apply_token_bitmask: logits");
   const int64_t count = call.rows.numel();
   const int64_t words = (call.logits.size(1) + 31) / 32;
@@ -109,37 +147,53 @@ BitmaskArgs bitmask_args(const ApplyTokenBitmaskCall& call) {
   check_sizes(call.masks, {count, words}, "apply_token_bitmask: masks");
   check_contiguous(call.masks, "apply_token_bitmask: masks");
   const auto* const masks = reinterpret_cast<const uint32_t*>(call.masks.data<int32_t>());
-  return {mutable_rows_of(call.logits), masks, call.rows.data<int32_t>(), count};
+  return {{mutable_rows_of(call.logits), masks, call.rows.data<int32_t>(), count}};
 }
 
-PenaltyArgs penalty_args(const ApplyPenaltiesCall& call) {
+void check_indices(const ApplyTokenBitmaskArgs& args) {
+  check_rows(args.rows, args.num_masks, args.logits, "apply_token_bitmask");
+}
+
+Prepared<ApplyPenaltiesArgs, void> prepare(const ApplyPenaltiesCall& call) {
   check_logits(call.logits, "apply_penalties: logits");
   const int64_t rows = call.logits.size(0);
   check_vector(call.output_lens, DType::kInt64, rows, "apply_penalties: output_lens");
   check_vector(call.repetition, DType::kFloat32, rows, "apply_penalties: repetition");
   check_vector(call.presence, DType::kFloat32, rows, "apply_penalties: presence");
   check_vector(call.frequency, DType::kFloat32, rows, "apply_penalties: frequency");
-  return {mutable_rows_of(call.logits),     history_of(call.tokens, call.cu_tokens, rows),
-          call.output_lens.data<int64_t>(), call.repetition.data<float>(),
-          call.presence.data<float>(),      call.frequency.data<float>()};
+  return {{mutable_rows_of(call.logits), history_of(call.tokens, call.cu_tokens, rows),
+           call.output_lens.data<int64_t>(), call.repetition.data<float>(),
+           call.presence.data<float>(), call.frequency.data<float>()}};
 }
 
-NgramArgs ngram_args(const BanRepeatedNgramsCall& call) {
+void check_indices(const ApplyPenaltiesArgs& args) {
+  check_offsets(args.history, args.logits.num_rows);
+}
+
+Prepared<BanRepeatedNgramsArgs, void> prepare(const BanRepeatedNgramsCall& call) {
   check_logits(call.logits, "ban_repeated_ngrams: logits");
   const int64_t rows = call.logits.size(0);
   check_vector(call.ngram_size, DType::kInt32, rows, "ban_repeated_ngrams: ngram_size");
-  return {mutable_rows_of(call.logits), history_of(call.tokens, call.cu_tokens, rows),
-          call.ngram_size.data<int32_t>()};
+  return {{mutable_rows_of(call.logits), history_of(call.tokens, call.cu_tokens, rows),
+           call.ngram_size.data<int32_t>()}};
 }
 
-LogitBiasArgs logit_bias_args(const AddLogitBiasCall& call) {
+void check_indices(const BanRepeatedNgramsArgs& args) {
+  check_offsets(args.history, args.logits.num_rows);
+}
+
+Prepared<AddLogitBiasArgs, void> prepare(const AddLogitBiasCall& call) {
   check_logits(call.logits, "add_logit_bias: logits");
   const int64_t size = call.ids.numel();
   check_vector(call.rows, DType::kInt32, size, "add_logit_bias: rows");
   check_vector(call.ids, DType::kInt32, size, "add_logit_bias: ids");
   check_vector(call.values, DType::kFloat32, size, "add_logit_bias: values");
-  return {mutable_rows_of(call.logits), call.rows.data<int32_t>(), call.ids.data<int32_t>(),
-          call.values.data<float>(), size};
+  return {{mutable_rows_of(call.logits), call.rows.data<int32_t>(), call.ids.data<int32_t>(),
+           call.values.data<float>(), size}};
+}
+
+void check_indices(const AddLogitBiasArgs& args) {
+  check_rows(args.rows, args.size, args.logits, "add_logit_bias");
 }
 
 }  // namespace rtp_llm::glue

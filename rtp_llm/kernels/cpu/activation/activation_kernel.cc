@@ -79,4 +79,16 @@ void gated_activation(const GatedActivationArgs& args, int64_t begin, int64_t en
   });
 }
 
+// A thread takes four chunks, which cost about what 128 KiB of memory traffic do: exponentials, not
+// bytes, bound these.
+RTP_LLM_OPERATOR(silu_and_mul, args.rows* chunks_of_row(args), 4)
+void silu_and_mul(const SiluAndMulArgs& args, int64_t begin, int64_t end) {
+  gated_activation(args, begin, end);
+}
+
+RTP_LLM_OPERATOR(gelu_and_mul, args.rows* chunks_of_row(args), 4)
+void gelu_and_mul(const GeluAndMulArgs& args, int64_t begin, int64_t end) {
+  gated_activation(args, begin, end);
+}
+
 }  // namespace rtp_llm::cpu::RTP_LLM_ISA

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/cpu/kv_cache/copy_blocks.h"
+// Copies whole blocks of a KV cache.
+#include "rtp_llm/kernels/common/kv_cache/copy_blocks.h"
 
 #include <cstring>
 
+#include "rtp_llm/kernels/common/operator.h"
+#include "rtp_llm/kernels/common/parallel.h"
+
 namespace rtp_llm::cpu {
 
+// Pairs innermost.
+RTP_LLM_OPERATOR(copy_blocks, args.num_layers* args.num_planes* args.num_pairs,
+                 grain_rows(args.block_bytes * 2))
 void copy_blocks(const CopyBlocksArgs& args, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; ++item) {
     const int64_t plane = item / args.num_pairs;

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "rtp_llm/kernels/common/operator.h"
+
 namespace rtp_llm::cpu {
 namespace {
 
@@ -145,8 +147,21 @@ void check_gated_delta_rule(const GatedDeltaRuleArgs& args) {
   }
 }
 
-int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int num_threads) {
-  return num_threads * ((thread_scratch(args, cut_heads(args, num_threads)) + 15) / 16 * 16);
+int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int threads) {
+  const int64_t floats = (thread_scratch(args, cut_heads(args, threads)) + 15) / 16 * 16;
+  return threads * floats * int64_t{sizeof(float)};
+}
+
+RTP_LLM_OPERATOR(causal_conv1d)
+void causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel) {
+  check_causal_conv1d(args);
+  run_causal_conv1d(args, parallel);
+}
+
+RTP_LLM_OPERATOR(gated_delta_rule, scratch)
+void gated_delta_rule(const GatedDeltaRuleArgs& args, void* scratch, const ParallelFor& parallel) {
+  check_gated_delta_rule(args);
+  run_gated_delta_rule(args, static_cast<float*>(scratch), parallel);
 }
 
 void run_causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel) {
@@ -167,8 +182,8 @@ void run_gated_delta_rule(const GatedDeltaRuleArgs& args, float* scratch,
   const Cut cut = cut_heads(args, parallel.num_threads());
   const std::vector<DeltaRuleItem> items = items_of(args, cut);
   const auto count = static_cast<int64_t>(items.size());
-  const int64_t floats =
-      gated_delta_rule_scratch(args, parallel.num_threads()) / parallel.num_threads();
+  const int64_t floats = gated_delta_rule_scratch(args, parallel.num_threads()) /
+                         parallel.num_threads() / int64_t{sizeof(float)};
   const int64_t tokens = sequences.cu_seqlens_q[sequences.num_seqs] + sequences.num_seqs;
   const int64_t busy = 1 + tokens * row * args.key_size / kWorkPerThread;
   const int64_t workers = std::min({int64_t{parallel.num_threads()}, count, busy});

@@ -38,8 +38,8 @@ int64_t delta_rule_prompt_scratch(const GatedDeltaRuleArgs& args, int heads, int
 void check_causal_conv1d(const CausalConv1dArgs& args);
 void check_gated_delta_rule(const GatedDeltaRuleArgs& args);
 
-// Float32 numbers of scratch, aligned to 64 bytes, that run_gated_delta_rule() wants.
-int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int num_threads);
+// Bytes of scratch, aligned to 64, that run_gated_delta_rule() wants.
+int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int threads);
 
 // Both write every row of out, zeros to those of no sequence.
 void run_causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel);

@@ -9,6 +9,6 @@ namespace rtp_llm::cpu {
 
 RTP_LLM_FOR_EACH_ISA(
     // Tokens [begin, end). Positions and slots have been checked.
-    void mla_rotate_and_store(const MlaStoreArgs& args, int64_t begin, int64_t end);)
+    void mla_rotate_and_store(const MlaRotateAndStoreArgs& args, int64_t begin, int64_t end);)
 
 }  // namespace rtp_llm::cpu

@@ -17,7 +17,7 @@ float inverse_latent_rms(const T* x, int64_t size, float eps) {
 }
 
 template <class T>
-void norm_latent(const MlaStoreArgs& args, const T* from, T* to) {
+void norm_latent(const MlaRotateAndStoreArgs& args, const T* from, T* to) {
   const Vec factor = Vec::set(inverse_latent_rms(from, args.latent_size, args.eps));
   const T* const weight = static_cast<const T*>(args.norm_weight);
   for_vectors(args.latent_size, [&](int64_t i, int count) {
@@ -41,7 +41,7 @@ void rotate_pairs(const T* a, const T* b, T* first, T* second, const float* cos,
 
 // `angles` are the cosines and sines of the token; null copies. `to` may be `from`.
 template <class T>
-void rotate(const MlaStoreArgs& args, const T* from, T* to, const float* angles) {
+void rotate(const MlaRotateAndStoreArgs& args, const T* from, T* to, const float* angles) {
   const int64_t half = args.rope_size / 2;
   if (angles == nullptr) {
     __builtin_memmove(to, from, static_cast<size_t>(args.rope_size) * sizeof(T));
@@ -68,7 +68,7 @@ void rotate(const MlaStoreArgs& args, const T* from, T* to, const float* angles)
 }
 
 template <class T>
-void take_token(const MlaStoreArgs& args, int64_t token) {
+void take_token(const MlaRotateAndStoreArgs& args, int64_t token) {
   const float* const angles =
       args.cos_sin == nullptr ? nullptr : args.cos_sin + args.positions[token] * args.rope_size;
   for (int64_t head = 0; head < args.num_heads; ++head) {
@@ -89,7 +89,9 @@ void take_token(const MlaStoreArgs& args, int64_t token) {
 
 }  // namespace
 
-void mla_rotate_and_store(const MlaStoreArgs& args, int64_t begin, int64_t end) {
+RTP_LLM_OPERATOR(mla_rotate_and_store, args.tokens,
+                 grain_rows((args.num_heads * args.rope_size + args.latent_size) * 8))
+void mla_rotate_and_store(const MlaRotateAndStoreArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     for (int64_t token = begin; token < end; ++token) take_token<decltype(element)>(args, token);
   });

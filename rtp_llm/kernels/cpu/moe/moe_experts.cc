@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cpu/moe/moe_experts.h"
 
+#include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/cpu/gemm/linear.h"
 
 namespace rtp_llm::cpu {
 
+RTP_LLM_OPERATOR(grouped_linear)
 void grouped_linear(const GroupedLinearArgs& args, const ParallelFor& parallel) {
   const int64_t element = element_size(args.dtype);
   LinearArgs product = {};

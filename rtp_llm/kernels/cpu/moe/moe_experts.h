@@ -11,6 +11,6 @@ namespace rtp_llm::cpu {
 // Expert by expert, each product on all threads: a row gives the same bits as alone.
 void grouped_linear(const GroupedLinearArgs& args, const ParallelFor& parallel);
 
-RTP_LLM_FOR_EACH_ISA(void sum_experts(const ExpertSumArgs& args, int64_t begin, int64_t end);)
+RTP_LLM_FOR_EACH_ISA(void sum_experts(const SumExpertsArgs& args, int64_t begin, int64_t end);)
 
 }  // namespace rtp_llm::cpu

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/cpu/moe/moe_routing.h"
+// Which experts a token goes to, and the order in which experts take their tokens.
+#include "rtp_llm/kernels/common/moe/moe.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
+
+#include "rtp_llm/kernels/common/operator.h"
+#include "rtp_llm/kernels/common/parallel.h"
 
 namespace rtp_llm::cpu {
 namespace {
@@ -80,8 +84,6 @@ void put(void* ids, bool wide, int64_t at, int64_t id) {
   }
 }
 
-}  // namespace
-
 void select_experts(const TopkArgs& args, int64_t begin, int64_t end) {
   Row row(args.experts);
   for (int64_t t = begin; t < end; ++t) {
@@ -102,7 +104,21 @@ void select_experts(const TopkArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-void fake_balance(const FakeBalanceArgs& args) {
+}  // namespace
+
+// A score costs about as much as 40 bytes of traffic: its exponential.
+RTP_LLM_OPERATOR(select_topk, args.tokens, grain_rows(args.experts * (40 + args.k * int64_t{4})))
+void select_topk(const SelectTopkArgs& args, int64_t begin, int64_t end) {
+  select_experts(args, begin, end);
+}
+
+RTP_LLM_OPERATOR(group_topk, args.tokens, grain_rows(args.experts * (40 + args.k * int64_t{4})))
+void group_topk(const GroupTopkArgs& args, int64_t begin, int64_t end) {
+  select_experts(args, begin, end);
+}
+
+RTP_LLM_OPERATOR(fake_balance_expert)
+void fake_balance_expert(const FakeBalanceExpertArgs& args, const ParallelFor&) {
   for (int64_t i = 0; i < args.count; ++i) {
     const int64_t rank = (args.first_rank + i % args.ranks) % args.ranks;
     const int64_t expert = (args.first + i / args.ranks) % args.local;
@@ -111,7 +127,8 @@ void fake_balance(const FakeBalanceArgs& args) {
   }
 }
 
-void sort_by_expert(const ExpertSortArgs& args) {
+RTP_LLM_OPERATOR(sort_by_expert)
+void sort_by_expert(const SortByExpertArgs& args, const ParallelFor&) {
   const auto experts = static_cast<size_t>(args.experts);
   // The last bucket takes what names no expert.
   const auto bucket = [&](int64_t i) {

@@ -4,7 +4,9 @@
 
 namespace rtp_llm::cpu::RTP_LLM_ISA {
 
-void sum_experts(const ExpertSumArgs& args, int64_t begin, int64_t end) {
+RTP_LLM_OPERATOR(sum_experts, args.tokens,
+                 grain_rows(args.size*(args.k + 1) * element_size(args.dtype)))
+void sum_experts(const SumExpertsArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
     const auto* y = static_cast<const T*>(args.y);

@@ -21,7 +21,7 @@ float rounded(float value) {
 }
 
 // A token's position on each axis; false when one of them is not in the table.
-bool find_positions(const FusedRopeArgs& args, int token, const TokenPlace& place,
+bool find_positions(const RotateAndStoreArgs& args, int token, const TokenPlace& place,
                     int64_t (&positions)[3]) {
   for (int axis = 0; axis < (has_axes(args) ? 3 : 1); ++axis) {
     positions[axis] = position_of(args, token, place, axis);
@@ -31,7 +31,7 @@ bool find_positions(const FusedRopeArgs& args, int token, const TokenPlace& plac
 }
 
 template <class T>
-void normalize(const FusedRopeArgs& args, const void* weight, std::vector<float>& head) {
+void normalize(const RotateAndStoreArgs& args, const void* weight, std::vector<float>& head) {
   float squares = 0.0f;
   for (const float x : head) squares += x * x;
   const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(args.head_dim) + args.eps);
@@ -41,7 +41,7 @@ void normalize(const FusedRopeArgs& args, const void* weight, std::vector<float>
   }
 }
 
-void rotate_head(const FusedRopeArgs& args, const int64_t (&positions)[3],
+void rotate_head(const RotateAndStoreArgs& args, const int64_t (&positions)[3],
                  std::vector<float>& head) {
   const int half = args.rotary_dim / 2;
   for (int i = 0; i < half; ++i) {
@@ -70,7 +70,7 @@ void store(void* base, int64_t at, DType dtype, float value) {
 }
 
 template <class T>
-void store_in_cache(const FusedRopeArgs& args, int token, const TokenPlace& place, int plane,
+void store_in_cache(const RotateAndStoreArgs& args, int token, const TokenPlace& place, int plane,
                     int head_index, const std::vector<float>& head) {
   const CachePlace to = cache_place(args, token, place, plane);
   if (to.row < 0) return;
@@ -85,7 +85,7 @@ void store_in_cache(const FusedRopeArgs& args, int token, const TokenPlace& plac
   args.scales[scale_place(args, to, head_index)] = 1.0f;
 }
 
-float growth(const FusedRopeArgs& args, int64_t position) {
+float growth(const RotateAndStoreArgs& args, int64_t position) {
   if (args.log_length <= 0 || position + 1 <= args.log_length) return 1.0f;
   return std::log(static_cast<float>(position + 1)) / std::log(static_cast<float>(args.log_length));
 }
@@ -106,7 +106,7 @@ void give(const HeadsView& to, int64_t row, int index, DType dtype,
 }
 
 template <class T>
-void do_token(const FusedRopeArgs& args, int token, std::vector<float>& head) {
+void do_token(const RotateAndStoreArgs& args, int token, std::vector<float>& head) {
   TokenPlace place;
   int64_t positions[3] = {0, 0, 0};
   if (!find_token(args, token, &place) || !find_positions(args, token, place, positions)) return;
@@ -134,7 +134,9 @@ void do_token(const FusedRopeArgs& args, int token, std::vector<float>& head) {
 
 }  // namespace
 
-void fused_rope(const FusedRopeArgs& args, int64_t begin, int64_t end) {
+RTP_LLM_OPERATOR(rotate_and_store, args.tokens,
+                 grain_rows((args.num_heads + 2 * args.num_kv_heads) * args.head_dim * 32))
+void rotate_and_store(const RotateAndStoreArgs& args, int64_t begin, int64_t end) {
   std::vector<float> head(static_cast<size_t>(args.head_dim));
   visit_float_dtype(args.dtype, [&](auto element) {
     for (int64_t token = begin; token < end; ++token)

@@ -9,6 +9,6 @@ namespace rtp_llm::cpu {
 // Tokens [begin, end). A token whose position is not a row of the table is left out altogether; one
 // that has no place in the cache is not stored. Plain code: the engine itself runs qk_rms_norm and
 // rope_kv_write, which are vectorised.
-void fused_rope(const FusedRopeArgs& args, int64_t begin, int64_t end);
+void rotate_and_store(const RotateAndStoreArgs& args, int64_t begin, int64_t end);
 
 }  // namespace rtp_llm::cpu

@@ -75,6 +75,8 @@ void store_token(const RopeKvWriteArgs& args, const T* row, int64_t slot) {
 
 }  // namespace
 
+RTP_LLM_OPERATOR(rope_kv_write, args.tokens,
+                 grain_rows((args.num_heads + 2 * args.num_kv_heads) * args.head_dim * 8))
 void rope_kv_write(const RopeKvWriteArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);

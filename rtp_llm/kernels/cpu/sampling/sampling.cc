@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cmath>
 
+#include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/common/philox.h"
+#include "rtp_llm/kernels/common/sampling/rejection.h"
 #include "rtp_llm/kernels/cpu/sampling/sampling_order.h"
 
 namespace rtp_llm::cpu {
@@ -264,19 +266,24 @@ void top_logprobs_row(const SamplingKernels& kernels, const TopLogprobsArgs& arg
 
 }  // namespace
 
-size_t sampling_scratch_bytes(const LogitRows& logits, int num_threads) {
-  return num_threads * SamplingWorkspace::bytes(logits.vocab);
+int64_t sample_scratch(const SampleArgs& args, int threads) {
+  return threads * static_cast<int64_t>(SamplingWorkspace::bytes(args.logits.vocab));
 }
 
-void run_sample(const SampleArgs& args, void* scratch, const ParallelFor& parallel) {
+RTP_LLM_OPERATOR(sample, scratch)
+void sample(const SampleArgs& args, void* scratch, const ParallelFor& parallel) {
   const SamplingKernels kernels = SamplingKernels::pick();
   for_rows(args.logits, scratch, parallel, [&](int64_t row, const SamplingWorkspace& workspace) {
     sample_row(kernels, args, row, workspace);
   });
 }
 
-void run_rejection_sample(const RejectionSampleArgs& args, void* scratch,
-                          const ParallelFor& parallel) {
+int64_t rejection_sample_scratch(const RejectionSampleArgs& args, int threads) {
+  return threads * static_cast<int64_t>(SamplingWorkspace::bytes(args.sample.logits.vocab));
+}
+
+RTP_LLM_OPERATOR(rejection_sample, scratch)
+void rejection_sample(const RejectionSampleArgs& args, void* scratch, const ParallelFor& parallel) {
   const SamplingKernels kernels = SamplingKernels::pick();
   const LogitRows& logits = args.sample.logits;
   for_rows(logits, scratch, parallel, [&](int64_t row, const SamplingWorkspace& workspace) {
@@ -284,7 +291,12 @@ void run_rejection_sample(const RejectionSampleArgs& args, void* scratch,
   });
 }
 
-void run_top_logprobs(const TopLogprobsArgs& args, void* scratch, const ParallelFor& parallel) {
+int64_t top_logprobs_scratch(const TopLogprobsArgs& args, int threads) {
+  return threads * static_cast<int64_t>(SamplingWorkspace::bytes(args.logits.vocab));
+}
+
+RTP_LLM_OPERATOR(top_logprobs, scratch)
+void top_logprobs(const TopLogprobsArgs& args, void* scratch, const ParallelFor& parallel) {
   const SamplingKernels kernels = SamplingKernels::pick();
   for_rows(args.logits, scratch, parallel, [&](int64_t row, const SamplingWorkspace& workspace) {
     top_logprobs_row(kernels, args, row, workspace);

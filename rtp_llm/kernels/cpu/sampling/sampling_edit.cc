@@ -2,8 +2,10 @@
 // Changes of logits before the draw: a few logits per row each, or a mask, so no vector code.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
+#include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/cpu/sampling/sampling.h"
 
 namespace rtp_llm::cpu {
@@ -14,7 +16,7 @@ bool known(int32_t token, int64_t vocab) { return token >= 0 && token < vocab; }
 // Whoever is penalised gets this count, so that it happens once.
 constexpr int32_t kDone = -1;
 
-void penalize_row(const PenaltyArgs& args, int64_t row, int32_t* counts) {
+void penalize_row(const ApplyPenaltiesArgs& args, int64_t row, int32_t* counts) {
   const float repetition = args.repetition[row];
   const float presence = args.presence[row];
   const float frequency = args.frequency[row];
@@ -42,7 +44,7 @@ void penalize_row(const PenaltyArgs& args, int64_t row, int32_t* counts) {
   }
 }
 
-void ban_row(const NgramArgs& args, int64_t row) {
+void ban_row(const BanRepeatedNgramsArgs& args, int64_t row) {
   const int64_t n = args.ngram_size[row];
   const int32_t* const begin = args.history.begin(row);
   const int32_t* const end = args.history.end(row);
@@ -68,7 +70,8 @@ void mask_word(uint32_t allowed, float* logits, int64_t count) {
 
 }  // namespace
 
-void run_bitmask(const BitmaskArgs& args, const ParallelFor& parallel) {
+RTP_LLM_OPERATOR(apply_token_bitmask)
+void apply_token_bitmask(const ApplyTokenBitmaskArgs& args, const ParallelFor& parallel) {
   constexpr uint32_t kAll = ~uint32_t{0};
   const int64_t words = args.words();
   const int64_t grain = std::max<int64_t>(1, 1024 / words);
@@ -84,7 +87,16 @@ void run_bitmask(const BitmaskArgs& args, const ParallelFor& parallel) {
   });
 }
 
-void run_penalties(const PenaltyArgs& args, int32_t* counts, const ParallelFor& parallel) {
+// A row of counts for each thread.
+int64_t apply_penalties_scratch(const ApplyPenaltiesArgs& args, int threads) {
+  return threads * args.logits.vocab * int64_t{sizeof(int32_t)};
+}
+
+RTP_LLM_OPERATOR(apply_penalties, scratch)
+void apply_penalties(const ApplyPenaltiesArgs& args, void* scratch, const ParallelFor& parallel) {
+  auto* const counts = static_cast<int32_t*>(scratch);
+  std::memset(scratch, 0,
+              static_cast<size_t>(apply_penalties_scratch(args, parallel.num_threads())));
   const int64_t rows = args.logits.num_rows;
   const int64_t workers = std::min<int64_t>(parallel.num_threads(), rows);
   parallel(0, workers, 1, [&](int64_t begin, int64_t end) {
@@ -95,13 +107,15 @@ void run_penalties(const PenaltyArgs& args, int32_t* counts, const ParallelFor& 
   });
 }
 
-void run_ngram_ban(const NgramArgs& args, const ParallelFor& parallel) {
+RTP_LLM_OPERATOR(ban_repeated_ngrams)
+void ban_repeated_ngrams(const BanRepeatedNgramsArgs& args, const ParallelFor& parallel) {
   parallel(0, args.logits.num_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) ban_row(args, row);
   });
 }
 
-void run_logit_bias(const LogitBiasArgs& args) {
+RTP_LLM_OPERATOR(add_logit_bias)
+void add_logit_bias(const AddLogitBiasArgs& args, const ParallelFor&) {
   for (int64_t i = 0; i < args.size; ++i) {
     if (known(args.ids[i], args.logits.vocab))
       args.logits.row(args.rows[i])[args.ids[i]] += args.values[i];

@@ -53,4 +53,10 @@ void gated_activation(const GatedActivationArgs& args, void* stream) {
   }
 }
 
+RTP_LLM_OPERATOR(silu_and_mul)
+void silu_and_mul(const SiluAndMulArgs& args, void* stream) { gated_activation(args, stream); }
+
+RTP_LLM_OPERATOR(gelu_and_mul)
+void gelu_and_mul(const GeluAndMulArgs& args, void* stream) { gated_activation(args, stream); }
+
 }  // namespace rtp_llm::cuda

@@ -25,18 +25,22 @@ int64_t decode_attention_scratch(const DecodeAttentionArgs& args) {
     const int64_t splits = decode_schedule<d, n>(args).splits;
     numbers = splits == 1 ? 0 : args.num_seqs * args.num_heads * splits * (args.head_dim + 2);
   });
-  return numbers;
+  return numbers * int64_t{sizeof(float)};
 }
 
-void decode_attention(const DecodeAttentionArgs& args, void* stream) {
+RTP_LLM_OPERATOR(decode_attention, scratch)
+void decode_attention(const DecodeAttentionArgs& given, void* scratch, void* stream) {
+  DecodeAttentionArgs args = given;
+  args.parts = static_cast<float*>(scratch);
   check_alignment(args);
   if (args.num_seqs == 0) return;
+  const bool is_bfloat16 = args.dtype == DType::kBFloat16;
   if (args.cache_dtype == DType::kFloat8E4m3fn) {
-    decode_attention_float8(args, stream);
-  } else if (args.dtype == DType::kBFloat16) {
-    launch_decode_attention<BFloat16, BFloat16>(args, stream);
+    is_bfloat16 ? launch_decode_attention<BFloat16, uint8_t>(args, stream)
+                : launch_decode_attention<Float16, uint8_t>(args, stream);
   } else {
-    launch_decode_attention<Float16, Float16>(args, stream);
+    is_bfloat16 ? launch_decode_attention<BFloat16, BFloat16>(args, stream)
+                : launch_decode_attention<Float16, Float16>(args, stream);
   }
 }
 

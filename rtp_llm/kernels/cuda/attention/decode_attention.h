@@ -6,11 +6,11 @@
 
 namespace rtp_llm::cuda {
 
-// How many float32 numbers args.parts needs.
+// Bytes that args.parts needs.
 int64_t decode_attention_scratch(const DecodeAttentionArgs& args);
 
 // Throws std::runtime_error for heads that no kernel is made for. Waits for nothing, allocates
 // nothing; overlaps the end of the kernel in front (launch_overlapped).
-void decode_attention(const DecodeAttentionArgs& args, void* stream);
+void decode_attention(const DecodeAttentionArgs& given, void* scratch, void* stream);
 
 }  // namespace rtp_llm::cuda

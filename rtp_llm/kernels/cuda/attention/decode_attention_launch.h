@@ -63,9 +63,9 @@ inline void visit_heads(const DecodeAttentionArgs& args, Body&& body) {
                            "or of 256 in groups of at most 8");
 }
 
-// T and C as for Tile.
+// T and C as for Tile. Each pair is instantiated in a file of its own: they compile for a while.
 template <class T, class C>
-inline void launch_decode_attention(const DecodeAttentionArgs& args, void* stream) {
+void launch_decode_attention(const DecodeAttentionArgs& args, void* stream) {
   visit_heads(args, [&](auto d, auto n) {
     constexpr int D = decltype(d)::value;
     constexpr int N = decltype(n)::value;
@@ -87,6 +87,9 @@ inline void launch_decode_attention(const DecodeAttentionArgs& args, void* strea
   });
 }
 
-void decode_attention_float8(const DecodeAttentionArgs& args, void* stream);
+extern template void launch_decode_attention<BFloat16, BFloat16>(const DecodeAttentionArgs&, void*);
+extern template void launch_decode_attention<Float16, Float16>(const DecodeAttentionArgs&, void*);
+extern template void launch_decode_attention<BFloat16, uint8_t>(const DecodeAttentionArgs&, void*);
+extern template void launch_decode_attention<Float16, uint8_t>(const DecodeAttentionArgs&, void*);
 
 }  // namespace rtp_llm::cuda

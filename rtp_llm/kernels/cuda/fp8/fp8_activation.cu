@@ -100,4 +100,10 @@ void fp8_activation(const Fp8ActivationArgs& args, void* stream) {
   check_launch("fp8_quantize");
 }
 
+RTP_LLM_OPERATOR(fp8_quantize)
+void fp8_quantize(const Fp8QuantizeArgs& args, void* stream) { fp8_activation(args, stream); }
+
+RTP_LLM_OPERATOR(silu_and_mul_fp8)
+void silu_and_mul_fp8(const SiluAndMulFp8Args& args, void* stream) { fp8_activation(args, stream); }
+
 }  // namespace rtp_llm::cuda

@@ -14,7 +14,7 @@ constexpr int kKept = kMostFp8NormChannels / (kMostWarps * kChannels);  // a lan
 // residual of the row and, where there is one, pending: their rounded sum, which is left in
 // residual.
 template <class T>
-__device__ inline Pack<T, kEach> take(const Fp8NormArgs& args, int64_t row, int64_t column) {
+__device__ inline Pack<T, kEach> take(const NormFp8Args& args, int64_t row, int64_t column) {
   T* const residual = static_cast<T*>(args.residual) + row * args.residual_stride + column;
   Pack<T, kEach> pack = load<kEach>(residual);
   if (args.pending == nullptr) return pack;
@@ -30,7 +30,7 @@ __device__ inline Pack<T, kEach> take(const Fp8NormArgs& args, int64_t row, int6
 
 // A block for each row, and for each row of padding of the scales.
 template <class T>
-__global__ void __launch_bounds__(kMaxThreads) norm_rows(Fp8NormArgs args) {
+__global__ void __launch_bounds__(kMaxThreads) norm_rows(NormFp8Args args) {
   const int64_t row = blockIdx.x, blocks = args.size / kChannels;
   const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
   const int warps = thread_count() / kGroup;
@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows(Fp8NormArgs args) {
 
 }  // namespace
 
-void fp8_norm(const Fp8NormArgs& args, void* stream) {
+RTP_LLM_OPERATOR(norm_fp8)
+void norm_fp8(const NormFp8Args& args, void* stream) {
   if (args.rows == 0) return;
   const int64_t warps = args.size / kChannels;
   const int64_t threads = kGroup * (warps < kMostWarps ? warps : kMostWarps);

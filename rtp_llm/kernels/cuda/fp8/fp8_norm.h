@@ -6,6 +6,6 @@
 
 namespace rtp_llm::cuda {
 
-void fp8_norm(const Fp8NormArgs& args, void* stream);
+void norm_fp8(const NormFp8Args& args, void* stream);
 
 }  // namespace rtp_llm::cuda

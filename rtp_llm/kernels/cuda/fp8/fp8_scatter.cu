@@ -96,4 +96,12 @@ void fp8_scatter(const Fp8ScatterArgs& args, void* stream) {
   check_launch("scatter_fp8");
 }
 
+RTP_LLM_OPERATOR(scatter_fp8)
+void scatter_fp8(const ScatterFp8Args& args, void* stream) { fp8_scatter(args, stream); }
+
+RTP_LLM_OPERATOR(scatter_fp8_ragged)
+void scatter_fp8_ragged(const ScatterFp8RaggedArgs& args, void* stream) {
+  fp8_scatter(args, stream);
+}
+
 }  // namespace rtp_llm::cuda

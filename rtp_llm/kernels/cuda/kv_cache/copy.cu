@@ -65,6 +65,7 @@ __global__ void __launch_bounds__(kThreads) copy_pairs(CopyBlocksArgs args) {
 
 }  // namespace
 
+RTP_LLM_OPERATOR(embedding)
 void embedding(const EmbeddingArgs& args, void* stream) {
   if (args.count == 0 || args.row_bytes == 0) return;
   visit_unit({address(args.table), address(args.out), args.row_bytes, args.table_stride_bytes},
@@ -77,6 +78,7 @@ void embedding(const EmbeddingArgs& args, void* stream) {
   check_launch("embedding");
 }
 
+RTP_LLM_OPERATOR(substitute_tokens)
 void substitute_tokens(const SubstituteTokensArgs& args, void* stream) {
   if (args.count == 0) return;
   const dim3 grid(blocks(ceil_div(args.count, kThreads), "substitute_tokens"));
@@ -84,6 +86,7 @@ void substitute_tokens(const SubstituteTokensArgs& args, void* stream) {
   check_launch("substitute_tokens");
 }
 
+RTP_LLM_OPERATOR(copy_blocks)
 void copy_blocks(const CopyBlocksArgs& args, void* stream) {
   const int64_t planes = args.num_layers * args.num_planes;
   if (planes == 0 || args.num_pairs == 0 || args.block_bytes == 0) return;

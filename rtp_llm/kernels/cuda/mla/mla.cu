@@ -51,7 +51,7 @@ __device__ inline void rotate(const T* from, T* to, int pair, const float* angle
 }
 
 template <class T>
-__device__ inline T* place_of(const MlaStoreArgs& args, int64_t token) {
+__device__ inline T* place_of(const MlaRotateAndStoreArgs& args, int64_t token) {
   const int slot = args.slots[token];
   if (slot < 0 || slot >= args.num_slots) return nullptr;
   const int size = static_cast<int>(args.block_size);
@@ -61,7 +61,7 @@ __device__ inline T* place_of(const MlaStoreArgs& args, int64_t token) {
 
 // By the whole block: N elements a thread at a time.
 template <class T, int N>
-__device__ inline void norm_latent(const MlaStoreArgs& args, const T* from, T* to) {
+__device__ inline void norm_latent(const MlaRotateAndStoreArgs& args, const T* from, T* to) {
   const int size = static_cast<int>(args.latent_size);
   float sum = 0.0f;
   for (int at = thread_index() * N; at < size; at += kThreads * N) {
@@ -87,7 +87,7 @@ __device__ inline void norm_latent(const MlaStoreArgs& args, const T* from, T* t
 // Tokens on the first axis of the grid; on the second, block 0 takes the latent and its key, the
 // others the queries.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) rotate_and_store(MlaStoreArgs args) {
+__global__ void __launch_bounds__(kThreads) rotate_and_store(MlaRotateAndStoreArgs args) {
   wait_for_previous();
   const int64_t token = blockIdx.x;
   const int half = static_cast<int>(args.rope_size / 2);
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) rotate_and_store(MlaStoreArgs args) 
 }
 
 // Whether packs of kPairs elements are aligned everywhere, cosines included.
-bool is_wide(const MlaStoreArgs& args) {
+bool is_wide(const MlaRotateAndStoreArgs& args) {
   const int64_t bytes = element_size(args.dtype);
   return multiples(
              kPairs * bytes,
@@ -132,7 +132,7 @@ bool is_wide(const MlaStoreArgs& args) {
 }
 
 template <class T, int N>
-void launch(const MlaStoreArgs& args, void* stream) {
+void launch(const MlaRotateAndStoreArgs& args, void* stream) {
   const int64_t rotations = args.num_heads * (args.rope_size / 2 / N);
   const dim3 grid(blocks(args.tokens, "mla_rotate_and_store"),
                   side_blocks(1 + ceil_div(rotations, kThreads), "mla_rotate_and_store"));
@@ -141,7 +141,8 @@ void launch(const MlaStoreArgs& args, void* stream) {
 
 }  // namespace
 
-void mla_rotate_and_store(const MlaStoreArgs& args, void* stream) {
+RTP_LLM_OPERATOR(mla_rotate_and_store)
+void mla_rotate_and_store(const MlaRotateAndStoreArgs& args, void* stream) {
   if (args.tokens == 0) return;
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);

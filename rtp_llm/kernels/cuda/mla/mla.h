@@ -8,6 +8,6 @@ namespace rtp_llm::cuda {
 
 // A token whose position is not a row of the table is neither rotated nor stored, one whose slot is
 // outside the cache is not stored.
-void mla_rotate_and_store(const MlaStoreArgs& args, void* stream);
+void mla_rotate_and_store(const MlaRotateAndStoreArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

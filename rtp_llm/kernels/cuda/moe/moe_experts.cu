@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) grouped_linear_kernel(GroupedLinearA
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) sum_kernel(ExpertSumArgs args) {
+__global__ void __launch_bounds__(kThreads) sum_kernel(SumExpertsArgs args) {
   const int64_t column = (int64_t{blockIdx.y} * thread_count() + thread_index()) * N;
   const int64_t token = blockIdx.x;
   let_next_start();
@@ -139,6 +139,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(ExpertSumArgs args) {
 
 }  // namespace
 
+RTP_LLM_OPERATOR(grouped_linear)
 void grouped_linear(const GroupedLinearArgs& args, void* stream) {
   if (args.rows == 0 || args.n == 0) return;
   const char* const what = "grouped_linear";
@@ -151,7 +152,8 @@ void grouped_linear(const GroupedLinearArgs& args, void* stream) {
   check_launch(what);
 }
 
-void sum_experts(const ExpertSumArgs& args, void* stream) {
+RTP_LLM_OPERATOR(sum_experts)
+void sum_experts(const SumExpertsArgs& args, void* stream) {
   if (args.tokens == 0 || args.size == 0) return;
   const char* const what = "sum_experts";
   const int64_t row_bytes = args.size * element_size(args.dtype);

@@ -179,7 +179,7 @@ __device__ inline void put_tiles(const RouteArgs& args, int expert, int begin, i
 // counts -> the first place of each expert, by the whole block; writes the offsets and the tiles,
 // which are -1 before.
 __device__ inline void places_of_experts(const RouteArgs& route, Buckets& buckets) {
-  const ExpertSortArgs& args = route.sort;
+  const SortByExpertArgs& args = route.sort;
   const int lane = thread_index() % kGroup, warp = thread_index() / kGroup;
   const int bucket = 2 * thread_index();
   const int entries[2] = {buckets.counts[bucket], buckets.counts[bucket + 1]};
@@ -209,7 +209,7 @@ __device__ inline void places_of_experts(const RouteArgs& route, Buckets& bucket
 // slot of its expert's as it comes, then the place that is its rank among the entries in them.
 // `buckets` is clear; `slots` has room for all entries.
 __device__ inline void sort(const RouteArgs& route, const int* ids, int* slots, Buckets& buckets) {
-  const ExpertSortArgs& args = route.sort;
+  const SortByExpertArgs& args = route.sort;
   const int count = static_cast<int>(args.count);
   int* const counts = buckets.counts;
   for (int entry = thread_index(); entry < count; entry += kThreads) {
@@ -324,7 +324,7 @@ constexpr int kSumThreads = 64;  // few: the columns of one token are several bl
 constexpr int kAtOnce = 12;      // rows of a token that a thread asks for together
 
 template <class T, int N>
-__global__ void __launch_bounds__(kSumThreads) add_kernel(ExpertSumArgs args, int64_t stride) {
+__global__ void __launch_bounds__(kSumThreads) add_kernel(SumExpertsArgs args, int64_t stride) {
   let_next_start();
   const int64_t column = (int64_t{blockIdx.y} * kSumThreads + thread_index()) * N;
   const int64_t first = int64_t{blockIdx.x} * args.k;
@@ -372,7 +372,7 @@ void route_experts(const RouteArgs& args, void* stream) {
   check_launch("route_experts");
 }
 
-void add_experts(const ExpertSumArgs& args, int64_t stride, void* stream) {
+void add_experts(const SumExpertsArgs& args, int64_t stride, void* stream) {
   if (args.tokens == 0 || args.size == 0) return;
   const char* const what = "add_experts";
   const int64_t bytes = element_size(args.dtype);

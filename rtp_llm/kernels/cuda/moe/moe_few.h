@@ -19,9 +19,9 @@ constexpr int kTileEntries = 16;
 // behind the last tile. Those of the one more come first: they take as long as any, and all have
 // some.
 struct RouteArgs {
-  TopkArgs topk;        // ids is not used; weights [tokens, k] with the shared expert's
-  ExpertSortArgs sort;  // `experts` with the one more
-  int first;            // of the experts here
+  TopkArgs topk;          // ids is not used; weights [tokens, k] with the shared expert's
+  SortByExpertArgs sort;  // `experts` with the one more
+  int first;              // of the experts here
   const void* x;     // [tokens, hidden], contiguous; rows begin at multiples of 16 bytes, as does
   const void* gate;  // [hidden] or null
   int* ids;          // [tokens, k], scratch
@@ -34,6 +34,6 @@ void route_experts(const RouteArgs& args, void* stream);
 
 // residual [t] += sum over j of weights[t, j] y[places[t, j]]; args.out is the residual, whose rows
 // are `stride` elements apart.
-void add_experts(const ExpertSumArgs& args, int64_t stride, void* stream);
+void add_experts(const SumExpertsArgs& args, int64_t stride, void* stream);
 
 }  // namespace rtp_llm::cuda

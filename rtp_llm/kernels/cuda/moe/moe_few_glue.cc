@@ -87,7 +87,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> route(const glue::RouteExpert
 }
 
 void add(const glue::AddExpertsCall& call) {
-  const ExpertSumArgs args = glue::expert_sum_args(call);
+  const SumExpertsArgs args = glue::expert_sum_args(call);
   const OnDevice device(call.y);
   add_experts(args, call.residual.stride(0), device.stream());
 }

@@ -47,7 +47,7 @@ __device__ inline Rank rank_of(int bucket, int lane) {
 }
 
 // Buckets of this thread's entry at `i`; `experts` for an entry without one, -1 behind the end.
-__device__ inline int bucket_at(const ExpertSortArgs& args, int64_t i, int64_t end) {
+__device__ inline int bucket_at(const SortByExpertArgs& args, int64_t i, int64_t end) {
   if (i >= end) return -1;
   const int32_t id = args.ids[i];
   return id >= 0 && id < args.experts ? id : args.experts;
@@ -112,7 +112,7 @@ __device__ inline BucketCount count_bucket(const Division& division, const int* 
 
 // counts[c * buckets + b] -> first place of bucket b's entries of chunk c; writes the offsets. A
 // thread for each bucket, in turn.
-__device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts,
+__device__ inline void places_of_chunks(const SortByExpertArgs& args, int* counts,
                                         const Division& division) {
   const int buckets = args.experts + 1;
   int begin = 0;  // of the buckets that are in turn
@@ -136,7 +136,7 @@ __device__ inline void places_of_chunks(const ExpertSortArgs& args, int* counts,
 
 // of_blocks[block * buckets + b]: entries of bucket b that the block of the sort has.
 __global__ void __launch_bounds__(kCountThreads)
-    count_kernel(ExpertSortArgs args, Division division, int32_t* of_blocks) {
+    count_kernel(SortByExpertArgs args, Division division, int32_t* of_blocks) {
   extern __shared__ int counts[];  // [buckets]
   const int buckets = args.experts + 1;
   const int64_t begin = blockIdx.x * division.block_entries();
@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kCountThreads)
 }
 
 // Groups of lanes beyond the `chunks` first have no entries, but buckets.
-__global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, Division division) {
+__global__ void __launch_bounds__(kMaxThreads)
+    sort_kernel(SortByExpertArgs args, Division division) {
   extern __shared__ int counts[];  // [chunks, buckets]
   const int buckets = args.experts + 1, chunks = division.chunks;
   const int lane = thread_index() % kGroup;
@@ -186,18 +187,20 @@ __global__ void __launch_bounds__(kMaxThreads) sort_kernel(ExpertSortArgs args, 
   }
 }
 
-int64_t blocks_for(const ExpertSortArgs& args) {
+int64_t blocks_for(const SortByExpertArgs& args) {
   return max(int64_t{1}, min(args.count / kBlockEntries, kMostBlocks));
 }
 
 }  // namespace
 
-int64_t sort_scratch(const ExpertSortArgs& args) {
+int64_t sort_by_expert_scratch(const SortByExpertArgs& args) {
   const int64_t num_blocks = blocks_for(args);
-  return num_blocks > 1 ? num_blocks * (args.experts + 1) : 0;
+  return num_blocks > 1 ? num_blocks * (args.experts + 1) * int64_t{sizeof(int32_t)} : 0;
 }
 
-void sort_by_expert(const ExpertSortArgs& args, int32_t* scratch, void* stream) {
+RTP_LLM_OPERATOR(sort_by_expert, scratch)
+void sort_by_expert(const SortByExpertArgs& args, void* memory, void* stream) {
+  auto* const scratch = static_cast<int32_t*>(memory);
   const int64_t buckets = args.experts + 1, row_bytes = buckets * int64_t{sizeof(int)};
   const int64_t num_blocks = blocks_for(args), own = ceil_div(args.count, num_blocks);
   int chunks = kMaxThreads / kGroup;

@@ -167,7 +167,7 @@ void launch(const TopkArgs& args, void* stream) {
   }
 }
 
-__global__ void fake_balance_kernel(FakeBalanceArgs args) {
+__global__ void fake_balance_kernel(FakeBalanceExpertArgs args) {
   const int64_t i = int64_t{blockIdx.x} * thread_count() + thread_index();
   if (i >= args.count) return;
   const int64_t rank = (args.first_rank + i % args.ranks) % args.ranks;
@@ -179,8 +179,6 @@ __global__ void fake_balance_kernel(FakeBalanceArgs args) {
   }
   args.scales[i] = 1.0f;
 }
-
-}  // namespace
 
 void select_experts(const TopkArgs& args, void* stream) {
   if (args.tokens == 0) return;
@@ -196,7 +194,16 @@ void select_experts(const TopkArgs& args, void* stream) {
   check_launch("select_topk");
 }
 
-void fake_balance(const FakeBalanceArgs& args, void* stream) {
+}  // namespace
+
+RTP_LLM_OPERATOR(select_topk)
+void select_topk(const SelectTopkArgs& args, void* stream) { select_experts(args, stream); }
+
+RTP_LLM_OPERATOR(group_topk)
+void group_topk(const GroupTopkArgs& args, void* stream) { select_experts(args, stream); }
+
+RTP_LLM_OPERATOR(fake_balance_expert)
+void fake_balance_expert(const FakeBalanceExpertArgs& args, void* stream) {
   if (args.count == 0) return;
   constexpr int kThreads = 256;
   const char* const what = "fake_balance_expert";

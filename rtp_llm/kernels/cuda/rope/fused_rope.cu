@@ -20,13 +20,13 @@ constexpr int kThreadsOfMany = 128;  // where lanes have several heads
 constexpr int64_t kManyTokens =
     1024;  // measured: from here on lanes with several heads are quicker
 
-bool side_by_side(const FusedRopeArgs& args, const CacheView& cache) {
+bool side_by_side(const RotateAndStoreArgs& args, const CacheView& cache) {
   return cache.data == nullptr || (cache.run == 1 && cache.chunk == args.head_dim);
 }
 
 // What most calls do without: positions on several axes, queries that grow, 8-bit floats and
 // scales, caches in runs and chunks. A kernel without it needs far fewer registers.
-bool is_plain(const FusedRopeArgs& args) {
+bool is_plain(const RotateAndStoreArgs& args) {
   return !has_axes(args) && args.log_length <= 0 && args.k_scale == nullptr &&
          args.v_scale == nullptr && args.scales == nullptr && side_by_side(args, args.k_cache) &&
          side_by_side(args, args.v_cache) && args.cache_dtype == args.dtype &&
@@ -44,7 +44,7 @@ struct Share {
   Part part;
   int first, count;
 
-  __device__ Share(const FusedRopeArgs& args, const Deal& deal, int group, int most)
+  __device__ Share(const RotateAndStoreArgs& args, const Deal& deal, int group, int most)
       : part(Part::kQuery), first(group * most), count(args.num_heads) {
     if (group >= deal.q_groups) {
       group -= deal.q_groups;
@@ -75,7 +75,7 @@ struct Targets {
   float* scale;  // null: not written
   int64_t scale_step;
 
-  __device__ Targets(const FusedRopeArgs& args, int token, const TokenPlace& place,
+  __device__ Targets(const RotateAndStoreArgs& args, int token, const TokenPlace& place,
                      const Share& share, int out_bytes, int cache_bytes)
       : out(nullptr), cache(nullptr), divisor(nullptr), scale(nullptr) {
     const bool query = share.part == Part::kQuery;
@@ -102,7 +102,7 @@ struct Targets {
   }
 
   template <bool kPlain, class T, int N>
-  __device__ void give(const FusedRopeArgs& args, int head, const Unit& unit,
+  __device__ void give(const RotateAndStoreArgs& args, int head, const Unit& unit,
                        const Packs<T, N>& packs) const {
     if constexpr (kPlain) {
       if (out != nullptr) packs.store_to(reinterpret_cast<T*>(out + head * out_step), unit);
@@ -123,13 +123,13 @@ struct Targets {
 
 // Of an element that is written: 8-bit floats, or what is read.
 template <bool kPlain, class T>
-__device__ inline int bytes_of(const FusedRopeArgs& args, DType dtype) {
+__device__ inline int bytes_of(const RotateAndStoreArgs& args, DType dtype) {
   return kPlain || dtype == args.dtype ? static_cast<int>(sizeof(T)) : 1;
 }
 
 // How much a query beyond the trained length grows.
 template <bool kPlain>
-__device__ inline float growth(const FusedRopeArgs& args, int64_t position) {
+__device__ inline float growth(const RotateAndStoreArgs& args, int64_t position) {
   if (kPlain || args.log_length <= 0 || position + 1 <= args.log_length) return 1.0f;
   return logf(static_cast<float>(position + 1)) / logf(static_cast<float>(args.log_length));
 }
@@ -140,7 +140,7 @@ struct Heads {
   Packs<T, N> packs[kHeads][kUnits];
   float squares[kHeads] = {};  // of whole heads, once they are summed
 
-  __device__ void load_units(const FusedRopeArgs& args, const Deal& deal, int64_t token,
+  __device__ void load_units(const RotateAndStoreArgs& args, const Deal& deal, int64_t token,
                              const Share& share, int lane, int units) {
     const HeadsView from = of_part(share.part, args.q, args.k, args.v);
     const T* const source = static_cast<const T*>(from.data) + token * from.token_stride +
@@ -172,7 +172,7 @@ struct Heads {
 
 // Tokens on the first axis of the grid and on the second of a block, their heads on the others.
 template <class T, int N, int kUnits, int kHeads, bool kPlain>
-__global__ void __launch_bounds__(kThreads) fused_rope_heads(FusedRopeArgs args, Deal deal) {
+__global__ void __launch_bounds__(kThreads) fused_rope_heads(RotateAndStoreArgs args, Deal deal) {
   const int token = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   const int item = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   const int lane = item & ((1 << deal.lane_bits) - 1);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) fused_rope_heads(FusedRopeArgs args,
 }
 
 // Whether every access of N elements of T (and of as many 8-bit floats) is aligned.
-bool fits(const FusedRopeArgs& args, int64_t n, int64_t bytes) {
+bool fits(const RotateAndStoreArgs& args, int64_t n, int64_t bytes) {
   const auto view = [&](const HeadsView& heads, int64_t size) {
     return multiples(n * size,
                      {address(heads.data), heads.token_stride * size, heads.head_stride * size});
@@ -236,7 +236,7 @@ bool fits(const FusedRopeArgs& args, int64_t n, int64_t bytes) {
 }
 
 template <class T, int N, int kUnits, int kHeads, bool kPlain>
-void run(const FusedRopeArgs& args, Stream stream) {
+void run(const RotateAndStoreArgs& args, Stream stream) {
   constexpr int threads = kHeads > 1 ? kThreadsOfMany : kThreads;
   const int64_t units = ceil_div(args.head_dim, 2 * N);
   Deal deal = {};
@@ -258,7 +258,8 @@ void run(const FusedRopeArgs& args, Stream stream) {
 
 }  // namespace
 
-void fused_rope(const FusedRopeArgs& args, void* stream) {
+RTP_LLM_OPERATOR(rotate_and_store)
+void rotate_and_store(const RotateAndStoreArgs& args, void* stream) {
   constexpr int kMostUnits = 16;  // of a lane, when accesses are narrow
   if (args.head_dim > 2 * kGroup * kMostUnits) {
     throw std::runtime_error("rotate_and_store: heads have " + std::to_string(args.head_dim) +

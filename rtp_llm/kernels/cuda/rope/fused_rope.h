@@ -8,6 +8,6 @@ namespace rtp_llm::cuda {
 
 // A token whose position is not a row of the table is left out altogether; one that has no place in
 // the cache is not stored.
-void fused_rope(const FusedRopeArgs& args, void* stream);
+void rotate_and_store(const RotateAndStoreArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

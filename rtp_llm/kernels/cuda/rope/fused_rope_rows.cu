@@ -49,7 +49,7 @@ struct Ahead {
   bool known;
   int64_t position, q_row, k_at, v_at;  // elements; -1: not stored
 
-  __device__ Ahead(const FusedRopeArgs& args, int64_t token) : known(false) {
+  __device__ Ahead(const RotateAndStoreArgs& args, int64_t token) : known(false) {
     position = q_row = k_at = v_at = -1;
     TokenPlace place;
     if (token >= args.tokens || !find_token(args, static_cast<int>(token), &place)) return;
@@ -72,8 +72,8 @@ struct Ahead {
 };
 
 template <class T>
-__device__ inline void load_token(const FusedRopeArgs& args, const RowPlan& plan, int64_t token,
-                                  char* to, uint64_t* full) {
+__device__ inline void load_token(const RotateAndStoreArgs& args, const RowPlan& plan,
+                                  int64_t token, char* to, uint64_t* full) {
   const auto row = [&](const HeadsView& heads) {
     return static_cast<const T*>(heads.data) + token * heads.token_stride;
   };
@@ -88,8 +88,8 @@ __device__ inline void load_token(const FusedRopeArgs& args, const RowPlan& plan
 }
 
 template <class T>
-__device__ inline void store_token(const FusedRopeArgs& args, const RowPlan& plan, int64_t token,
-                                   const Ahead& place, const char* from) {
+__device__ inline void store_token(const RotateAndStoreArgs& args, const RowPlan& plan,
+                                   int64_t token, const Ahead& place, const char* from) {
   const auto give = [&](void* to, int64_t at, uint32_t heads, int bytes) {
     if (to != nullptr && at >= 0) hopper::copy_out(static_cast<T*>(to) + at, heads, bytes);
   };
@@ -105,7 +105,7 @@ __device__ inline void store_token(const FusedRopeArgs& args, const RowPlan& pla
 
 // The warp that moves: a stage is loaded again when what was in it has left.
 template <class T>
-__device__ inline void move(const FusedRopeArgs& args, const RowPlan& plan, Stages& stages,
+__device__ inline void move(const RotateAndStoreArgs& args, const RowPlan& plan, Stages& stages,
                             char* buffers) {
   const int lane = thread_index() % kGroup;
   const int bytes = plan.q_bytes + 2 * plan.kv_bytes;
@@ -145,7 +145,7 @@ __device__ inline void move(const FusedRopeArgs& args, const RowPlan& plan, Stag
 
 // Rotates the query and key heads of a token where they lie; 2^lane_bits lanes for each head.
 template <class T, int N>
-__device__ inline void rotate_heads(const FusedRopeArgs& args, const RowPlan& plan,
+__device__ inline void rotate_heads(const RotateAndStoreArgs& args, const RowPlan& plan,
                                     const Rotations<N>& rotations, const Unit& unit, bool has_unit,
                                     char* heads) {
   const int rotating = args.num_heads + args.num_kv_heads;
@@ -171,7 +171,7 @@ __device__ inline void rotate_heads(const FusedRopeArgs& args, const RowPlan& pl
 }
 
 template <class T, int N>
-__device__ inline void rotate(const FusedRopeArgs& args, const RowPlan& plan, Stages& stages,
+__device__ inline void rotate(const RotateAndStoreArgs& args, const RowPlan& plan, Stages& stages,
                               char* buffers) {
   const int lane = thread_index() % kGroup;
   const int bytes = plan.q_bytes + 2 * plan.kv_bytes;
@@ -205,7 +205,7 @@ __device__ inline void rotate(const FusedRopeArgs& args, const RowPlan& plan, St
 
 template <class T, int N>
 __global__ void __launch_bounds__(kMostRotators + kGroup, kResident)
-    fused_rope_rows_kernel(FusedRopeArgs args, RowPlan plan) {
+    fused_rope_rows_kernel(RotateAndStoreArgs args, RowPlan plan) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) char buffers[];
   __shared__ Stages stages;
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kMostRotators + kGroup, kResident)
 }
 
 // Whether the heads of a token are contiguous.
-bool has_contiguous_heads(const FusedRopeArgs& args) {
+bool has_contiguous_heads(const RotateAndStoreArgs& args) {
   const auto packed = [&](const void* data, int64_t head_stride) {
     return data == nullptr || head_stride == args.head_dim;
   };
@@ -240,7 +240,7 @@ bool has_contiguous_heads(const FusedRopeArgs& args) {
 }
 
 template <class T, int N>
-bool run(const FusedRopeArgs& args, Stream stream) {
+bool run(const RotateAndStoreArgs& args, Stream stream) {
   constexpr auto kernel = fused_rope_rows_kernel<T, N>;
   if (!can_overlap<kernel>()) return false;  // code for older GPUs has no bulk copies
   RowPlan plan = {};
@@ -266,7 +266,7 @@ bool run(const FusedRopeArgs& args, Stream stream) {
 
 }  // namespace
 
-bool fused_rope_rows(const FusedRopeArgs& args, void* stream) {
+bool fused_rope_rows(const RotateAndStoreArgs& args, void* stream) {
   if (args.tokens < kLeastTokens || !has_contiguous_heads(args)) return false;
   bool done = false;
   visit_float_dtype(args.dtype, [&](auto element) {

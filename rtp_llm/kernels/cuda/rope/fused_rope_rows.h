@@ -8,6 +8,6 @@ namespace rtp_llm::cuda {
 
 // False, and nothing done, when this way is not for such arguments or not for this GPU. They are
 // plain, and every access of 16 bytes is aligned.
-bool fused_rope_rows(const FusedRopeArgs& args, void* stream);
+bool fused_rope_rows(const RotateAndStoreArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

@@ -18,7 +18,7 @@ struct Unit {
   int pair;         // the first one; -1: these do not rotate
   bool has_second;  // an odd number of elements may be left over, one at a time
 
-  __device__ Unit(const FusedRopeArgs& args, int unit, int n) : has_second(true) {
+  __device__ Unit(const RotateAndStoreArgs& args, int unit, int n) : has_second(true) {
     const int rotating = args.rotary_dim / 2 / n;
     if (unit < rotating) {
       pair = unit * n;
@@ -34,7 +34,7 @@ struct Unit {
   }
 
   // The channel of the i-th one that does not rotate.
-  __device__ static int beside(const FusedRopeArgs& args, int i) {
+  __device__ static int beside(const RotateAndStoreArgs& args, int i) {
     return i < args.rotary_offset ? i : i + args.rotary_dim;
   }
 };
@@ -152,7 +152,7 @@ struct Numbers {
 };
 
 template <bool kPlain>
-__device__ inline bool several_axes(const FusedRopeArgs& args) {
+__device__ inline bool several_axes(const RotateAndStoreArgs& args) {
   return !kPlain && has_axes(args);
 }
 
@@ -161,7 +161,7 @@ template <bool kPlain>
 struct Positions {
   int64_t time, height, width;
 
-  __device__ Positions(const FusedRopeArgs& args, int token, const TokenPlace& place)
+  __device__ Positions(const RotateAndStoreArgs& args, int token, const TokenPlace& place)
       : time(position_of(args, token, place, 0)), height(0), width(0) {
     if (!several_axes<kPlain>(args)) return;
     height = position_of(args, token, place, 1);
@@ -181,7 +181,7 @@ struct Rotations {
   __device__ Rotations() {}
 
   // All by one position; four at a time.
-  __device__ Rotations(const FusedRopeArgs& args, int64_t position, const Unit& unit) {
+  __device__ Rotations(const RotateAndStoreArgs& args, int64_t position, const Unit& unit) {
     if (unit.pair < 0) return;
     constexpr int kStep = N % 4 == 0 ? 4 : 1;
     const float* const row = args.cos_sin + position * args.rotary_dim + unit.pair;
@@ -204,7 +204,7 @@ struct Rotations {
 };
 
 template <bool kPlain, int N>
-__device__ inline Rotations<N> rotations_of(const FusedRopeArgs& args,
+__device__ inline Rotations<N> rotations_of(const RotateAndStoreArgs& args,
                                             const Positions<kPlain>& positions, const Unit& unit) {
   if (!several_axes<kPlain>(args)) return Rotations<N>(args, positions.time, unit);
   Rotations<N> rotations;
@@ -221,7 +221,8 @@ __device__ inline Rotations<N> rotations_of(const FusedRopeArgs& args,
 
 // A unit of the norm's weights for query or key heads; nothing without a norm.
 template <class T, int N>
-__device__ inline Packs<T, N> weights_of(const FusedRopeArgs& args, Part part, const Unit& unit) {
+__device__ inline Packs<T, N> weights_of(const RotateAndStoreArgs& args, Part part,
+                                         const Unit& unit) {
   Packs<T, N> weights = {};
   const void* const from = part == Part::kQuery ? args.q_weight : args.k_weight;
   if (from != nullptr) weights.load_from(static_cast<const T*>(from), unit);
@@ -231,9 +232,10 @@ __device__ inline Packs<T, N> weights_of(const FusedRopeArgs& args, Part part, c
 // A query or key unit after norm (whose result is rounded, as when a kernel of its own had written
 // it), rotation and growth.
 template <class T, int N>
-__device__ inline Packs<T, N> finished(const FusedRopeArgs& args, const Rotations<N>& rotations,
-                                       const Packs<T, N>& weights, const Unit& unit, float squares,
-                                       float growth, const Packs<T, N>& packs) {
+__device__ inline Packs<T, N> finished(const RotateAndStoreArgs& args,
+                                       const Rotations<N>& rotations, const Packs<T, N>& weights,
+                                       const Unit& unit, float squares, float growth,
+                                       const Packs<T, N>& packs) {
   if (args.q_weight == nullptr && unit.pair < 0 && growth == 1.0f) return packs;
   Numbers<N> numbers(packs);
   if (args.q_weight != nullptr) {

@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(kThreads) rope_tokens(RopeKvWriteArgs args, It
 
 }  // namespace
 
+RTP_LLM_OPERATOR(rope_kv_write)
 void rope_kv_write(const RopeKvWriteArgs& args, void* stream) {
   const int64_t bytes = element_size(args.dtype);
   // The table holds float32, so that half a rotation of 16-bit elements is twice as wide there.

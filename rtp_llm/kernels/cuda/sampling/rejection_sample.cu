@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/philox.h"
+#include "rtp_llm/kernels/common/sampling/rejection.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/sampling/order_workspace.h"
 #include "rtp_llm/kernels/cuda/sampling/row_cut.h"
@@ -187,8 +188,11 @@ __global__ void __launch_bounds__(kVerifyThreads)
 
 }  // namespace
 
-int64_t rejection_sample_bytes(int64_t rows) { return rows * static_cast<int64_t>(sizeof(RowCut)); }
+int64_t rejection_sample_scratch(const RejectionSampleArgs& args) {
+  return args.sample.logits.num_rows * static_cast<int64_t>(sizeof(RowCut));
+}
 
+RTP_LLM_OPERATOR(rejection_sample, scratch)
 void rejection_sample(const RejectionSampleArgs& args, void* scratch, void* stream) {
   const int64_t rows = args.sample.logits.num_rows;
   if (rows == 0) return;

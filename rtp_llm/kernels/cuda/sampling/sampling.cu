@@ -156,6 +156,7 @@ void launch_rows(const SampleArgs& args, RowCut* cuts, void* stream) {
 
 }  // namespace
 
+RTP_LLM_OPERATOR(sample)
 void sample(const SampleArgs& args, void* stream) { launch_rows<false>(args, nullptr, stream); }
 
 void sample_with_cuts(const SampleArgs& args, RowCut* cuts, void* stream) {

@@ -48,7 +48,8 @@ __device__ inline void for_tokens(const History& history, int64_t vocab, Body&& 
 }
 
 // `blocks_per_mask` blocks work on each mask.
-__global__ void __launch_bounds__(kThreads) mask_rows(BitmaskArgs args, int64_t blocks_per_mask) {
+__global__ void __launch_bounds__(kThreads)
+    mask_rows(ApplyTokenBitmaskArgs args, int64_t blocks_per_mask) {
   const int64_t index = blockIdx.x / blocks_per_mask;
   const int64_t first = (blockIdx.x - index * blocks_per_mask) * kMaskedByBlock + thread_index();
   const int row = args.rows[index];
@@ -64,7 +65,8 @@ __global__ void __launch_bounds__(kThreads) mask_rows(BitmaskArgs args, int64_t 
   }
 }
 
-__global__ void __launch_bounds__(kThreads) penalize_rows(PenaltyArgs args, int32_t* all_counts) {
+__global__ void __launch_bounds__(kThreads)
+    penalize_rows(ApplyPenaltiesArgs args, int32_t* all_counts) {
   const int64_t row = blockIdx.x;
   const float repetition = args.repetition[row];
   const float presence = args.presence[row];
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) penalize_rows(PenaltyArgs args, int3
   });
 }
 
-__global__ void __launch_bounds__(kThreads) ban_rows(NgramArgs args) {
+__global__ void __launch_bounds__(kThreads) ban_rows(BanRepeatedNgramsArgs args) {
   const int64_t row = blockIdx.x;
   const int n = args.ngram_size[row];
   const History history(args.history, row);
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) ban_rows(NgramArgs args) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) add_biases(LogitBiasArgs args) {
+__global__ void __launch_bounds__(kThreads) add_biases(AddLogitBiasArgs args) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + thread_index();
   if (i >= args.size) return;
   const int row = args.rows[i];
@@ -114,7 +116,8 @@ __global__ void __launch_bounds__(kThreads) add_biases(LogitBiasArgs args) {
 
 }  // namespace
 
-void apply_token_bitmask(const BitmaskArgs& args, void* stream) {
+RTP_LLM_OPERATOR(apply_token_bitmask)
+void apply_token_bitmask(const ApplyTokenBitmaskArgs& args, void* stream) {
   if (args.num_masks == 0) return;
   const int64_t per_mask = ceil_div(args.logits.vocab, kMaskedByBlock);
   mask_rows<<<blocks(args.num_masks * per_mask, "apply_token_bitmask"), kThreads, 0,
@@ -122,21 +125,29 @@ void apply_token_bitmask(const BitmaskArgs& args, void* stream) {
   check_launch("apply_token_bitmask");
 }
 
-void apply_penalties(const PenaltyArgs& args, int32_t* counts, void* stream) {
+// Counts [rows, vocab].
+int64_t apply_penalties_scratch(const ApplyPenaltiesArgs& args) {
+  return args.logits.num_rows * args.logits.vocab * int64_t{sizeof(int32_t)};
+}
+
+RTP_LLM_OPERATOR(apply_penalties, scratch)
+void apply_penalties(const ApplyPenaltiesArgs& args, void* scratch, void* stream) {
   if (args.logits.num_rows == 0) return;
   penalize_rows<<<blocks(args.logits.num_rows, "apply_penalties"), kThreads, 0,
-                  static_cast<Stream>(stream)>>>(args, counts);
+                  static_cast<Stream>(stream)>>>(args, static_cast<int32_t*>(scratch));
   check_launch("apply_penalties");
 }
 
-void ban_repeated_ngrams(const NgramArgs& args, void* stream) {
+RTP_LLM_OPERATOR(ban_repeated_ngrams)
+void ban_repeated_ngrams(const BanRepeatedNgramsArgs& args, void* stream) {
   if (args.logits.num_rows == 0) return;
   ban_rows<<<blocks(args.logits.num_rows, "ban_repeated_ngrams"), kThreads, 0,
              static_cast<Stream>(stream)>>>(args);
   check_launch("ban_repeated_ngrams");
 }
 
-void add_logit_bias(const LogitBiasArgs& args, void* stream) {
+RTP_LLM_OPERATOR(add_logit_bias)
+void add_logit_bias(const AddLogitBiasArgs& args, void* stream) {
   if (args.size == 0) return;
   add_biases<<<blocks(ceil_div(args.size, kThreads), "add_logit_bias"), kThreads, 0,
                static_cast<Stream>(stream)>>>(args);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/kv_cache/copy.h"
 
+#include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/xpu/launch.h"
 
 namespace rtp_llm::xpu {
@@ -15,6 +16,7 @@ int64_t items_for_bytes(int64_t bytes) {
 
 }  // namespace
 
+RTP_LLM_OPERATOR(embedding)
 void embedding(Queue& queue, const EmbeddingArgs& args) {
   submit(queue,
          {"copy_kernel", "embedding", args.count * chunks_of(args.row_bytes),
@@ -22,6 +24,7 @@ void embedding(Queue& queue, const EmbeddingArgs& args) {
          args);
 }
 
+RTP_LLM_OPERATOR(substitute_tokens)
 void substitute_tokens(Queue& queue, const SubstituteTokensArgs& args) {
   submit(
       queue,
@@ -29,6 +32,7 @@ void substitute_tokens(Queue& queue, const SubstituteTokensArgs& args) {
       args);
 }
 
+RTP_LLM_OPERATOR(copy_blocks)
 void copy_blocks(Queue& queue, const CopyBlocksArgs& args) {
   const int64_t blocks = args.num_layers * args.num_planes * args.num_pairs;
   submit(queue,

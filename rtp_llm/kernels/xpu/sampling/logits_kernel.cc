@@ -21,7 +21,8 @@ Range range_of(const TokenHistory& history, int64_t row) {
   return {std::max<int64_t>(history.cu_tokens[row], 0), end};
 }
 
-void penalize_row(const Group& group, const PenaltyArgs& args, int64_t row, int32_t* counts) {
+void penalize_row(const Group& group, const ApplyPenaltiesArgs& args, int64_t row,
+                  int32_t* counts) {
   const float repetition = args.repetition[row];
   const float presence = args.presence[row];
   const float frequency = args.frequency[row];
@@ -64,7 +65,7 @@ bool is_suffix(const int32_t* at, const int32_t* end, int64_t n) {
 }  // namespace
 
 // A group per mask.
-void apply_token_bitmask(const BitmaskArgs& args) {
+void apply_token_bitmask(const ApplyTokenBitmaskArgs& args) {
   const Group group = this_group();
   const int64_t index = group_index(group);
   if (!known(args.rows[index], args.logits.num_rows)) return;
@@ -86,7 +87,7 @@ void apply_penalties(const CountedPenaltyArgs& args) {
 }
 
 // A group per row.
-void ban_repeated_ngrams(const NgramArgs& args) {
+void ban_repeated_ngrams(const BanRepeatedNgramsArgs& args) {
   const Group group = this_group();
   const int64_t row = group_index(group);
   const int64_t n = args.ngram_size[row];
@@ -103,7 +104,7 @@ void ban_repeated_ngrams(const NgramArgs& args) {
 }
 
 // An item per change.
-void add_logit_bias(const LogitBiasArgs& args) {
+void add_logit_bias(const AddLogitBiasArgs& args) {
   const Group group = this_group();
   const int64_t i = group_index(group) * group_items(group) + item_index(group);
   if (i >= args.size || !known(args.ids[i], args.logits.vocab)) return;
@@ -113,13 +114,13 @@ void add_logit_bias(const LogitBiasArgs& args) {
 
 }  // namespace rtp_llm::xpu
 
-RTP_LLM_XPU_ENTRY(apply_token_bitmask, rtp_llm::BitmaskArgs) {
+RTP_LLM_XPU_ENTRY(apply_token_bitmask, rtp_llm::ApplyTokenBitmaskArgs) {
   rtp_llm::xpu::apply_token_bitmask(args);
 }
 RTP_LLM_XPU_ENTRY(apply_penalties, rtp_llm::xpu::CountedPenaltyArgs) {
   rtp_llm::xpu::apply_penalties(args);
 }
-RTP_LLM_XPU_ENTRY(ban_repeated_ngrams, rtp_llm::NgramArgs) {
+RTP_LLM_XPU_ENTRY(ban_repeated_ngrams, rtp_llm::BanRepeatedNgramsArgs) {
   rtp_llm::xpu::ban_repeated_ngrams(args);
 }
-RTP_LLM_XPU_ENTRY(add_logit_bias, rtp_llm::LogitBiasArgs) { rtp_llm::xpu::add_logit_bias(args); }
+RTP_LLM_XPU_ENTRY(add_logit_bias, rtp_llm::AddLogitBiasArgs) { rtp_llm::xpu::add_logit_bias(args); }

@@ -1,31 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/sampling/sampling.h"
 
+#include <stdexcept>
+#include <string>
+
+#include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/xpu/launch.h"
 
 namespace rtp_llm::xpu {
 
+namespace {
+
+void check_vocab(const LogitRows& logits) {
+  if (logits.vocab <= kMostVocab) return;
+  throw std::runtime_error("the vocabulary has " + std::to_string(logits.vocab) +
+                           " tokens; at most " + std::to_string(kMostVocab) +
+                           " keep sums of weights exact");
+}
+
+// Rows of scratch worth having for the counts of penalties: more groups than that gain nothing.
+int64_t penalty_counts(int64_t rows) { return rows < 64 ? rows : 64; }
+
+}  // namespace
+
+RTP_LLM_OPERATOR(sample)
 void sample(Queue& queue, const SampleArgs& args) {
+  check_vocab(args.logits);
   submit(queue, {"sampling_kernel", "sample", args.logits.num_rows, kMostItems}, args);
 }
 
-void top_logprobs(Queue& queue, const RankedLogprobsArgs& args) {
-  submit(queue, {"sampling_kernel", "top_logprobs", args.top.logits.num_rows, kMostItems}, args);
+int64_t top_logprobs_scratch(const TopLogprobsArgs& args) {
+  return args.logits.num_rows * args.k * int64_t{sizeof(uint64_t)};
 }
 
-void apply_token_bitmask(Queue& queue, const BitmaskArgs& args) {
+RTP_LLM_OPERATOR(top_logprobs, scratch)
+void top_logprobs(Queue& queue, const TopLogprobsArgs& args, void* scratch) {
+  check_vocab(args.logits);
+  const RankedLogprobsArgs ranked{args, static_cast<uint64_t*>(scratch)};
+  submit(queue, {"sampling_kernel", "top_logprobs", args.logits.num_rows, kMostItems}, ranked);
+}
+
+RTP_LLM_OPERATOR(apply_token_bitmask)
+void apply_token_bitmask(Queue& queue, const ApplyTokenBitmaskArgs& args) {
   submit(queue, {"logits_kernel", "apply_token_bitmask", args.num_masks, kMostItems}, args);
 }
 
-void apply_penalties(Queue& queue, const CountedPenaltyArgs& args) {
-  submit(queue, {"logits_kernel", "apply_penalties", args.num_counts, kMostItems}, args);
+int64_t apply_penalties_scratch(const ApplyPenaltiesArgs& args) {
+  return penalty_counts(args.logits.num_rows) * args.logits.vocab * int64_t{sizeof(int32_t)};
 }
 
-void ban_repeated_ngrams(Queue& queue, const NgramArgs& args) {
+RTP_LLM_OPERATOR(apply_penalties, scratch)
+void apply_penalties(Queue& queue, const ApplyPenaltiesArgs& args, void* scratch) {
+  const int64_t rows = penalty_counts(args.logits.num_rows);
+  fill_zero(queue, scratch, apply_penalties_scratch(args));
+  const CountedPenaltyArgs counted{args, static_cast<int32_t*>(scratch), rows};
+  submit(queue, {"logits_kernel", "apply_penalties", rows, kMostItems}, counted);
+}
+
+RTP_LLM_OPERATOR(ban_repeated_ngrams)
+void ban_repeated_ngrams(Queue& queue, const BanRepeatedNgramsArgs& args) {
   submit(queue, {"logits_kernel", "ban_repeated_ngrams", args.logits.num_rows, kMostItems}, args);
 }
 
-void add_logit_bias(Queue& queue, const LogitBiasArgs& args) {
+RTP_LLM_OPERATOR(add_logit_bias)
+void add_logit_bias(Queue& queue, const AddLogitBiasArgs& args) {
   const int64_t groups = ceil_div(args.size, kMostItems);
   submit(queue, {"logits_kernel", "add_logit_bias", groups, kMostItems}, args);
 }

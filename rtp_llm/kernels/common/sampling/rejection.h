@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the verification of drafts that were sampled from a distribution of their own.
+#pragma once
+
+#include "rtp_llm/kernels/common/sampling/sampling.h"
+
+namespace rtp_llm {
+
+// A sample for each row that is its draft where rejection sampling accepts that. Row r of
+// `draft_logits` is what draft r was sampled from, at the row's temperature and without filters.
+// Rows whose draft is outside the vocabulary are sampled as ever.
+struct RejectionSampleArgs {
+  SampleArgs sample;
+  const int32_t* drafts;
+  LogitRows draft_logits;  // at least as many rows; its vocabulary is not larger
+  const int32_t* columns;  // [vocab] of draft_logits, outside it: none; null: that of each token
+
+  // The column of token i; outside draft_logits: there is none.
+  constexpr int64_t column(int64_t i) const { return columns == nullptr ? i : columns[i]; }
+};
+
+// Steps of the random numbers by which drafts are accepted, beside those of samples.
+constexpr uint64_t kAcceptSteps = uint64_t{2} << 32;
+
+}  // namespace rtp_llm
