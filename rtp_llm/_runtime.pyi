@@ -292,9 +292,7 @@ class Scheduler:
         wait for ``finish_load``, ``finish_recv`` or ``recompute``."""
     def take_evicted(
         self,
-    ) -> (
-        tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]] | None
-    ):
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]] | None:
         """Blocks that the prefix cache has forgotten since the last call: keys uint64 [N, 2] of all
         tokens up to each block's end, groups [N], blocks [N], tokens [N, block size]. None: none.
 

@@ -288,7 +288,7 @@ def test_a_bad_prompt_is_named_and_the_rest_dropped(llm, prompt, params, words):
 @pytest.mark.parametrize(
     "place",
     [
-        "_intake._admission._scheduler.add",
+        "_requests._admission._scheduler.add",
         "_worker.sampler.add",
         "step",
         "_scheduler.schedule",

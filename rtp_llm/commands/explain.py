@@ -78,11 +78,13 @@ def _explain_engine(settings: Settings) -> None:
 
 def _explain_forms(settings: Settings) -> str:
     """How tool calls and reasoning are parsed, in words."""
-    from rtp_llm.server.turn.answer_forms import check_forms, choose_forms
+    from rtp_llm.server.turn.answer_syntax import check_syntax, choose_syntax
     from rtp_llm.text.tokenizer import Tokenizer
 
-    check_forms(settings)
-    return choose_forms(settings, Tokenizer.from_folder(settings.model, settings.chat_template)).why
+    check_syntax(settings)
+    return choose_syntax(
+        settings, Tokenizer.from_folder(settings.model, settings.chat_template)
+    ).why
 
 
 def _explain_model(settings: Settings, device: Device) -> str:

@@ -23,7 +23,7 @@ RANK_FACTORY = "rtp_llm.disagg.rank_worker:make_worker"
 def _build(
     settings: Settings,
     folder: Path,
-    on_loss: Callable[[str], None],
+    on_rank_failure: Callable[[str], None],
     report: Callable[[int, int], None],
 ) -> Built:
     phases = Phases()
@@ -34,7 +34,7 @@ def _build(
     from rtp_llm.engine.start.build import build_engine
 
     phases.end("imports")
-    place = RanksPlace(folder, on_loss, RANK_FACTORY)
+    place = RanksPlace(folder, on_rank_failure, RANK_FACTORY)
     return build_worker(settings, build_engine(settings, report, phases, place=place))
 
 

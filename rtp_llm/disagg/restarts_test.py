@@ -363,7 +363,7 @@ def test_the_other_prefill_worker_is_asked_when_one_dies(
 def test_each_prefill_worker_is_asked_once(folder: Path, fused: TinyEngine) -> None:
     trio = Trio(folder)
     for each in trio.there:
-        admission = each.base.engine._intake._admission
+        admission = each.base.engine._requests._admission
         admission.limits = dataclasses.replace(admission.limits, max_model_len=9)
     assert trio.tokens(prompt(30)) == fused.tokens(prompt(30))
     counts = trio.decode.transfers()

@@ -16,7 +16,6 @@ import torch
 
 from rtp_llm.engine.admission import Admission
 from rtp_llm.engine.columns import error_columns, prompt_logprobs, step_columns
-from rtp_llm.engine.intake import Intake, failure
 from rtp_llm.engine.kv_blocks import KvBlocks
 from rtp_llm.engine.kv_connector import KvConnector, matched_tokens
 from rtp_llm.engine.limits import EngineLimits
@@ -32,6 +31,7 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.engine.open_sequences import OpenSequences
 from rtp_llm.engine.prompt_inputs import EmbeddingBudget
+from rtp_llm.engine.request_queue import RequestQueue, failure
 from rtp_llm.engine.serving import Serving
 from rtp_llm.engine.step_guard import StepGuard
 from rtp_llm.engine.step_metrics import StepMetrics
@@ -75,7 +75,7 @@ class Engine(Serving):
         self._sequences = sequences = OpenSequences(worker, proposer, self._constraints, embeddings)
         admission = Admission(scheduler, limits, seed, proposer, constraints)
         library = self._constraints.library
-        self._intake = Intake(admission, sequences, self._metrics, library, embeddings)
+        self._requests = RequestQueue(admission, sequences, self._metrics, library, embeddings)
         self.kv_blocks = KvBlocks(scheduler, worker, sequences, self._unblock)
         self._connector: KvConnector | None = None
         self._blocked = False  # nothing can run before a transfer ends
@@ -96,7 +96,7 @@ class Engine(Serving):
             EngineDeadError: a step failed before.
         """
         self._guard.check()
-        seeds = self._intake.add(request, processors)
+        seeds = self._requests.add(request, processors)
         if self._connector is not None:
             self._connector.add_request(request, seeds)
         return seeds
@@ -107,7 +107,7 @@ class Engine(Serving):
         self._abort([request << INDEX_BITS | index for request, index in sequences])
 
     def _abort(self, ids: Sequence[int], *, not_finite: bool = False) -> None:
-        self._intake.abort(ids)
+        self._requests.abort(ids)
         self._scheduler.abort(ids, not_finite=not_finite)
         self._sequences.abort(ids)
         if self._connector is not None:
@@ -136,18 +136,18 @@ class Engine(Serving):
 
     @property
     def _has_steps(self) -> bool:
-        waiting = self._scheduler.has_work or self._intake.uncompiled > 0
+        waiting = self._scheduler.has_work or self._requests.uncompiled > 0
         return waiting or bool(self._in_flight) or self._worker.awake
 
     @property
     def descriptors(self) -> Sequence[int]:
         of_connector = () if self._connector is None else self._connector.descriptors
-        return *of_connector, *self._intake.descriptors
+        return *of_connector, *self._requests.descriptors
 
     @property
     def timeout_ms(self) -> int | None:
         of_connector = None if self._connector is None else self._connector.timeout_ms
-        return self._intake.timeout_ms if of_connector is None else of_connector
+        return self._requests.timeout_ms if of_connector is None else of_connector
 
     @property
     def can_go_on(self) -> bool:
@@ -201,7 +201,7 @@ class Engine(Serving):
             self._in_flight.clear()
             self._draft_length.forget()
             self._guard.forget_steps(self._scheduler)
-        failed = self._intake.queue_compiled(self._abort)
+        failed = self._requests.queue_compiled(self._abort)
         while len(self._in_flight) < self._worker.in_flight:
             begun = self._submit(None)
             if begun is None:
@@ -243,16 +243,16 @@ class Engine(Serving):
         if self._connector is not None and (evicted := self.kv_blocks.take_evicted()) is not None:
             self._connector.blocks_evicted(evicted)
         self._draft_length.submitted(plan)
-        more = self._scheduler.has_work or self._intake.uncompiled > 0
+        more = self._scheduler.has_work or self._requests.uncompiled > 0
         return self._worker.execute(plan, more=more)
 
     def _nothing_submitted(self) -> None:
         """Called when only other workers had work, or a transfer must end first."""
         if self._worker.stopped:
             return
-        if self._intake.uncompiled and not self._worker.awake:
+        if self._requests.uncompiled and not self._worker.awake:
             self._blocked = True
-            self._intake.wait()
+            self._requests.wait()
         if not self._scheduler.has_work:
             return
         self._blocked = True

@@ -220,7 +220,7 @@ def test_so_many_may_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert refused.value.kind == "queue_full"
     slow.release = True
     engine.run()
-    assert engine.engine._intake.uncompiled == 0
+    assert engine.engine._requests.uncompiled == 0
 
 
 def test_a_grammar_that_breaks_down_fails_its_request(

@@ -51,10 +51,10 @@ def test_a_first_start_waits_for_nothing(caplog):
 
 def test_successors_await_what_was_free_before_the_first_of_them():
     client = ProcessClient()
-    assert client.successor().awaited_bytes == 0, "nobody knows"
+    assert client.successor().expected_free_bytes == 0, "nobody knows"
     ready = build(Settings(model="scripted")).ready
     client.ready = msgspec.structs.replace(ready, free_bytes=1)
     second = client.successor()
 
     second.ready = msgspec.structs.replace(client.ready, free_bytes=99)
-    assert second.successor().awaited_bytes == 1
+    assert second.successor().expected_free_bytes == 1

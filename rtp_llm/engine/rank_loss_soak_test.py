@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtp_llm.testing.engine.rank_failures import MOMENTS, check_loss
+from rtp_llm.testing.engine.rank_failures import MOMENTS, check_rank_failure
 from rtp_llm.testing.transformers_models import save_model
 
 ROUNDS, NOTICED_SECONDS = 50, 2.0
@@ -27,7 +27,7 @@ def test_fifty_losses(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             moment, size = draw.choice(MOMENTS), draw.choice((2, 3))
             overlap = number % 2 == 0
             given = (tmp_path, how, moment, patch)
-            check_loss(*given, seconds=NOTICED_SECONDS, size=size, overlap=overlap)
+            check_rank_failure(*given, seconds=NOTICED_SECONDS, size=size, overlap=overlap)
     assert set(os.listdir("/dev/shm")) <= shared
     # Those of the process groups are closed by their threads, some time after.
     assert len(os.listdir("/proc/self/fd")) < descriptors + ROUNDS
@@ -39,4 +39,4 @@ def test_the_stage_in_the_middle_is_lost(
 ) -> None:
     save_model(tmp_path, "llama")
     given = (tmp_path, how, MOMENTS[-1], monkeypatch)
-    check_loss(*given, seconds=10 * NOTICED_SECONDS, size=1, stages=3, lost=1)
+    check_rank_failure(*given, seconds=10 * NOTICED_SECONDS, size=1, stages=3, lost=1)

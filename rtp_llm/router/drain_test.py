@@ -79,7 +79,7 @@ class Router:
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().split()[-1]
-        self.heard = b""
+        self.received = b""
         self.streaming = threading.Thread(target=self._stream)
 
     def begin_stream(self) -> None:
@@ -88,14 +88,14 @@ class Router:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         self.streaming.start()
-        while self.heard != EVENT:
+        while self.received != EVENT:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
     def _stream(self) -> None:
         with httpx.stream("POST", f"{self.url}/v1/x", json={}, timeout=PATIENCE) as answer:
             for part in answer.iter_bytes():
-                self.heard += part
+                self.received += part
 
     def wait_until_draining(self) -> httpx.Response:
         deadline = time.monotonic() + PATIENCE
@@ -139,7 +139,7 @@ def test_open_answers_end_and_no_others_begin() -> None:
         worker.may_end.set()
         assert router.process.wait(PATIENCE) == 0
         router.streaming.join(PATIENCE)
-        assert router.heard == EVENT + DONE
+        assert router.received == EVENT + DONE
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
@@ -148,7 +148,7 @@ def test_what_is_open_after_the_timeout_is_cut(number: signal.Signals) -> None:
         router.process.send_signal(number)
         assert router.process.wait(PATIENCE) == 0
         router.streaming.join(PATIENCE)
-        last = router.heard.removeprefix(EVENT + b"data: ")
+        last = router.received.removeprefix(EVENT + b"data: ")
         assert json.loads(last)["error"]["code"] == "shutdown"
 
 
@@ -172,4 +172,4 @@ def test_a_second_signal_cuts_at_once() -> None:
         router.process.send_signal(signal.SIGTERM)
         assert router.process.wait(PATIENCE) == 128 + signal.SIGTERM
         router.streaming.join(PATIENCE)
-        assert b'"shutdown"' in router.heard
+        assert b'"shutdown"' in router.received

@@ -63,13 +63,13 @@ def test_a_refusal_comes_through_and_the_worker_stays(worker: Any) -> None:
     async def play() -> None:
         async with worker as url:
             workers = Workers([url])
-            (asked,) = workers.all
-            asked.healthy = True
+            (only,) = workers.all
+            only.healthy = True
             async with http(Proxy(workers, Settings())) as router, httpx.AsyncClient() as client:
                 for _ in range(3):
                     answer = await client.post(f"{router}/v1/completions", content=BODY, timeout=20)
                     assert answer.status_code == 413
                     assert json.loads(answer.content)["error"]["code"] == "request_too_large"
-                    assert asked.healthy and asked.open_requests == 0
+                    assert only.healthy and only.open_requests == 0
 
     asyncio.run(play())

@@ -79,7 +79,7 @@ def test_a_stream_that_breaks_ends_with_an_error_event(
         assert last.startswith(b"data: ") and last.endswith(b"\n\n")
         error = json.loads(last.removeprefix(b"data: "))["error"]
         assert error["code"] == "worker_failed" and error["type"] == "server_error"
-        assert case.asked == [1, 0]
+        assert case.requests == [1, 0]
 
     play(test, says(*parts, ends=False), well)
 
@@ -110,7 +110,7 @@ def test_half_an_answer_that_is_no_stream_becomes_an_error() -> None:
     async def test(case: Case) -> None:
         status, body = await case.ask()
         assert (status, json.loads(body)["error"]["code"]) == (502, "worker_failed")
-        assert case.asked == [1, 0]
+        assert case.requests == [1, 0]
 
     play(test, breaks_off, well)
 
@@ -130,7 +130,7 @@ def test_a_worker_that_lives_and_gives_no_answer_keeps_its_request() -> None:
     async def test(case: Case) -> None:
         status, body = await case.ask()
         assert (status, json.loads(body)["error"]["code"]) == (502, "worker_failed")
-        assert case.asked == [1, 0]
+        assert case.requests == [1, 0]
         assert not case.metric("retries_total")
 
     play(test, hangs_up, well)
@@ -140,7 +140,7 @@ def test_a_request_moves_from_a_worker_that_died_and_only_once() -> None:
     async def test(case: Case) -> None:
         status, body = await case.ask()
         assert (status, json.loads(body)["error"]["code"]) == (502, "worker_failed")
-        assert case.asked == [1, 1, 0]
+        assert case.requests == [1, 1, 0]
         dead = case.fakes[0].url
         assert case.metric("retries_total") == [
             f'rtp_llm_router_retries_total{{reason="lost",worker="{dead}"}} 1.0'
@@ -150,14 +150,16 @@ def test_a_request_moves_from_a_worker_that_died_and_only_once() -> None:
     play(test, dies, dies, well)
 
 
-@pytest.mark.parametrize(("code", "asked"), [("queue_full", [1, 1, 1]), ("engine_dead", [1, 1, 0])])
-def test_a_refusal_after_admission_counts_as_a_move(code: str, asked: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("code", "requests"), [("queue_full", [1, 1, 1]), ("engine_dead", [1, 1, 0])]
+)
+def test_a_refusal_after_admission_counts_as_a_move(code: str, requests: list[int]) -> None:
     """An engine may have died of the request."""
 
     async def test(case: Case) -> None:
         status, body = await case.ask()
-        assert case.asked == asked
-        assert (status, body) == (200, b"fine") if asked[2] else b"engine_dead" in body
+        assert case.requests == requests
+        assert (status, body) == (200, b"fine") if requests[2] else b"engine_dead" in body
 
     play(test, refuses(code), refuses(code), well)
 
@@ -187,7 +189,7 @@ def test_a_worker_that_failed_several_times_is_left_out(monkeypatch: pytest.Monk
         case.fakes[0]._behave = well
         assert await case.ask() == (200, b"fine")
         assert bad.backoff.state == "closed" and bad.backoff.failures == 0
-        assert case.fakes[0].asked == backoff.MOST_FAILURES + 2
+        assert case.fakes[0].requests == backoff.MOST_FAILURES + 2
 
     play(test, hangs_up, well)
 

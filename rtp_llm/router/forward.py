@@ -12,12 +12,12 @@ from typing import Any
 import h11
 import msgspec
 
-from rtp_llm.router.asked import Wanted
 from rtp_llm.router.reply import Reply
+from rtp_llm.router.requested import Requested
 from rtp_llm.router.router_metrics import RouterMetrics
 from rtp_llm.router.upstream import (
-    Asked,
     OverdueError,
+    Query,
     SilentError,
     UnreachableError,
     call_upstream,
@@ -59,17 +59,19 @@ class Forwarder:
     a worker became unresponsive, or which it never answered, is not sent again.
     """
 
-    def __init__(self, workers: Workers, patience: float, metrics: RouterMetrics) -> None:
-        self._workers, self._patience, self._metrics = workers, patience, metrics
+    def __init__(self, workers: Workers, answer_timeout: float, metrics: RouterMetrics) -> None:
+        self._workers, self._answer_timeout, self._metrics = workers, answer_timeout, metrics
 
-    async def forward(self, asked: Asked, wanted: Wanted, model: str | None, reply: Reply) -> str:
+    async def forward(
+        self, query: Query, requested: Requested, model: str | None, reply: Reply
+    ) -> str:
         """Answer a request; returns the address of the worker that answered, or "" if none did.
 
         Raises:
             ApiError: the request is not valid HTTP.
             OSError: a partial answer was sent, in a form that no error can follow.
         """
-        pieces = pieces_of(wanted.prompt, given_key(dict(asked.headers)))
+        pieces = pieces_of(requested.prompt, given_key(dict(query.headers)))
         tried: list[Worker] = []
         failures: list[_NotAnsweredError] = []
         while (worker := self._workers.choose(pieces, tried, model)) is not None:
@@ -77,8 +79,8 @@ class Forwarder:
                 self._metrics.retries.labels(tried[-1].url, failures[-1].reason).inc()
             tried.append(worker)
             try:
-                with Visit(worker, pieces, wanted.length - len(wanted.prompt)):
-                    await self._ask(worker, asked, reply)
+                with Visit(worker, pieces, requested.length - len(requested.prompt)):
+                    await self._ask(worker, query, reply)
                 return worker.url
             except _NotAnsweredError as failure:
                 failures.append(failure)
@@ -102,11 +104,13 @@ class Forwarder:
             raise OSError(failure.error.message)
         return tried[telling[-1]].url
 
-    async def _ask(self, worker: Worker, asked: Asked, reply: Reply) -> None:
+    async def _ask(self, worker: Worker, query: Query, reply: Reply) -> None:
         """Relay the worker's answer. Raises _NotAnsweredError if it refuses or does not answer."""
         clock = _Clock(self._metrics, worker)
         refusal: list[dict[str, Any]] = []
-        async with contextlib.aclosing(call_upstream(worker, asked, self._patience)) as events:
+        async with contextlib.aclosing(
+            call_upstream(worker, query, self._answer_timeout)
+        ) as events:
             try:
                 async for event in events:
                     if not clock.has_answer:

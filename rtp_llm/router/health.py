@@ -15,7 +15,7 @@ from typing import NamedTuple
 import h11
 import msgspec
 
-from rtp_llm.router.upstream import Asked, call_upstream
+from rtp_llm.router.upstream import Query, call_upstream
 from rtp_llm.router.workers import Worker
 
 _logger = logging.getLogger("rtp_llm.router")
@@ -65,13 +65,13 @@ async def probe(worker: Worker) -> Health:
     The timeout is two seconds however many checks went unanswered; otherwise a slow worker
     would never come back.
     """
-    asked, patience = Asked("GET", b"/health", [], b""), _PROBE_TIMEOUT_SECONDS
+    query, answer_timeout = Query("GET", b"/health", [], b""), _PROBE_TIMEOUT_SECONDS
     status, body = 0, b""
     try:
         async with (
             asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
             contextlib.aclosing(
-                call_upstream(worker, asked, patience, most_unanswered=math.inf)
+                call_upstream(worker, query, answer_timeout, most_unanswered=math.inf)
             ) as events,
         ):
             async for event in events:

@@ -11,8 +11,8 @@ from typing import Any
 import h11
 import msgspec
 
-from rtp_llm.router.asked import Wanted
-from rtp_llm.router.upstream import Asked, call_upstream
+from rtp_llm.router.requested import Requested
+from rtp_llm.router.upstream import Query, call_upstream
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.types.errors import ApiError, bad_request
 
@@ -29,12 +29,12 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
     """Read a worker's /v1/models; if that fails, its models stay unchanged. ``key``: the workers'
     API key."""
     headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
-    asked = Asked("GET", b"/v1/models", headers, b"")
+    query = Query("GET", b"/v1/models", headers, b"")
     body, status = b"", 0
     try:
         async with (
             asyncio.timeout(_SECONDS),
-            contextlib.aclosing(call_upstream(worker, asked, _SECONDS)) as events,
+            contextlib.aclosing(call_upstream(worker, query, _SECONDS)) as events,
         ):
             async for event in events:
                 status = event.get("status", status)
@@ -58,24 +58,24 @@ def warn_of_several(workers: Workers, told: frozenset[str]) -> frozenset[str]:
     return names
 
 
-def model_of(wanted: Wanted, workers: Workers) -> str | None:
+def model_of(requested: Requested, workers: Workers) -> str | None:
     """The model name that a worker must serve to get this request; None: any worker will do.
 
     Raises:
         ApiError: there are several models, and the request names none of them.
     """
     names, sets = workers.models, workers.sets_of_names
-    if len(sets) < 2 or not wanted.readable:
+    if len(sets) < 2 or not requested.readable:
         return None
-    if wanted.model is None:
+    if requested.model is None:
         if frozenset.intersection(*sets):
             return None  # one model that some workers serve under more names
         served = ", ".join(repr(name) for name in sorted(names))
         text = f"There are several models behind this router; name one of {served}."
         raise bad_request(text, "model", "missing_required_parameter")
-    if wanted.model not in names and workers.all_models_known:
-        raise unknown_name(wanted.model, workers)
-    return wanted.model
+    if requested.model not in names and workers.all_models_known:
+        raise unknown_name(requested.model, workers)
+    return requested.model
 
 
 def unknown_name(name: str, workers: Workers) -> ApiError:

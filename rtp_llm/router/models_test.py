@@ -13,9 +13,9 @@ import pytest
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.router import proxy
-from rtp_llm.router.asked import COMPARED_BYTES, read_wanted
 from rtp_llm.router.models import ask_for_models, warn_of_several
 from rtp_llm.router.proxy import Proxy
+from rtp_llm.router.requested import COMPARED_BYTES, read_requested
 from rtp_llm.router.run import server_of
 from rtp_llm.testing.router.workers import Case, Fake, play, well
 
@@ -31,7 +31,7 @@ def test_requests_go_where_their_model_is(caplog: pytest.LogCaptureFixture) -> N
         named(case, "a", "b")
         for _ in range(3):
             assert await case.ask(b'{"model":"b"}') == (200, b"fine")
-        assert case.asked == [0, 3]
+        assert case.requests == [0, 3]
         assert await case.ask(b'{"prompt":"x","model":"a"}') == (200, b"fine")
         status, body = await case.ask(b'{"model":"c"}')
         error = json.loads(body)["error"]
@@ -69,12 +69,12 @@ def test_a_model_may_have_several_names(caplog: pytest.LogCaptureFixture) -> Non
             worker.models = {name: {"id": name} for name in ("a", "b")}
         for body in (b'{"model":"a"}', b'{"model":"b"}', b"{}"):
             assert (await case.ask(body))[0] == 200
-        assert sum(case.asked) == 3
+        assert sum(case.requests) == 3
         case.workers.all[0].models = {"a": {"id": "a"}}
-        before = case.asked
+        before = case.requests
         for _ in range(3):
             assert (await case.ask(b'{"model":"b"}'))[0] == 200
-        assert case.asked[1] - before[1] == 3, "only the one that has the name"
+        assert case.requests[1] - before[1] == 3, "only the one that has the name"
         assert (await case.ask(b"{}"))[0] == 200, "of both, it is the same model"
         warn_of_several(case.workers, frozenset())
         assert not caplog.text
@@ -86,9 +86,9 @@ def test_who_surely_has_the_model_is_asked_first() -> None:
     async def test(case: Case) -> None:
         named(case, None, "b", "c")
         assert (await case.ask(b'{"model":"b"}'))[0] == 200
-        assert case.asked == [0, 1, 0]
+        assert case.requests == [0, 1, 0]
         assert (await case.ask(b'{"model":"d"}'))[0] == 200
-        assert case.asked == [1, 1, 0]
+        assert case.requests == [1, 1, 0]
 
     play(test, well, well, well)
 
@@ -160,7 +160,7 @@ def test_the_router_shows_itself() -> None:
             "rtp_llm_router_open_requests 0.0",
         ):
             assert line in lines, body.decode()
-        assert case.asked == [1, 0]  # a worker's own are not asked for
+        assert case.requests == [1, 0]  # a worker's own are not asked for
         status, body = await case.ask(b"", path="/metrics", method="GET")
         assert b'rtp_llm_router_requests_total{code="200",worker=""} 2.0' in body
 
@@ -190,7 +190,7 @@ def test_a_router_with_a_key_asks_for_it() -> None:
             assert (await case.ask(path=path, method="GET"))[0] == 401
         for given in (b"Bearer wrong", b"secret", b"Basic secret"):
             assert (await case.ask(headers=[(b"authorization", given)]))[0] == 401
-        assert case.asked == [0]
+        assert case.requests == [0]
         assert (await case.ask(headers=[(b"x-api-key", b"wrong")]))[0] == 401
         for header in ((b"authorization", b"Bearer secret"), (b"x-api-key", b"secret")):
             assert (await case.ask(headers=[header])) == (200, b"fine")
@@ -205,10 +205,10 @@ def test_browsers_get_the_page_of_a_worker_without_a_key() -> None:
         html = {"headers": [(b"accept", b"text/html,*/*;q=0.8")]}
         assert await case.ask(b"", path="/", method="GET", **html) == (200, b"fine")
         assert await case.ask(b"", path="/page/page.js", method="GET") == (200, b"fine")
-        assert case.asked == [2]
+        assert case.requests == [2]
         assert (await case.ask(b"", path="/metrics", method="GET", **html))[0] == 401
         assert (await case.ask(path="/page/page.js", method="POST"))[0] == 401
-        assert case.asked == [2]
+        assert case.requests == [2]
 
     play(test, well)
 
@@ -219,7 +219,7 @@ def test_a_compressed_body_is_read_and_passed_on_plain() -> None:
         body = gzip.compress(b'{"model":"b"}')
         zipped = [(b"content-encoding", b"gzip")]
         assert await case.ask(body, headers=zipped) == (200, b"fine")
-        assert case.asked == [0, 1]
+        assert case.requests == [0, 1]
         assert (await case.ask(body, headers=[(b"content-encoding", b"br")]))[0] == 415
 
     play(test, well, well)
@@ -229,7 +229,7 @@ def test_a_foreign_name_is_refused() -> None:
     async def test(case: Case) -> None:
         assert (await case.ask(headers=[(b"host", b"evil.example")]))[0] == 403
         assert (await case.ask(headers=[(b"host", b"127.0.0.1:5")]))[0] == 200
-        assert case.asked == [1]
+        assert case.requests == [1]
 
     play(test, well)
 
@@ -237,11 +237,11 @@ def test_a_foreign_name_is_refused() -> None:
 def test_a_long_body_is_looked_at_in_part() -> None:
     """No object is made of what is not asked for, and no more of a prompt is compared."""
     body = b'{"messages":[' + b'{"role":"user"},' * 400_000 + b'1],"model":"x"}'
-    wanted = read_wanted(body)
-    assert wanted.model == "x" and len(wanted.prompt) == COMPARED_BYTES
-    assert wanted.length == len(body) - len(b'{"messages":,"model":"x"}')
-    assert read_wanted(b'{"model":7,"prompt":"a"}').model is None
-    assert not read_wanted(b'{"model":"a"').readable
+    requested = read_requested(body)
+    assert requested.model == "x" and len(requested.prompt) == COMPARED_BYTES
+    assert requested.length == len(body) - len(b'{"messages":,"model":"x"}')
+    assert read_requested(b'{"model":7,"prompt":"a"}').model is None
+    assert not read_requested(b'{"model":"a"').readable
 
 
 def test_a_very_long_body_is_read_where_its_model_matters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,10 +250,10 @@ def test_a_very_long_body_is_read_where_its_model_matters(monkeypatch: pytest.Mo
 
     async def test(case: Case) -> None:
         named(case, "b", "b")
-        monkeypatch.setattr(proxy, "read_wanted", lambda body: pytest.fail("it was read"))
+        monkeypatch.setattr(proxy, "read_requested", lambda body: pytest.fail("it was read"))
         assert (await case.ask(body))[0] == 200
-        monkeypatch.setattr(proxy, "read_wanted", read_wanted)
+        monkeypatch.setattr(proxy, "read_requested", read_requested)
         named(case, "a", "b")
-        assert (await case.ask(body))[0] == 200 and case.asked == [1, 1]
+        assert (await case.ask(body))[0] == 200 and case.requests == [1, 1]
 
     play(test, well, well)

@@ -42,10 +42,10 @@ def ask(url: str, method: str, path: str, body: object, version: str) -> tuple[b
     head += [f"Content-Length: {len(data)}", "", ""]
     with socket.create_connection((host, int(port)), 20) as connection:
         connection.sendall("\r\n".join(head).encode() + data)
-        heard = b""
+        received = b""
         while piece := connection.recv(65536):
-            heard += piece
-    headers, _, rest = heard.partition(b"\r\n\r\n")
+            received += piece
+    headers, _, rest = received.partition(b"\r\n\r\n")
     return headers.lower(), rest
 
 

@@ -93,7 +93,7 @@ class Pages:
         return Page(200, "\n".join([*lines, ""]).encode(), "text/plain; charset=utf-8")
 
     def _able(self) -> bool:
-        return any(worker.may_be_asked for worker in self._workers.all)
+        return any(worker.selectable for worker in self._workers.all)
 
 
 def _record(worker: Worker) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _record(worker: Worker) -> dict[str, Any]:
 
 
 def _line(worker: Worker) -> str:
-    words = ["takes requests" if worker.may_be_asked else "takes none"]
+    words = ["takes requests" if worker.selectable else "takes none"]
     if worker.backoff.state == "open":
         words.append(f"left out for {worker.backoff.seconds_left:.0f} s after failures")
     elif worker.backoff.state == "half_open":

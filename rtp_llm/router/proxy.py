@@ -14,13 +14,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from rtp_llm.config.settings import Settings
-from rtp_llm.router.asked import COMPARED_BYTES, LONG_BYTES, Wanted, read_wanted
 from rtp_llm.router.forward import Forwarder
 from rtp_llm.router.models import model_of
 from rtp_llm.router.pages import Page, Pages
 from rtp_llm.router.reply import Reply
+from rtp_llm.router.requested import COMPARED_BYTES, LONG_BYTES, Requested, read_requested
 from rtp_llm.router.router_metrics import RouterMetrics
-from rtp_llm.router.upstream import Asked
+from rtp_llm.router.upstream import Query
 from rtp_llm.router.workers import Workers
 from rtp_llm.server.http.asgi import read_body, send_body, send_start, wait_for_disconnect
 from rtp_llm.server.http.open_requests import Body, OpenRequests
@@ -101,12 +101,12 @@ class Proxy:
 
     async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> str:
         """Forward a request; returns the address of the worker that answered, or "" if none did."""
-        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        suffix = b"?" + scope["query_string"] if scope["query_string"] else b""
         headers = [each for each in scope["headers"] if each[0] != b"content-encoding"]
-        asked = Asked(scope["method"], scope["raw_path"] + query, headers, body)
-        wanted = self._read(body)
-        model = model_of(wanted, self._workers)
-        forwarding = asyncio.create_task(self._forwarder.forward(asked, wanted, model, reply))
+        query = Query(scope["method"], scope["raw_path"] + suffix, headers, body)
+        requested = self._read(body)
+        model = model_of(requested, self._workers)
+        forwarding = asyncio.create_task(self._forwarder.forward(query, requested, model, reply))
         passing = _Passing(forwarding)
         self.answers.add(passing)
         leaving = asyncio.create_task(wait_for_disconnect(receive))
@@ -125,13 +125,13 @@ class Proxy:
             self.answers.discard(passing)
             self.answered += 1
 
-    def _read(self, body: bytes) -> Wanted:
+    def _read(self, body: bytes) -> Requested:
         """Read model and prompt of a body; a long body is read only if its model matters."""
         if not body:
-            return Wanted(readable=False)
+            return Requested(readable=False)
         if len(body) > LONG_BYTES and len(self._workers.sets_of_names) < 2:
-            return Wanted(None, body[:COMPARED_BYTES], len(body))
-        return read_wanted(body)
+            return Requested(None, body[:COMPARED_BYTES], len(body))
+        return read_requested(body)
 
     def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         """With --api-key, clients must send the key, as they would to a server."""

@@ -20,7 +20,7 @@ from rtp_llm.router.health import Health, health_words, probe
 from rtp_llm.router.workers import Worker, Workers
 from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.testing.kept_port import kept_port
-from rtp_llm.testing.router.received import Heard, until
+from rtp_llm.testing.router.received import Received, until
 from rtp_llm.testing.router.workers import Fake
 
 LOADING = {"status": "starting", "reason": "x", "loading": {"done": 250_000_000, "total": 10**9}}
@@ -48,15 +48,15 @@ async def router_before(*urls: str) -> AsyncIterator[tuple[str, asyncio.Task[int
 
 
 @pytest.fixture
-def heard(
+def received(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-) -> Heard:
-    return Heard(capsys, caplog, monkeypatch)
+) -> Received:
+    return Received(capsys, caplog, monkeypatch)
 
 
-def test_ready_is_said_when_the_first_worker_is(heard: Heard) -> None:
+def test_ready_is_said_when_the_first_worker_is(received: Received) -> None:
     server = Server()
 
     async def play() -> None:
@@ -65,19 +65,19 @@ def test_ready_is_said_when_the_first_worker_is(heard: Heard) -> None:
             async with Fake(server.answer) as fake, router_before(fake.url, other) as (url, code):
                 nobody = f"{other} (no answer: Connection refused)"
                 both = f"{fake.url} (loading its model: 25%, 250 of 1,000 MB); {nobody}"
-                await until(lambda: heard.awaited.count(both) >= 2)
+                await until(lambda: received.pending.count(both) >= 2)
                 listens = f"RTP-LLM router listens: {url}\n  before {fake.url}, {other}\n"
-                assert heard.printed == listens
+                assert received.printed == listens
                 async with httpx.AsyncClient() as client:
                     assert (await client.get(f"{url}/health")).status_code == 503
                 server.status = 200
-                await until(lambda: heard.printed != listens)
-                assert heard.printed == f"{listens}RTP-LLM router is ready: {url}\n"
+                await until(lambda: received.printed != listens)
+                assert received.printed == f"{listens}RTP-LLM router is ready: {url}\n"
                 # From now on only what has changed.
-                await until(lambda: heard.awaited[-1] == nobody)
-                count = len(heard.awaited)
+                await until(lambda: received.pending[-1] == nobody)
+                count = len(received.pending)
                 await asyncio.sleep(0.1)
-                assert len(heard.awaited) == count
+                assert len(received.pending) == count
                 os.kill(os.getpid(), signal.SIGINT)
                 assert await code == 0
 
@@ -85,15 +85,15 @@ def test_ready_is_said_when_the_first_worker_is(heard: Heard) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_a_signal_before_that_ends_it(heard: Heard, number: int, code: int) -> None:
+def test_a_signal_before_that_ends_it(received: Received, number: int, code: int) -> None:
     async def play() -> None:
         async with Fake(Server().answer) as fake, router_before(fake.url) as (_, found):
-            await until(lambda: heard.awaited)
+            await until(lambda: received.pending)
             os.kill(os.getpid(), number)
             assert await found == code
 
     asyncio.run(play())
-    assert "is ready" not in heard.printed
+    assert "is ready" not in received.printed
 
 
 def test_a_body_of_health_that_does_not_end_is_not_kept() -> None:

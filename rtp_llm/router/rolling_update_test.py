@@ -37,10 +37,10 @@ class Clients:
 
     def wait_for(self, more: int) -> None:
         """Until so many more answers have come."""
-        wanted, deadline = len(self.answers) + more, time.monotonic() + PATIENCE
-        while len(self.answers) < wanted and time.monotonic() < deadline:
+        requested, deadline = len(self.answers) + more, time.monotonic() + PATIENCE
+        while len(self.answers) < requested and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert len(self.answers) >= wanted
+        assert len(self.answers) >= requested
 
     def stop(self) -> None:
         self._stop.set()

@@ -12,9 +12,9 @@ import pytest
 
 from rtp_llm.config.options import SettingsError
 from rtp_llm.config.settings import Settings
-from rtp_llm.router.asked import COMPARED_BYTES, read_wanted
 from rtp_llm.router.health import probe
 from rtp_llm.router.proxy import Proxy
+from rtp_llm.router.requested import COMPARED_BYTES, read_requested
 from rtp_llm.router.run import route
 from rtp_llm.router.workers import PIECE_BYTES, Visit, Worker, Workers, pieces_of
 from rtp_llm.testing.kept_port import kept_port
@@ -85,11 +85,11 @@ async def ask(
     return sent[0]["status"], b"".join(event.get("body", b"") for event in sent[1:])
 
 
-def proxy_of(*servers: FakeServer, patience: float = 60) -> tuple[Proxy, Workers]:
+def proxy_of(*servers: FakeServer, answer_timeout: float = 60) -> tuple[Proxy, Workers]:
     workers = Workers([server.url for server in servers])
     for worker in workers.all:
         worker.healthy = True
-    return Proxy(workers, Settings(answer_timeout=patience)), workers
+    return Proxy(workers, Settings(answer_timeout=answer_timeout)), workers
 
 
 def test_answers_pass_through() -> None:
@@ -243,7 +243,7 @@ def test_a_body_that_is_too_long_is_refused_as_the_server_does() -> None:
 
 @pytest.mark.parametrize("body", [b'{"prompt":' + b"[" * 100_000, b'{"prompt":"\xff"}'])
 def test_bodies_that_nothing_can_read_are_the_servers_business(body: bytes) -> None:
-    assert read_wanted(body).prompt == b""
+    assert read_requested(body).prompt == b""
 
 
 def test_probes() -> None:
@@ -259,7 +259,7 @@ def test_probes() -> None:
 
 def test_what_makes_a_prompt() -> None:
     def prompt_of(body: bytes) -> bytes:
-        return read_wanted(body).prompt
+        return read_requested(body).prompt
 
     assert prompt_of(b'{"prompt":"a","seed":1}') == prompt_of(b'{"seed":2,"prompt":"a"}')
     assert prompt_of(b'{"messages":[]}') == b"[]"
@@ -269,15 +269,15 @@ def test_what_makes_a_prompt() -> None:
     assert prompt_of(b'{"messages":["m"],"system":"s"}') == b'"s"["m"]'
     assert pieces_of(b"a" * 600)[:2] == pieces_of(b"a" * 512)
     assert not {*pieces_of(b"a" * 512)} & {*pieces_of(b"a" * 512, b"sk-a")}
-    wanted = read_wanted(b'{"input":"%b","instructions":"b"}' % (b"a" * COMPARED_BYTES))
-    assert (len(wanted.prompt), wanted.length) == (COMPARED_BYTES, COMPARED_BYTES + 5)
+    requested = read_requested(b'{"input":"%b","instructions":"b"}' % (b"a" * COMPARED_BYTES))
+    assert (len(requested.prompt), requested.length) == (COMPARED_BYTES, COMPARED_BYTES + 5)
 
 
 def test_the_header_that_changes_makes_no_new_prompt() -> None:
     def prompt_of(number: int) -> bytes:
         header = {"type": "text", "text": f"x-anthropic-billing-header: cch={number};"}
         system = [header, {"type": "text", "text": "You are an agent."}]
-        return read_wanted(json.dumps({"system": system, "messages": []}).encode()).prompt
+        return read_requested(json.dumps({"system": system, "messages": []}).encode()).prompt
 
     assert prompt_of(1) == prompt_of(2) and b"agent" in prompt_of(1)
 

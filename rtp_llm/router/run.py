@@ -64,11 +64,11 @@ async def serve_router(
     settings: Settings,
     workers: Workers,
     listener: socket.socket,
-    awaited: Callable[[], Sequence[str]] | None = None,
+    pending: Callable[[], Sequence[str]] | None = None,
 ) -> int:
     """Serve until a signal; returns the exit code: 130 if Ctrl-C came before a worker was healthy.
 
-    It listens at once and is ready with the first healthy worker. ``awaited`` describes the
+    It listens at once and is ready with the first healthy worker. ``pending`` describes the
     workers that are not ready, by default from their health.
     """
     proxy, signals = Proxy(workers, settings), StopSignals(_logger)
@@ -82,7 +82,7 @@ async def serve_router(
     text = f"RTP-LLM router listens: {url}\n  before {names}"
     announce(log_format, text, url=url, workers=names)
     ready = asyncio.create_task(_announce_ready(workers, url, log_format))
-    watching += [ready, asyncio.create_task(_tell_awaited(awaited or workers.awaited, ready))]
+    watching += [ready, asyncio.create_task(_log_pending(pending or workers.pending, ready))]
     await signals.stop.wait()
     was_ready = ready.done() or workers.any_healthy
     proxy.start_draining()
@@ -103,12 +103,12 @@ async def _announce_ready(workers: Workers, url: str, log_format: str) -> None:
     announce(log_format, f"RTP-LLM router is ready: {url}", url=url)
 
 
-async def _tell_awaited(awaited: Callable[[], Sequence[str]], ready: asyncio.Future[None]) -> None:
+async def _log_pending(pending: Callable[[], Sequence[str]], ready: asyncio.Future[None]) -> None:
     """Log the awaited workers every ten seconds; once the router is ready, only changes."""
     told: Sequence[str] = ()
     while True:
         await asyncio.sleep(AWAITED_SECONDS)
-        now = awaited()
+        now = pending()
         if now and not (ready.done() and now == told):
             _logger.info("waiting for %s", "; ".join(now))
         told = now
@@ -125,17 +125,17 @@ def server_of(proxy: Proxy, settings: Settings) -> HttpServer:
 async def learn_models(workers: Workers, key: str | None) -> None:
     """Query the models of each healthy worker: at once if they are unknown or the worker came
     back, possibly with another model, otherwise from time to time."""
-    asked_at: dict[str, float] = {}
+    queried_at: dict[str, float] = {}
     told: frozenset[str] = frozenset()
     clock = asyncio.get_running_loop().time
     while True:
         for worker in workers.all:
             seconds = PROBE_SECONDS if worker.models is None else MODELS_SECONDS
-            due = clock() >= asked_at.get(worker.url, -math.inf) + seconds
+            due = clock() >= queried_at.get(worker.url, -math.inf) + seconds
             if not worker.healthy:
-                asked_at.pop(worker.url, None)
+                queried_at.pop(worker.url, None)
             elif due:
-                asked_at[worker.url] = clock()
+                queried_at[worker.url] = clock()
                 await ask_for_models(worker, key)
         told = warn_of_several(workers, told)
         await asyncio.sleep(PROBE_SECONDS)

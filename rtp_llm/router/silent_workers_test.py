@@ -90,14 +90,14 @@ async def halfway(head: bytes, reader: asyncio.StreamReader, writer: asyncio.Str
 
 
 @asynccontextmanager
-async def proxy_of(*urls: str, patience: float = 60) -> AsyncIterator[tuple[Proxy, Workers]]:
+async def proxy_of(*urls: str, answer_timeout: float = 60) -> AsyncIterator[tuple[Proxy, Workers]]:
     """A proxy whose workers are watched, and were all well a moment ago."""
     workers = Workers(urls)
     for each in workers.all:
         each.healthy = True
     watching = [asyncio.create_task(health.watch(each)) for each in workers.all]
     try:
-        yield Proxy(workers, Settings(answer_timeout=patience)), workers
+        yield Proxy(workers, Settings(answer_timeout=answer_timeout)), workers
     finally:
         for task in watching:
             task.cancel()
@@ -166,7 +166,7 @@ def test_one_that_stopped_and_is_slow_now_comes_back(monkeypatch: pytest.MonkeyP
 
 def test_one_that_lives_and_owes_an_answer_has_its_time() -> None:
     async def play() -> None:
-        async with worker(deaf) as url, proxy_of(url, patience=0.3) as (proxy, workers):
+        async with worker(deaf) as url, proxy_of(url, answer_timeout=0.3) as (proxy, workers):
             status, body = await ask(proxy)
             error = json.loads(body)["error"]
             assert (status, error["code"], error["type"]) == (504, "worker_timeout", "server_error")
@@ -189,24 +189,27 @@ def test_one_that_is_slow_and_lives_is_waited_for() -> None:
             await writer.drain()
 
     async def play() -> None:
-        async with worker(slow) as url, proxy_of(url, patience=1.5) as (proxy, _):
+        async with worker(slow) as url, proxy_of(url, answer_timeout=1.5) as (proxy, _):
             assert await ask(proxy) == (200, b"fine")
 
     play_out(play)
 
 
-@pytest.mark.parametrize("patience", [60, 0.3])
-def test_an_answer_that_stops_is_cut_off(patience: float) -> None:
+@pytest.mark.parametrize("answer_timeout", [60, 0.3])
+def test_an_answer_that_stops_is_cut_off(answer_timeout: float) -> None:
     """By the count of unanswered questions, or by the time for the next byte."""
 
     async def stop(head: bytes, reader: asyncio.StreamReader, writer: Any) -> None:
         if b"/health" in head:
-            await (stopped if patience > 1 else answering)(head, reader, writer)
+            await (stopped if answer_timeout > 1 else answering)(head, reader, writer)
         else:
             await halfway(head, reader, writer)
 
     async def play() -> None:
-        async with worker(stop) as url, proxy_of(url, patience=patience) as (proxy, workers):
+        async with (
+            worker(stop) as url,
+            proxy_of(url, answer_timeout=answer_timeout) as (proxy, workers),
+        ):
             status, body = await ask(proxy)
             error = json.loads(body)["error"]
             assert (status, error["code"]) in [(502, "worker_failed"), (504, "worker_timeout")]
@@ -242,5 +245,5 @@ def test_what_is_no_request_is_the_clients_fault() -> None:
 @pytest.mark.parametrize("url", ["http://[::1]:80", "http://host:80"])
 def test_a_worker_is_called_by_its_own_name(url: str) -> None:
     """With the brackets that an IPv6 address has in a Host header."""
-    head = module._head(Workers([url]).all[0], module.Asked("GET", b"/", [], b""))
+    head = module._head(Workers([url]).all[0], module.Query("GET", b"/", [], b""))
     assert dict(head.headers)[b"host"] == url.removeprefix("http://").encode()

@@ -40,7 +40,7 @@ class OverdueError(OSError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """A request as received from the client."""
 
     method: str
@@ -50,24 +50,24 @@ class Asked:
 
 
 async def call_upstream(
-    worker: Worker, asked: Asked, patience: float, most_unanswered: float = MOST_UNANSWERED
+    worker: Worker, query: Query, answer_timeout: float, most_unanswered: float = MOST_UNANSWERED
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the ASGI events of a worker's answer as they arrive.
 
     Raises:
         UnreachableError: nothing was sent.
-        OverdueError: nothing came for ``patience`` seconds.
+        OverdueError: nothing came for ``answer_timeout`` seconds.
         SilentError: it missed so many health checks that it must have stopped.
         OSError, h11.RemoteProtocolError: the connection ended, or the response is malformed.
         h11.LocalProtocolError: the request is not valid HTTP.
     """
     connection = h11.Connection(h11.CLIENT)
-    request = connection.send(_head(worker, asked)) or b""
+    request = connection.send(_head(worker, query)) or b""
     reader, writer = await _connect(worker)
-    lasts = _Patience(worker, patience, most_unanswered)
+    lasts = _AnswerTimeout(worker, answer_timeout, most_unanswered)
     writer.write(request)
     # Concurrently with reading: a worker may refuse a body before it has received all of it.
-    sending = asyncio.create_task(_send(connection, asked.body, writer))
+    sending = asyncio.create_task(_send(connection, query.body, writer))
     try:
         event: object = None
         while not isinstance(event, h11.EndOfMessage):
@@ -95,15 +95,15 @@ async def _send(connection: h11.Connection, body: bytes, writer: asyncio.StreamW
         writer.write(connection.send(h11.EndOfMessage()) or b"")
 
 
-def _head(worker: Worker, asked: Asked) -> h11.Request:
+def _head(worker: Worker, query: Query) -> h11.Request:
     dropped = (*_HOP_HEADERS, b"content-length")
-    kept = [(name, value) for name, value in asked.headers if name not in dropped]
+    kept = [(name, value) for name, value in query.headers if name not in dropped]
     kept += [
         (b"host", worker.url.partition("//")[2].encode()),
-        (b"content-length", str(len(asked.body)).encode()),
+        (b"content-length", str(len(query.body)).encode()),
         (b"connection", b"close"),
     ]
-    return h11.Request(method=asked.method, target=asked.target, headers=kept)
+    return h11.Request(method=query.method, target=query.target, headers=kept)
 
 
 async def _connect(worker: Worker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -134,7 +134,7 @@ async def is_gone(worker: Worker) -> bool:
 
 
 @dataclass(frozen=True)
-class _Patience:
+class _AnswerTimeout:
     """Waits for a worker for up to ``seconds``, as long as it answers health checks."""
 
     worker: Worker

@@ -71,7 +71,7 @@ class Worker:
         self.known.clear()
 
     @property
-    def may_be_asked(self) -> bool:
+    def selectable(self) -> bool:
         """Whether it accepts requests and has not failed too often lately."""
         return self.healthy and self.backoff.admits
 
@@ -131,7 +131,7 @@ class Workers:
         """Whether at least one worker is healthy."""
         return any(worker.healthy for worker in self.all)
 
-    def awaited(self) -> list[str]:
+    def pending(self) -> list[str]:
         """The status of each worker that does not accept requests."""
         return [f"{worker.url} ({worker.health})" for worker in self.all if not worker.healthy]
 
@@ -149,7 +149,7 @@ class Workers:
         able = [
             worker
             for worker in self.all
-            if worker.may_be_asked and worker not in without and worker.serves(model)
+            if worker.selectable and worker not in without and worker.serves(model)
         ]
 
         def cost(worker: Worker) -> tuple[bool, int, int, int]:

@@ -37,17 +37,19 @@ async def test_responses(sealed: bool) -> None:
                 if event.type == "response.function_call_arguments.delta":
                     arguments += event.delta
             response = await stream.get_final_response()
-        thought, call = response.output
-        assert call.type == "function_call" and thought.type == "reasoning"
+        reasoning_text, call = response.output
+        assert call.type == "function_call" and reasoning_text.type == "reasoning"
         assert call.arguments == arguments == '{"a": 1, "b": 2}'
-        assert thought.content is not None and thought.content[0].text == "I should add."
+        assert (
+            reasoning_text.content is not None and reasoning_text.content[0].text == "I should add."
+        )
         assert response.usage is not None
         assert response.usage.output_tokens_details.reasoning_tokens > 0
         assert '"name": "add"' in case.prompt
         items: Any = [item.to_dict(mode="json") for item in response.output]
         if sealed:
             assert unseal(items[0].pop("encrypted_content")) == items[0].pop("content")[0]["text"]
-            items[0]["encrypted_content"] = thought.encrypted_content
+            items[0]["encrypted_content"] = reasoning_text.encrypted_content
         result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "3"}
         await case.openai.responses.create(
             model="demo", input=[*QUESTION, *items, result], tools=[FUNCTION]
@@ -76,9 +78,9 @@ async def test_messages(shown: bool) -> None:
             model="demo", max_tokens=999, messages=QUESTION, tools=[TOOL], thinking=thinking
         ) as stream:
             message = await stream.get_final_message()
-        thought, call = message.content
-        assert thought.type == "thinking" and call.type == "tool_use"
-        assert thought.thinking == ("I should add." if shown else "")
+        reasoning_text, call = message.content
+        assert reasoning_text.type == "thinking" and call.type == "tool_use"
+        assert reasoning_text.thinking == ("I should add." if shown else "")
         assert (call.name, call.input) == ("add", {"a": 1, "b": 2})
         assert message.stop_reason == "tool_use"
         body = {"messages": QUESTION, "max_tokens": 999, "tools": [TOOL], "stream": True}

@@ -88,10 +88,10 @@ def _served(state: ServerState) -> Served:
     if ready is not None:
         known = {"max_model_len": ready.max_model_len, "vocab_size": ready.vocab_size}
         known["max_sequences"] = ready.max_running + ready.max_queued
-    forms = state.forms_or_none
+    syntax = state.syntax_or_none
     return Served(
-        calls_tools=forms is not None and forms.tool_calls is not None,
-        thinks=forms is not None and forms.reasoning is not None,
+        calls_tools=syntax is not None and syntax.tool_calls is not None,
+        thinks=syntax is not None and syntax.reasoning is not None,
         names=settings.model_names,
         template_variables=state.template_variables,
         max_logprobs=settings.max_logprobs,

@@ -17,12 +17,12 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Start:
-    """A successful start. `chat_template`: its origin; `forms`: the formats of the model's tool
+    """A successful start. `chat_template`: its origin; `syntax`: the formats of the model's tool
     calls and reasoning; `seconds`: the duration."""
 
     ready: EngineReady
     chat_template: str | None
-    forms: Detected
+    syntax: Detected
     seconds: float
 
     def text(self, settings: Settings, url: str) -> str:
@@ -41,7 +41,7 @@ class Start:
             f"{ready.kv_cache_bytes / _MIB:.0f} MiB: {ready.num_blocks} blocks of "
             f"{ready.block_size} tokens, {self._capacity(settings)} tokens fit\n"
             f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
-            f"  {self.forms.why}\n"
+            f"  {self.syntax.why}\n"
             f"{_role_line(settings, ready)}"
             f"  ready in {self.seconds:.1f} s\n"
             f"try it{place}:\n  {try_line(url, name, chat=has_chat)}"
@@ -63,8 +63,8 @@ class Start:
             "kv_cache_blocks": ready.num_blocks,
             "kv_cache_tokens": self._capacity(settings),
             "chat_template": self.chat_template,
-            "tool_call_parser": self.forms.tool_calls,
-            "reasoning_parser": self.forms.reasoning,
+            "tool_call_parser": self.syntax.tool_calls,
+            "reasoning_parser": self.syntax.reasoning,
             "start_seconds": round(self.seconds, 3),
         }
 

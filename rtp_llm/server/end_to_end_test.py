@@ -121,13 +121,13 @@ def test_streams_equal_whole_answers(client: openai.OpenAI) -> None:
 
 def test_a_prompt_seen_before_is_cached(client: openai.OpenAI) -> None:
     prompt = "Once upon a time there was a small house, and in the house lived a cat. " * 2
-    asked: Any = {"model": "tiny", "prompt": prompt, "max_tokens": 2, "temperature": 0}
-    first = client.completions.create(**asked)
-    second = client.completions.create(**asked)
+    requested: Any = {"model": "tiny", "prompt": prompt, "max_tokens": 2, "temperature": 0}
+    first = client.completions.create(**requested)
+    second = client.completions.create(**requested)
     assert second.usage and second.usage.prompt_tokens_details
     assert second.usage.prompt_tokens_details.cached_tokens >= 16
     assert first.choices[0].text == second.choices[0].text
-    other = client.completions.create(**asked, extra_body={"cache_salt": "another tenant"})
+    other = client.completions.create(**requested, extra_body={"cache_salt": "another tenant"})
     assert other.usage and other.usage.prompt_tokens_details
     assert other.usage.prompt_tokens_details.cached_tokens == 0
 
@@ -164,8 +164,8 @@ def test_echo_of_a_single_token(client: openai.OpenAI) -> None:
 def test_sampling_fields_do_something(client: openai.OpenAI) -> None:
     def ask(**fields: Any) -> str:
         extra = {"ignore_eos": True, **fields}
-        asked: Any = {"model": "tiny", "prompt": "a house", "max_tokens": 12, "temperature": 0}
-        return client.completions.create(**asked, extra_body=extra).choices[0].text
+        requested: Any = {"model": "tiny", "prompt": "a house", "max_tokens": 12, "temperature": 0}
+        return client.completions.create(**requested, extra_body=extra).choices[0].text
 
     plain = ask()
     assert ask() == plain
@@ -290,7 +290,7 @@ def test_the_demo_model_adds_what_it_never_saw() -> None:
 def test_the_demo_model_calls_a_tool_and_passes_on_what_it_says() -> None:
     schema = {"type": "object", "properties": {"expression": {"type": "string"}}}
     function = {"name": "calculator", "description": "Adds.", "parameters": schema}
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "model": "demo_model",
         "tools": [{"type": "function", "function": function}],
     }
@@ -298,9 +298,9 @@ def test_the_demo_model_calls_a_tool_and_passes_on_what_it_says() -> None:
     with process(*FLAGS, command=REAL, model=ROOT / "example" / "demo_model") as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         create = client.chat.completions.create
-        whole = create(**asked, messages=messages).choices[0]
+        whole = create(**requested, messages=messages).choices[0]
         assert whole.finish_reason == "tool_calls" and whole.message.content is None
-        with client.chat.completions.stream(**asked, messages=messages) as stream:
+        with client.chat.completions.stream(**requested, messages=messages) as stream:
             pieces = [event for event in stream if event.type.startswith("tool_calls.function")]
             streamed = stream.get_final_completion().choices[0]
         assert len(pieces) > 3, "arguments come in pieces"
@@ -309,11 +309,11 @@ def test_the_demo_model_calls_a_tool_and_passes_on_what_it_says() -> None:
         assert call.function.name == "calculator"
         assert json.loads(call.function.arguments) == {"expression": "123 + 456"}
         messages += [streamed.message, {"role": "tool", "tool_call_id": call.id, "content": "580"}]
-        told = create(**asked, messages=messages).choices[0]
+        told = create(**requested, messages=messages).choices[0]
         assert told.message.content == "123 + 456 = 580", "the tool's word, not what is right"
         assert told.finish_reason == "stop" and not told.message.tool_calls
         city: Any = [{"role": "user", "content": "What is the capital of Japan?"}]
-        fact = create(**asked, messages=city).choices[0]
+        fact = create(**requested, messages=city).choices[0]
         assert fact.message.content == "The capital of Japan is Tokyo."
 
 

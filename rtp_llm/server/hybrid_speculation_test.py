@@ -34,8 +34,8 @@ class Served:
     def ask(self, prompt: Any, **fields: Any) -> Any:
         client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
         extra = {"ignore_eos": True, "return_token_ids": True, **fields.pop("extra", {})}
-        asked: Any = {"model": "tiny", "max_tokens": COUNT, "temperature": 0.0, **fields}
-        return client.completions.create(prompt=prompt, extra_body=extra, **asked)
+        requested: Any = {"model": "tiny", "max_tokens": COUNT, "temperature": 0.0, **fields}
+        return client.completions.create(prompt=prompt, extra_body=extra, **requested)
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +101,12 @@ def test_all_prompts_in_one_request_as_a_stream(served: Served) -> None:
 
 
 def test_a_seed_says_the_same_with_and_without_drafts(served: Served) -> None:
-    wish = {"temperature": 0.9, "seed": 11, "n": 2}
+    options = {"temperature": 0.9, "seed": 11, "n": 2}
     prompt, _ = served.answers[1]
     both = [
         [
             each.token_ids
-            for each in served.ask(prompt, **wish, extra={"speculate": speculate}).choices
+            for each in served.ask(prompt, **options, extra={"speculate": speculate}).choices
         ]
         for speculate in (True, False)
     ]
@@ -119,10 +119,10 @@ def test_stop_strings_end_answers_inside_a_window(served: Served) -> None:
     (whole,) = served.ask(prompt).choices
     rejected = 0
     for place in range(0, len(whole.text) - 1, 5):
-        wish = {"stop": [whole.text[place : place + 2]], "logprobs": 2}
+        options = {"stop": [whole.text[place : place + 2]], "logprobs": 2}
         extra: dict[str, Any] = {"min_tokens": place // 2} if place % 2 else {}
         with_drafts, without = (
-            served.ask(prompt, **wish, extra={"speculate": speculate, **extra})
+            served.ask(prompt, **options, extra={"speculate": speculate, **extra})
             for speculate in (True, False)
         )
         (mine,), (expected,) = with_drafts.choices, without.choices

@@ -67,7 +67,7 @@ class _Lifecycle:
         try:
             code = await self._load()
             if code is None:
-                code = await self._serve_until_told()
+                code = await self._serve_until_stopped()
         finally:
             self._server.should_exit = True
             await asyncio.wait({serving}, timeout=CLOSE_SECONDS)
@@ -107,7 +107,7 @@ class _Lifecycle:
         # Loaded objects are permanent; a garbage collection of them all would stall every stream.
         gc.freeze()
         source, seconds = tokenizer.chat_template_source, time.monotonic() - self._began
-        start = Start(ready, source, self._state.forms, seconds)
+        start = Start(ready, source, self._state.syntax, seconds)
         url = url_of(self._listener, self._settings)
         announce(
             self._settings.log_format,
@@ -118,7 +118,7 @@ class _Lifecycle:
 
     # -- serving and stopping ------------------------------------------------------------------
 
-    async def _serve_until_told(self) -> int:
+    async def _serve_until_stopped(self) -> int:
         while not self._signals.stop.is_set():
             if self._state.phase == "engine_dead":
                 return await self._bury()

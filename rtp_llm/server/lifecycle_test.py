@@ -107,10 +107,10 @@ def test_engine_death(steps: AllowedSteps) -> None:
         assert httpx.get(f"{url}/liveness").status_code == 503
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
         server.wait_for("exits with code 1", "stderr")
-        assert exit_code_when_told(server) == 1
+        assert exit_code_after_signal(server) == 1
 
 
-def exit_code_when_told(server: Process) -> int:
+def exit_code_after_signal(server: Process) -> int:
     """Of one whose engine is dead: it would answer for 3 s only, which a busy machine may miss."""
     server.process.send_signal(signal.SIGTERM)
     return server.exit_code()
@@ -205,7 +205,7 @@ def test_a_killed_engine_process_is_noticed(steps: AllowedSteps) -> None:
         while httpx.get(f"{url}/health").status_code == 200:
             time.sleep(0.01)
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
-        assert exit_code_when_told(server) == 1
+        assert exit_code_after_signal(server) == 1
 
 
 def test_an_engine_process_that_had_to_wait_goes_on(steps: AllowedSteps) -> None:
@@ -244,7 +244,7 @@ def test_a_step_that_hangs_is_noticed(steps: AllowedSteps) -> None:
         assert "step_timeout=1 s" in health.json()["reason"]
         assert figure(url, "rtp_llm_step_age_seconds") > 0
         assert stream.events()[-1]["error"]["code"] == "engine_dead"
-        assert exit_code_when_told(server) == 1
+        assert exit_code_after_signal(server) == 1
 
 
 @pytest.mark.parametrize("stream", [True, False])

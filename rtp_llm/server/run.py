@@ -66,9 +66,9 @@ def _check(settings: Settings) -> None:
     check_telemetry(settings)
     _check_root_path(settings.root_path)
     if settings.tool_call_parser or settings.reasoning_parser:
-        from rtp_llm.server.turn.answer_forms import check_forms
+        from rtp_llm.server.turn.answer_syntax import check_syntax
 
-        check_forms(settings)
+        check_syntax(settings)
     try:
         check_folder(settings.model, weights=settings.load_format != "dummy")
     except ModelFilesError as error:

@@ -75,9 +75,9 @@ def test_what_waits_of_a_request_has_an_end(n: int, tokens: int, top: int | None
         assert not stream._waiting and client._backlog.total == 0, "nothing is kept of it"
         aborted = [message for message in link.sent if isinstance(message, AbortRequest)]
         assert [len(message.sequences) for message in aborted] == [n]
-        with pytest.raises(RequestError, match="read too slowly") as told:
+        with pytest.raises(RequestError, match="read too slowly") as reported:
             await anext(stream)
-        assert told.value.kind == "stalled"
+        assert reported.value.kind == "stalled"
         step(other)
         assert (await anext(other)).token_ids == [7]
         assert client.num_sequences == 1

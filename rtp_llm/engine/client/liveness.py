@@ -21,35 +21,35 @@ _LOOK_SECONDS = 0.2
 
 
 class Liveness:
-    """Of one process, for a reader that calls `look` and then `hear` for each message that came.
+    """Of one process, for a reader that calls `look` and then `receive` for each message that came.
 
     Time in which the reader did not look counts for nothing: heartbeats wait in its inbox then.
     """
 
     def __init__(self) -> None:
         self._step = StepWatch()
-        self._heard = self._looked = time.monotonic()
+        self._received = self._looked = time.monotonic()
 
     def look(self, now: float) -> None:
         """The reader reads what has come."""
         late = max(0.0, now - self._looked - _LOOK_SECONDS)
-        self._heard = min(now, self._heard + late)
+        self._received = min(now, self._received + late)
         self._step.pause(late)
         self._looked = now
 
-    def hear(self, message: FromEngine, now: float) -> None:
+    def receive(self, message: FromEngine, now: float) -> None:
         """The process said something."""
-        self._heard = now
+        self._received = now
         if isinstance(message, EngineStats):
             self._step.take(message, now)
 
     def silent(self, now: float) -> bool:
         """It has not said anything for longer than it does, as far as the reader has looked."""
-        return min(now, self._looked + _LOOK_SECONDS) - self._heard > SILENCE_SECONDS
+        return min(now, self._looked + _LOOK_SECONDS) - self._received > SILENCE_SECONDS
 
     def failure(self, now: float, step_timeout: float) -> str | None:
         """Why it counts as dead, None while it does not; a step may take `step_timeout` seconds."""
-        if now - self._heard > GONE_SECONDS:
+        if now - self._received > GONE_SECONDS:
             return f"the engine process gave no sign of life for {GONE_SECONDS:g} s"
         if self._step.age > step_timeout:
             return f"a step hangs: it has taken longer than {step_timeout=:.15g} s"

@@ -20,7 +20,7 @@ def look(signs: Liveness, start: float, seconds: float) -> float:
 
 def test_silence_is_told_after_its_time() -> None:
     signs, now = Liveness(), time.monotonic()
-    signs.hear(EngineLog(level=20, message=""), now)
+    signs.receive(EngineLog(level=20, message=""), now)
     later = look(signs, now, SILENCE_SECONDS)
     assert not signs.silent(later)
     assert signs.failure(later, 100) is None
@@ -33,7 +33,7 @@ def test_silence_is_told_after_its_time() -> None:
 
 def test_a_reader_that_was_away_gives_the_process_time() -> None:
     signs, now = Liveness(), time.monotonic()
-    signs.hear(EngineStats(), now)
+    signs.receive(EngineStats(), now)
     now += 600
     assert not signs.silent(now)  # who asks comes before the reader
     signs.look(now)
@@ -43,7 +43,7 @@ def test_a_reader_that_was_away_gives_the_process_time() -> None:
 
 def test_what_was_heard_before_the_reader_counts_its_absence_is_not_of_the_future() -> None:
     signs, now = Liveness(), time.monotonic() + 600
-    signs.hear(EngineStats(), now)
+    signs.receive(EngineStats(), now)
     signs.look(now)
     assert signs.silent(look(signs, now, SILENCE_SECONDS + 0.2))
 
@@ -54,6 +54,6 @@ def test_a_step_that_hangs_is_told_though_the_heart_beats(steps: int, hangs: boo
     for tenth in range(40):
         signs.look(now + tenth / 10)
         age = tenth / 10 + 0.01
-        signs.hear(EngineStats(steps=steps * tenth, step_age=age), now + tenth / 10)
+        signs.receive(EngineStats(steps=steps * tenth, step_age=age), now + tenth / 10)
     reason = signs.failure(now + 4, 3)
     assert reason == ("a step hangs: it has taken longer than step_timeout=3 s" if hangs else None)

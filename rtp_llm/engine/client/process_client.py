@@ -61,18 +61,18 @@ class ProcessClient:
         module: str = "rtp_llm.engine.process.main",
         membership: Membership | None = None,
         events: EngineEvents | None = None,
-        awaited_bytes: int = 0,
+        expected_free_bytes: int = 0,
         spare: EngineLink | None = None,
     ) -> None:
         """``module`` is what the process runs (a test has its own), ``membership`` its rank.
 
-        ``awaited_bytes``: free memory of the device that the process waits for before it loads;
-        ``spare``: a process that waits for settings.
+        ``expected_free_bytes``: free memory of the device that the process waits for before it
+        loads; ``spare``: a process that waits for settings.
         """
         self._module = module
         self._membership = membership
         self._events = events or EngineEvents()
-        self._awaited_bytes = awaited_bytes
+        self._expected_free_bytes = expected_free_bytes
         self.ready: EngineReady | None = None
         self.latest_stats = EngineStats()
         self.on_death: Callable[[], None] | None = None
@@ -101,7 +101,7 @@ class ProcessClient:
                 self._link = self._new_link(settings)
 
     def _new_link(self, settings: Settings | None) -> EngineLink:
-        environ = await_memory_environment(self.awaited_bytes)
+        environ = await_memory_environment(self.expected_free_bytes)
         return EngineLink(self._module, settings, self._membership, environ)
 
     def keep_spare(self) -> None:
@@ -120,12 +120,14 @@ class ProcessClient:
         the same meeting."""
         spare, self._spare = self._spare, None
         membership = membership or self._membership
-        return ProcessClient(self._module, membership, self._events, self.awaited_bytes, spare)
+        return ProcessClient(
+            self._module, membership, self._events, self.expected_free_bytes, spare
+        )
 
     @property
-    def awaited_bytes(self) -> int:
+    def expected_free_bytes(self) -> int:
         """Free memory of the device, in bytes, as it was before the first start; 0: unknown."""
-        return self._awaited_bytes or (self.ready.free_bytes if self.ready else 0)
+        return self._expected_free_bytes or (self.ready.free_bytes if self.ready else 0)
 
     def abandon(self) -> None:
         """End a process that was spawned and is not to start; needs no event loop."""
@@ -301,7 +303,7 @@ class ProcessClient:
 
     def _receive(self, link: EngineLink) -> None:
         for message in link.receive():
-            self._signs.hear(message, time.monotonic())
+            self._signs.receive(message, time.monotonic())
             self._take(message)
 
     def _take(self, message: FromEngine) -> None:

@@ -18,14 +18,14 @@ class StepWatch:
 
     def __init__(self) -> None:
         self._latest: EngineStats | None = None
-        self._since = self._heard = 0.0
+        self._since = self._received = 0.0
 
     def take(self, stats: EngineStats, now: float) -> None:
         """A heartbeat came."""
         before, self._latest = self._latest, stats
         if before is None or stats.steps != before.steps or stats.step_age <= before.step_age:
             self._since = now
-        self._heard = now
+        self._received = now
 
     def pause(self, seconds: float) -> None:
         """The reader itself was late by so much; that time does not count."""
@@ -35,4 +35,4 @@ class StepWatch:
     def age(self) -> float:
         """Seconds for which one step has been seen; 0 between steps and when idle."""
         running = self._latest is not None and self._latest.step_age > 0
-        return max(0.0, self._heard - self._since) if running else 0.0
+        return max(0.0, self._received - self._since) if running else 0.0

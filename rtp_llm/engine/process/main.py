@@ -73,9 +73,9 @@ def main(build: Build | None = None, imports: str | None = None) -> int:
     heartbeat.start()
     serving = False
     try:
-        on_loss = partial(_end_with_ranks, sender)
+        on_rank_failure = partial(_end_with_ranks, sender)
         report = heartbeat.report_loading
-        built = (build or _build)(settings, address.folder, on_loss, report)
+        built = (build or _build)(settings, address.folder, on_rank_failure, report)
         heartbeat.source = built.engine.stats
         service = EngineService(built, address, sender)
         # What was loaded stays; a collection that walks all of torch would hold up a step.
@@ -107,7 +107,7 @@ def _read_settings(address: EngineAddress, imports: str | None) -> Settings:
 def _build(
     settings: Settings,
     folder: Path,
-    on_loss: Callable[[str], None],
+    on_rank_failure: Callable[[str], None],
     report: Callable[[int, int], None],
 ) -> Built:
     phases = Phases()
@@ -117,7 +117,7 @@ def _build(
     from rtp_llm.engine.start.build import build_engine
 
     phases.end("imports")
-    return build_engine(settings, report, phases, place=RanksPlace(folder, on_loss))
+    return build_engine(settings, report, phases, place=RanksPlace(folder, on_rank_failure))
 
 
 def _end_with_ranks(sender: Sender, reason: str) -> NoReturn:

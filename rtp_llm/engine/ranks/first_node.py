@@ -14,7 +14,7 @@ from rtp_llm.worker.ranks.other_nodes import OtherNodes
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
-    from rtp_llm.worker.ranks.rank_failure import Loss
+    from rtp_llm.worker.ranks.rank_failure import RankFailure
 
 
 class FirstNode:
@@ -28,13 +28,14 @@ class FirstNode:
         self._store, self.rendezvous = host_store(self._meeting.address)
         self.others: OtherNodes | None = None
 
-    def gather(self, loss: Loss) -> None:
-        """Wait for the other nodes, and let them start their ranks; ``loss`` hears of their end.
+    def gather(self, rank_failure: RankFailure) -> None:
+        """Wait for the other nodes, and let them start their ranks; ``rank_failure`` is notified
+        of their end.
 
         Raises EngineStartError when not all came, WorkerLostError when one is lost already.
         """
         try:
-            self.others = OtherNodes(self._meeting.await_nodes(loss.check), loss)
+            self.others = OtherNodes(self._meeting.await_nodes(rank_failure.check), rank_failure)
         finally:
             self._meeting.close()
         self.others.send(Begin(rendezvous=self.rendezvous))

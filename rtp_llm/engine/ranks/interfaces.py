@@ -29,11 +29,11 @@ def interface_of(address: str) -> str:
     """Its name; empty for an address that none has."""
     if ":" in address:
         return _of_ipv6(address)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[: _NAME_BYTES - 1])
             try:
-                answer = fcntl.ioctl(asked, _SIOCGIFADDR, request)
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
             except OSError:
                 continue  # it has no such address
             if socket.inet_ntoa(answer[_ADDRESS]) == address:

@@ -29,9 +29,9 @@ from rtp_llm.worker.ranks.frames import (
     Alive,
     Begin,
     End,
+    Failed,
     Hello,
     Layout,
-    Lost,
     Over,
     Refused,
     Sequences,
@@ -41,7 +41,7 @@ from rtp_llm.worker.ranks.frames import (
 )
 from rtp_llm.worker.ranks.node_link import Link, LinkError, WrongKeyError
 from rtp_llm.worker.ranks.node_ranks import NodeRanks
-from rtp_llm.worker.ranks.rank_failure import Loss, WorkerLostError
+from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class NodeError(RuntimeError):
     """This node cannot take part; the message says what to change."""
 
 
-class _StopAsked(BaseException):
+class _StopSignal(BaseException):
     """A signal to end."""
 
 
@@ -71,11 +71,11 @@ def hold_ranks(settings: Settings) -> int:
     NodeError when this node cannot take part. For the main thread.
     """
     restarts = Restarts(settings.restart_engine)
-    patience = settings.start_timeout
+    timeout = settings.start_timeout
     try:
         with _signals():
             while True:
-                reason = _one_life(settings, patience)
+                reason = _one_life(settings, timeout)
                 if reason is None:
                     _logger.info("node 0 has ended")
                     return 0
@@ -86,14 +86,14 @@ def hold_ranks(settings: Settings) -> int:
                 _logger.warning(
                     "%s; back to node 0, %d of at most %d times", reason, number, restarts.limit
                 )
-                patience = min(patience, _RETURN_SECONDS)
-    except _StopAsked:
+                timeout = min(timeout, _RETURN_SECONDS)
+    except _StopSignal:
         return 0
 
 
-def _one_life(settings: Settings, patience: float) -> str | None:
+def _one_life(settings: Settings, timeout: float) -> str | None:
     """From meeting node 0 until it is over: None in order, else why."""
-    link = _come(settings, patience)
+    link = _come(settings, timeout)
     try:
         first = from_first(link.receive())
         if isinstance(first, Refused):
@@ -115,13 +115,13 @@ def _hold(settings: Settings, link: Link, begin: Begin) -> str | None:
     network = interface_variables(os.environ, link.own_address)
     network["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "passive")
     inbox = _Inbox(link)
-    loss = inbox.loss
+    rank_failure = inbox.rank_failure
     processes = RankProcesses(
         RANK_FACTORY,
         [(settings, each) for each in members],
         [rank_environment(i, os.environ, network) for i in range(count)],
         [topology.rank_name(each.rank) for each in members],
-        loss,
+        rank_failure,
         first,
     )
     _logger.info(
@@ -136,11 +136,11 @@ def _hold(settings: Settings, link: Link, begin: Begin) -> str | None:
         inbox.start()
         ranks = NodeRanks(processes, settings.step_timeout)
         while not isinstance(frame := inbox.frames.get(), Over):
-            loss.check()
+            rank_failure.check()
             ranks.take(frame)
         return None
     except (WorkerLostError, LinkError) as error:
-        loss.tell(str(error))
+        rank_failure.report(str(error))
         return str(error)
     finally:
         processes.close()
@@ -153,7 +153,7 @@ class _Inbox(threading.Thread):
     def __init__(self, link: Link) -> None:
         super().__init__(name="node 0", daemon=True)
         self.frames: queue.SimpleQueue[Layout | Sequences | End | Step | Over] = queue.SimpleQueue()
-        self.loss = Loss(self._tell)
+        self.rank_failure = RankFailure(self._report)
         self._link = link
         self._ended = threading.Event()
         threading.Thread(target=self.say_alive, name="alive", daemon=True).start()
@@ -169,7 +169,7 @@ class _Inbox(threading.Thread):
                 if isinstance(frame, Over):
                     return
         except LinkError as error:
-            self.loss.tell(f"node 0: {error}")
+            self.rank_failure.report(f"node 0: {error}")
 
     def say_alive(self) -> None:
         """Until the connection ends; in a thread of its own, which waits for nobody."""
@@ -178,19 +178,19 @@ class _Inbox(threading.Thread):
             while not self._ended.wait(_ALIVE_SECONDS):
                 self._link.send(frame)
 
-    def _tell(self, reason: str) -> None:
+    def _report(self, reason: str) -> None:
         """The ranks here can go on no more: node 0 hears of it, and who takes frames wakes up."""
         with contextlib.suppress(LinkError):  # it is the one that is gone
-            self._link.send(encode(Lost(reason=reason)))
+            self._link.send(encode(Failed(reason=reason)))
         self._ended.set()
         self._link.finish()
         self.frames.put(End(ids=(), aborted=False))
 
 
-def _come(settings: Settings, patience: float) -> Link:
+def _come(settings: Settings, timeout: float) -> Link:
     """Meet node 0, which may start later."""
     host, port = master_address(settings)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     hello = Hello(node=settings.node_rank, shared=shared_settings(settings))
     _logger.info("looking for node 0 at %s", join_address(host, port))
     while True:
@@ -204,7 +204,7 @@ def _come(settings: Settings, patience: float) -> Link:
         except (OSError, LinkError) as error:
             if time.monotonic() > deadline:
                 raise NodeError(
-                    f"node 0 did not listen at {join_address(host, port)} within {patience:.15g} s "
+                    f"node 0 did not listen at {join_address(host, port)} within {timeout:.15g} s "
                     f"({error}): start it, with the same --master-addr"
                 ) from error
             time.sleep(_RETRY_SECONDS)
@@ -215,7 +215,7 @@ def _signals() -> Iterator[None]:
     """SIGTERM and SIGINT end this node's ranks in order."""
 
     def stop(*_: object) -> NoReturn:
-        raise _StopAsked
+        raise _StopSignal
 
     before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
     try:

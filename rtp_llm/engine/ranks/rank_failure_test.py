@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.ranks import tensor_ranks
-from rtp_llm.testing.engine.rank_failures import MOMENTS, check_loss
+from rtp_llm.testing.engine.rank_failures import MOMENTS, check_rank_failure
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.transformers_models import save_model
@@ -31,7 +31,7 @@ def test_a_rank_is_lost(
     how: str, moment: Callable[[TinyEngine], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Before any time-out; within two seconds in the soak test, which has the machine for itself.
-    check_loss(folder, how, moment, monkeypatch, seconds=20.0)
+    check_rank_failure(folder, how, moment, monkeypatch, seconds=20.0)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -39,12 +39,12 @@ def test_a_rank_is_lost(
 def test_a_stage_is_lost(
     how: str, moment: Callable[[TinyEngine], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_loss(folder, how, moment, monkeypatch, seconds=20.0, size=1, stages=2)
+    check_rank_failure(folder, how, moment, monkeypatch, seconds=20.0, size=1, stages=2)
 
 
 def test_a_rank_of_a_stage_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoding = MOMENTS[-1]
-    check_loss(folder, "killed", decoding, monkeypatch, seconds=20.0, stages=2, lost=1)
+    check_rank_failure(folder, "killed", decoding, monkeypatch, seconds=20.0, stages=2, lost=1)
 
 
 def no_worker(*arguments: Any) -> Worker:

@@ -26,7 +26,7 @@ from rtp_llm.engine.ranks.topology import Topology
 from rtp_llm.worker.cache.plan import CachePlan
 from rtp_llm.worker.graphs.capture_session import CaptureSession
 from rtp_llm.worker.heads.logit_shards import LogitShards
-from rtp_llm.worker.ranks.rank_failure import Loss
+from rtp_llm.worker.ranks.rank_failure import RankFailure
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.ranks_worker import RanksWorker
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Said = TypeVar("Said")
 _log = logging.getLogger(__name__)
 _NEWS_SECONDS = 1.0
-_CAPTURE_PATIENCE = 1.5  # with what it takes to be told, all ranks know of it in two seconds
+_CAPTURE_TIMEOUT = 1.5  # with what it takes to be told, all ranks know of it in two seconds
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RanksPlace:
     which one this is, of several that have experts for each other."""
 
     folder: Path
-    on_loss: Callable[[str], None] | None = None
+    on_rank_failure: Callable[[str], None] | None = None
     factory: str | None = None
     engine: Membership | None = None
 
@@ -105,7 +105,7 @@ class TensorRanks:
         """For graphs that all ranks have, or none."""
         if self.world is None:
             return None
-        return CaptureSession(self.world.host, patience=_CAPTURE_PATIENCE)
+        return CaptureSession(self.world.host, timeout=_CAPTURE_TIMEOUT)
 
     def worker(
         self, local: LocalWorker, scheduler: Scheduler, settings: Settings
@@ -173,7 +173,7 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
             "which start them"
         )
     joined: list[TensorParallel] = []
-    loss = Loss(partial(_lost, joined, place))
+    rank_failure = RankFailure(partial(_lost, joined, place))
     nodes = FirstNode(settings) if settings.nnodes > 1 else None
     network = LOOPBACK if nodes is None else nodes.variables
     meeting = str(place.folder / "ranks") if nodes is None else nodes.rendezvous
@@ -185,12 +185,12 @@ def start_ranks(settings: Settings, device: Device, place: RanksPlace | None) ->
         [(settings, each) for each in others],
         [rank_environment(rank, os.environ, network) for rank, _ in enumerate(others, 1)],
         [topology.rank_name(rank) for rank, _ in enumerate(others, 1)],
-        loss,
+        rank_failure,
     )
     try:
         if nodes is not None:
-            nodes.gather(loss)
-        ranks = join_ranks(settings, device, own, loss.check)
+            nodes.gather(rank_failure)
+        ranks = join_ranks(settings, device, own, rank_failure.check)
     except BaseException:
         _give_up(processes, nodes)
         raise
@@ -219,8 +219,8 @@ def _memberships(size: int, meeting: str, engine: Membership | None) -> list[Mem
 def _lost(joined: Sequence[TensorParallel], place: RanksPlace, reason: str) -> None:
     for parallel in joined:  # this process's, once it has met the others
         parallel.abort()
-    if place.on_loss is not None:
-        place.on_loss(reason)
+    if place.on_rank_failure is not None:
+        place.on_rank_failure(reason)
 
 
 def join_ranks(

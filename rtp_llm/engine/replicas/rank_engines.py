@@ -182,7 +182,7 @@ class RankEngines:
         for rank, link in enumerate(self._links):
             self._signs[rank].look(now)
             for message in link.receive():
-                self._signs[rank].hear(message, now)
+                self._signs[rank].receive(message, now)
                 self._take(rank, message, outputs)
         self._check_stopped(now)
         if any(self._fatal) or not all(link.process.running for link in self._links):

@@ -13,9 +13,9 @@ from rtp_llm.distributed.tensor_parallel import planned_rank
 from rtp_llm.engine.ranks.explain_ranks import stage_layers_of
 from rtp_llm.engine.start.graph_choice import choose_graphs
 from rtp_llm.engine.start.memory_plan import (
-    beside_steps,
     idle_bytes,
     is_of_experts,
+    outside_steps,
     shared_memory,
     step_limits,
 )
@@ -147,7 +147,7 @@ def _budget(
         )
     memory = MeasuredMemory(
         total=info.total,
-        free=free - beside_steps(settings, config, device, limits),
+        free=free - outside_steps(settings, config, device, limits),
         sampler=sampler_estimate(settings.max_running_requests, config.vocab_size),
     )
     return measured_budget(

@@ -134,7 +134,7 @@ def step_limits(
     )
 
 
-def beside_steps(
+def outside_steps(
     settings: Settings, config: ModelConfig, device: Device, limits: StepLimits
 ) -> int:
     """Bytes taken in addition to weights, cache and steps: what drafts need, and the hidden states
@@ -171,7 +171,7 @@ def _measured(
     sampler = sampler_estimate(limits.max_rows, model.config.vocab_size) if model.has_logits else 0
     memory = MeasuredMemory(
         total=info.total,
-        free=info.free - beside_steps(settings, model.config, device, limits),
+        free=info.free - outside_steps(settings, model.config, device, limits),
         prompt_peak=peaks.prompt,
         decode_peak=peaks.decode,
         graphs=graphs,

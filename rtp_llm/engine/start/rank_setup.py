@@ -132,13 +132,13 @@ def check_ranks(settings: Settings, config: ModelConfig, size: int) -> None:
             "data_parallel_size to 1 and start several workers"
         )
     _check_balancing(settings)
-    asked = {
+    requested = {
         "redundant_expert": settings.redundant_expert > 0,
         "eplb_mode": settings.eplb_mode != "none",
         "expert_capacity": settings.expert_capacity is not None,
         "fake_balance_expert": settings.fake_balance_expert,
     }
-    named = [name for name, wanted in asked.items() if wanted]
+    named = [name for name, wanted in requested.items() if wanted]
     if config.moe is None:
         if named:
             raise EngineStartError(

@@ -54,7 +54,7 @@ def check_settings(
     if settings.seq_size_per_block is None:
         device.default_block_size()  # which the environment may say wrongly
     holds_blocks = settings.cache_store_mem_mb is not None
-    for area, flag, asked in (
+    for area, flag, requested in (
         ("disaggregation", "--cache-store-mem-mb", holds_blocks),
         (
             "disaggregation",
@@ -65,7 +65,7 @@ def check_settings(
         ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
         ("device", "--draft-sample-method probabilistic", settings.samples_drafts),
     ):
-        if asked and (row := find_refusal(area, flag, device.name)):
+        if requested and (row := find_refusal(area, flag, device.name)):
             raise DeviceError(row.message_on(device.name))
 
 
@@ -132,10 +132,10 @@ def missing_operators(device: Device) -> list[str]:
     return [name for name in missing if name not in (*unused, _FOR_OTHERS)]
 
 
-def _require(device: Device, feature: str, asked: str) -> None:
+def _require(device: Device, feature: str, requested: str) -> None:
     if not (answer := device.supports(feature)):
         text = f"{feature} is not supported on {device.name}: {answer.reason}."
         # What only some devices of a type lack has its reason from the one that is there.
         if feature in device.refused:
             text = get_refusal("device", feature, device.name).message_on(device.name)
-        raise DeviceError(f"{text} ({asked})")
+        raise DeviceError(f"{text} ({requested})")

@@ -15,7 +15,7 @@ from rtp_llm.server.http.shutdown import Cuttable
 from rtp_llm.server.keys.key_metrics import KeyCollector
 from rtp_llm.server.keys.key_ring import ACCOUNT, KeyRing, usable
 from rtp_llm.server.telemetry.setup import start_telemetry
-from rtp_llm.server.turn.answer_forms import choose_forms
+from rtp_llm.server.turn.answer_syntax import choose_syntax
 from rtp_llm.server.turn.body_kind import Preprocessing
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.types.engine_interface import EngineInterface
@@ -55,7 +55,7 @@ class ServerState:
         self.answered = 0
         """Number of answers that ended by themselves, successfully or not."""
         self._tokenizer: Tokenizer | None = None
-        self.forms_or_none: Detected | None = None
+        self.syntax_or_none: Detected | None = None
         """The formats of the model's tool calls and reasoning, once they are known."""
         self._draining = False
         engine.on_step = self.metrics.observe_step
@@ -91,7 +91,7 @@ class ServerState:
         """
         if self.settings.use_generation_config:
             _ = tokenizer.defaults  # reads and checks the defaults
-        self.forms_or_none = choose_forms(self.settings, tokenizer)
+        self.syntax_or_none = choose_syntax(self.settings, tokenizer)
         self._tokenizer = tokenizer
 
     def start_draining(self) -> None:
@@ -116,11 +116,11 @@ class ServerState:
         return self._tokenizer
 
     @property
-    def forms(self) -> Detected:
+    def syntax(self) -> Detected:
         """The formats of tool calls and reasoning; raises ApiError 503 until they are known."""
-        if self.forms_or_none is None:
+        if self.syntax_or_none is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
-        return self.forms_or_none
+        return self.syntax_or_none
 
     @property
     def has_chat(self) -> bool:

@@ -195,7 +195,7 @@ class Generation:
         """Time of the first token of any sequence."""
         self._reserved: float | None = None
 
-    def _asked_tokens(self) -> tuple[int, int]:
+    def _requested_tokens(self) -> tuple[int, int]:
         """Tokens of prompts and answers: the minimum requested, and the maximum possible."""
         max_model_len = self._engine.ready.max_model_len if self._engine.ready else 0
         least = most = self.usage.prompt_tokens
@@ -217,7 +217,7 @@ class Generation:
         """
         if self.account is not None:
             check_priority(self.params.priority, self.account)
-            self._reserved = self.account.reserve(*self._asked_tokens())
+            self._reserved = self.account.reserve(*self._requested_tokens())
         return self._run(self._jobs[0]) if len(self._jobs) == 1 else self._merge()
 
     async def _merge(self) -> AsyncGenerator[ChoiceDelta, None]:

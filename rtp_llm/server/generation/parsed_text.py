@@ -33,7 +33,7 @@ class ParsedText:
 
     def __init__(self, job: Job, text: SequenceText) -> None:
         self._parser = make_parser(job.parser)
-        self._form = job.parser.tool_calls
+        self._syntax = job.parser.tool_calls
         self._text = text
         self._tokens = None if text.offsets is None else TextTokens(text)
         self._single_call = job.single_call
@@ -87,7 +87,7 @@ class ParsedText:
                     self._tokens.skip()
             self._undecided = 0
             if isinstance(delta, ToolCallBegin) and not delta.id:
-                delta = replace(delta, id=new_call_id(self._form))
+                delta = replace(delta, id=new_call_id(self._syntax))
             _append(found, delta)
 
 
@@ -116,8 +116,8 @@ def _append(found: list[OutputDelta], delta: OutputDelta) -> None:
         found.append(delta)
 
 
-def new_call_id(form: str | None) -> str:
+def new_call_id(syntax: str | None) -> str:
     """A new id for a call; Mistral's models only accept ids of nine characters."""
-    if form is not None and form.startswith("mistral"):
+    if syntax is not None and syntax.startswith("mistral"):
         return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))
     return "call_" + secrets.token_hex(12)

@@ -148,7 +148,7 @@ class Neighbour:
 
     def __init__(self, server: Process) -> None:
         self.longest_health = self.longest_still = 0.0
-        self.most_bytes = self.asked = self.received = 0
+        self.most_bytes = self.requested = self.received = 0
         self._url, self._pid = server.url, server.process.pid
         self._done = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._ask, self._read)]
@@ -156,7 +156,7 @@ class Neighbour:
     def __enter__(self) -> Neighbour:
         for thread in self._threads:
             thread.start()
-        wait_for(lambda: self.received and self.asked, PATIENCE)
+        wait_for(lambda: self.received and self.requested, PATIENCE)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,7 +171,7 @@ class Neighbour:
                 assert client.get(f"{self._url}/health").status_code == 200
                 self.longest_health = max(self.longest_health, time.monotonic() - began)
                 self.most_bytes = max(self.most_bytes, _resident(self._pid))
-                self.asked += 1
+                self.requested += 1
 
     def _read(self) -> None:
         last = time.monotonic()
@@ -192,9 +192,11 @@ def test_neighbours_go_on(name: str, server: Process) -> None:
     body, pid = make(), server.process.pid
     before = _resident(pid)
     with Neighbour(server) as neighbour:
-        received, asked = neighbour.received, neighbour.asked
+        received, requested = neighbour.received, neighbour.requested
         answer = httpx.post(f"{server.url}{path}", content=body, headers=JSON, timeout=PATIENCE)
-        wait_for(lambda: neighbour.received > received and neighbour.asked > asked, STILL_SECONDS)
+        wait_for(
+            lambda: neighbour.received > received and neighbour.requested > requested, STILL_SECONDS
+        )
     assert answer.status_code == status, answer.text[:300]
     if words is not None:
         assert words in answer.json()["error"]["message"]

@@ -113,8 +113,8 @@ async def test_a_late_body_is_refused_by_the_application() -> None:
 @run
 async def test_an_application_may_want_its_body_at_once() -> None:
     listener, opened = buffering(max_request_bytes=1000)
-    (asked, _), (long, _) = listener.connect(), listener.connect()
-    asked.data_received(HEAD.replace(b"/ ", b"/unbuffered ", 1))
+    (requested, _), (long, _) = listener.connect(), listener.connect()
+    requested.data_received(HEAD.replace(b"/ ", b"/unbuffered ", 1))
     long.data_received(HEAD + b"x" * 1001)
     await turns()
     assert len(listener.scopes) == 2 and len(opened.arriving) == 2

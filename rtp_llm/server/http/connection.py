@@ -283,8 +283,8 @@ class HttpProtocol(BufferingProtocol):
 
     def _rest(self) -> None:
         """All requests were answered. The rest of a body may still arrive for a while."""
-        patience = REST_SECONDS if self._in_body else self._limits.keep_alive_timeout
-        self._deadline = self.loop.time() + patience
+        timeout = REST_SECONDS if self._in_body else self._limits.keep_alive_timeout
+        self._deadline = self.loop.time() + timeout
         self._pool.rest(self)
 
     def refuse(self, reason: str, error: ApiError) -> None:

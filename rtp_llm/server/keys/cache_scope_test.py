@@ -62,15 +62,15 @@ async def test_a_salt_cannot_reach_what_another_key_has(tmp_path: Path) -> None:
     async with served(api_key_file=path, api_key=OWNER) as server:
         for salt in ("", "s", "\n", "a\n", "key:a\n", "group:team\n"):
             for key, scope in ((A, "key:a\n"), (B, "group:team\n"), (OWNER, "key:\n")):
-                asked = PROMPT | {"cache_salt": salt}
-                assert await scope_of(server, key, "/v1/completions", **asked) == scope + salt
+                requested = PROMPT | {"cache_salt": salt}
+                assert await scope_of(server, key, "/v1/completions", **requested) == scope + salt
 
 
 @run
 async def test_without_keys_only_the_salt_counts() -> None:
     async with served() as server:
-        asked = PROMPT | {"cache_salt": "s"}
-        assert await scope_of(server, None, "/v1/completions", **asked) == "s"
+        requested = PROMPT | {"cache_salt": "s"}
+        assert await scope_of(server, None, "/v1/completions", **requested) == "s"
         assert await scope_of(server, A, "/v1/completions", **PROMPT) == ""
 
 
@@ -103,8 +103,8 @@ def _url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def cached_tokens(url: str, key: str, path: str, **body: Any) -> int:
     """How many tokens of its prompt were found cached."""
-    asked = {"model": "tiny", "max_tokens": 2, **body}
-    answer = httpx.post(f"{url}{path}", json=asked, headers=bearer(key), timeout=PATIENCE)
+    requested = {"model": "tiny", "max_tokens": 2, **body}
+    answer = httpx.post(f"{url}{path}", json=requested, headers=bearer(key), timeout=PATIENCE)
     assert answer.status_code == 200, answer.text
     usage = answer.json()["usage"]
     for details in ("prompt_tokens_details", "input_tokens_details"):

@@ -103,12 +103,13 @@ def test_sources_of_grammars_are_sent_once() -> None:
 def test_what_was_prepared_arrives_as_it_was() -> None:
     chat = {**ask("Hello 😀"), "stop": ["x"], "logit_bias": {"7": -1}, "seed": 3, "logprobs": True}
     assert sent(CHAT, prepared := prepare_chat(msgspec.json.encode(chat), model())) == prepared
-    asked = {"prompt": ["a b", "c"], "echo": True, "logprobs": 2, "n": 2, "cache_salt": "s"}
+    requested = {"prompt": ["a b", "c"], "echo": True, "logprobs": 2, "n": 2, "cache_salt": "s"}
     assert (
-        sent(COMPLETION, plain := prepare_completion(msgspec.json.encode(asked), model())) == plain
+        sent(COMPLETION, plain := prepare_completion(msgspec.json.encode(requested), model()))
+        == plain
     )
-    assert plain.form.echoes is not None
-    assert [echo.text for echo in plain.form.echoes] == ["a b", "c"]
+    assert plain.response_options.echoes is not None
+    assert [echo.text for echo in plain.response_options.echoes] == ["a b", "c"]
     ids = sent(TOKENIZE, counted := prepare_tokenize(b'{"prompt": "Hello"}', model()))
     assert ids == counted
 
@@ -148,11 +149,11 @@ async def test_a_request_whose_process_is_killed_is_prepared_again() -> None:
     async with roomy() as server:
         pid = await started(server)
         os.kill(pid, signal.SIGSTOP)
-        asked = asyncio.create_task(server.chat(**ask(LONG)))
+        requested = asyncio.create_task(server.chat(**ask(LONG)))
         waiting = asyncio.create_task(server.complete(prompt=LONG))
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
-        assert (await asked).status_code == (await waiting).status_code == 200
+        assert (await requested).status_code == (await waiting).status_code == 200
         assert len(server.state.preprocessing.pids) == 1
         assert pid not in server.state.preprocessing.pids
 
@@ -165,10 +166,10 @@ async def test_a_request_that_kills_its_process_is_refused(
     async with roomy() as server:
         pid = await started(server)
         os.kill(pid, signal.SIGSTOP)
-        asked = asyncio.create_task(server.chat(**ask(LONG)))
+        requested = asyncio.create_task(server.chat(**ask(LONG)))
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
-        error = (await asked).json()["error"]
+        error = (await requested).json()["error"]
         assert error["code"] == "request_too_expensive"
         assert "SIGKILL" in error["message"]
         assert (await server.chat(**ask(LONG))).status_code == 200
@@ -180,12 +181,12 @@ async def test_a_template_without_end_ends_at_the_time_limit(tmp_path: Path) -> 
     file.write_text(ENDLESS)
     async with roomy(prepare_timeout=2.0, chat_template=str(file)) as server:
         server.state.open(Tokenizer.from_folder(demo_folder(), str(file)))
-        asked = asyncio.create_task(server.chat(**ask("loop" + LONG)))
-        while not asked.done():
+        requested = asyncio.create_task(server.chat(**ask("loop" + LONG)))
+        while not requested.done():
             assert (await server.client.get("/health")).status_code == 200
             await asyncio.sleep(0.01)
-        error = asked.result().json()["error"]
-        assert (asked.result().status_code, error["code"]) == (400, "request_too_expensive")
+        error = requested.result().json()["error"]
+        assert (requested.result().status_code, error["code"]) == (400, "request_too_expensive")
         assert "2 s" in error["message"]
         assert (await server.chat(**ask(LONG))).status_code == 200
 
@@ -211,14 +212,14 @@ async def test_a_template_that_never_ends_for_some_messages_stops_nobody(tmp_pat
     async with served(prepare_timeout=2.0, chat_template=str(file)) as server:
         server.state.open(Tokenizer.from_folder(demo_folder(), str(file)))
         assert (await server.chat(**ask("go"))).status_code == 200
-        asked = asyncio.create_task(server.chat(**ask("loop")))
+        requested = asyncio.create_task(server.chat(**ask("loop")))
         answered = 0
-        while not asked.done():
+        while not requested.done():
             assert (await server.client.get("/health")).status_code == 200
             answered += 1
             await asyncio.sleep(0.01)
         assert answered > 10, "the loop went on while the process rendered"
-        assert asked.result().json()["error"]["code"] == "request_too_expensive"
+        assert requested.result().json()["error"]["code"] == "request_too_expensive"
         assert (await server.chat(**ask("go"))).status_code == 200
 
 
@@ -274,9 +275,9 @@ async def test_short_bodies_go_first_and_many_are_refused(
 async def test_a_request_given_up_leaves_no_answer_for_the_next() -> None:
     async with roomy() as server:
         os.kill(await started(server), signal.SIGSTOP)
-        asked = asyncio.create_task(server.post("/tokenize", prompt=LONG * 2))
+        requested = asyncio.create_task(server.post("/tokenize", prompt=LONG * 2))
         await asyncio.sleep(0.1)
-        asked.cancel()
+        requested.cancel()
         answer = (await server.post("/tokenize", prompt=LONG)).json()
         assert answer["tokens"] == server.state.tokenizer.encode(LONG)
 
@@ -291,10 +292,10 @@ async def test_a_grammar_has_a_deadline_and_stops_nothing_else(
         (pid,) = server.state.preprocessing.grammar_pids
         os.kill(pid, signal.SIGSTOP)
         monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.5)
-        asked = asyncio.create_task(server.chat(regex="b"))
+        requested = asyncio.create_task(server.chat(regex="b"))
         assert (await server.chat(**ask(LONG))).status_code == 200
         assert (await server.chat(regex="a")).status_code == 200, "it is known"
-        answers = [await asked, await server.chat(regex="b")]
+        answers = [await requested, await server.chat(regex="b")]
         for answer in answers:
             error = answer.json()["error"]
             assert (answer.status_code, error["param"]) == (400, "regex")
@@ -313,10 +314,10 @@ async def test_a_grammar_that_kills_its_process_is_refused(
         assert (await server.chat(regex="a")).status_code == 200
         (pid,) = server.state.preprocessing.grammar_pids
         os.kill(pid, signal.SIGSTOP)
-        asked = asyncio.create_task(server.chat(regex="b"))
+        requested = asyncio.create_task(server.chat(regex="b"))
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
-        for answer in (await asked, await server.chat(regex="b")):
+        for answer in (await requested, await server.chat(regex="b")):
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "regex")
             assert "SIGKILL" in answer.json()["error"]["message"]
         assert (await server.chat(regex="c")).status_code == 200

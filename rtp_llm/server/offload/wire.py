@@ -20,7 +20,7 @@ from rtp_llm.server.turn.body_kind import BodyKind, P
 from rtp_llm.server.turn.prepared import Prepared, PreparedBody, PreparedJobs
 from rtp_llm.server.turn.served_model import ModelFacts, ServedModel
 from rtp_llm.server.types.errors import ApiError
-from rtp_llm.server.types.jobs import CompletionForm, Echo
+from rtp_llm.server.types.jobs import CompletionResponseOptions, Echo
 
 LENGTHS = struct.Struct("<II")
 # Size limit of an answer, as a malicious request could expand a small body.
@@ -50,7 +50,8 @@ class Refusal(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The result of a call: a refusal, `prepared` jobs, or else the tail is the answer.
 
-    `prepared`: an encoded PreparedJobs, with the form at index `form` of its kind; `lengths`:
+    `prepared`: an encoded PreparedJobs; `options_index`: which of its kind's `response_options` it
+    has; `lengths`:
     lengths of the integer lists in the tail: each prompt, then each echo's offsets; `sources`: the
     jobs' different sources of grammars, and `source_of`: the index of each job's, if there are any.
     `ignored`: if the tail is the answer.
@@ -58,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     refusal: Refusal | None = None
     prepared: bytes = b""
-    form: int = 0
+    options_index: int = 0
     lengths: list[int] = []
     sources: list[bytes] = []
     source_of: list[int] = []
@@ -92,14 +93,19 @@ def pack(kind: BodyKind[Prepared], prepared: Prepared) -> list[bytes]:
     sources = list(dict.fromkeys(job.grammar_source for job in prepared.jobs))
     jobs = [replace(job, prompt_ids=[], grammar_source=b"") for job in prepared.jobs]
     bare = replace(prepared, jobs=jobs)
-    if isinstance(bare.form, CompletionForm) and bare.form.echoes is not None:
-        echoes = bare.form.echoes
+    if (
+        isinstance(bare.response_options, CompletionResponseOptions)
+        and bare.response_options.echoes is not None
+    ):
+        echoes = bare.response_options.echoes
         lists += [echo.offsets for echo in echoes]
-        form = replace(bare.form, echoes=[Echo(echo.text, [], []) for echo in echoes])
-        bare = replace(bare, form=form)
+        response_options = replace(
+            bare.response_options, echoes=[Echo(echo.text, [], []) for echo in echoes]
+        )
+        bare = replace(bare, response_options=response_options)
     answer = Answer(
         prepared=msgspec.msgpack.encode(bare),
-        form=kind.forms.index(type(bare.form)),
+        options_index=kind.response_options.index(type(bare.response_options)),
         lengths=[len(each) for each in lists],
         sources=sources,
         source_of=[sources.index(job.grammar_source) for job in prepared.jobs],
@@ -114,7 +120,7 @@ def unpack(kind: BodyKind[P], head: bytes, tail: bytes) -> P:
         raise _api_error(answer.refusal)
     if not answer.prepared:
         return cast("P", PreparedBody(tail, answer.ignored))
-    prepared = _decoder(kind.forms[answer.form]).decode(answer.prepared)
+    prepared = _decoder(kind.response_options[answer.options_index]).decode(answer.prepared)
     sources = [answer.sources[index] for index in answer.source_of]
     return cast("P", _filled(prepared, _lists(answer.lengths, tail), sources))
 
@@ -123,8 +129,8 @@ _answers = msgspec.msgpack.Decoder(Answer)
 
 
 @cache
-def _decoder(form: type) -> msgspec.msgpack.Decoder[PreparedJobs[Any]]:
-    return msgspec.msgpack.Decoder(PreparedJobs[form])  # type: ignore[valid-type]
+def _decoder(response_options: type) -> msgspec.msgpack.Decoder[PreparedJobs[Any]]:
+    return msgspec.msgpack.Decoder(PreparedJobs[response_options])  # type: ignore[valid-type]
 
 
 def _api_error(refusal: Refusal) -> ApiError:
@@ -156,12 +162,15 @@ def _filled(
         replace(job, prompt_ids=ids, grammar_source=source)
         for job, ids, source in zip(prepared.jobs, lists, sources, strict=False)
     ]
-    form = prepared.form
-    if isinstance(form, CompletionForm) and form.echoes is not None:
+    response_options = prepared.response_options
+    if (
+        isinstance(response_options, CompletionResponseOptions)
+        and response_options.echoes is not None
+    ):
         offsets = lists[len(jobs) :]
         echoes = [
             Echo(echo.text, job.prompt_ids, each)
-            for echo, job, each in zip(form.echoes, jobs, offsets, strict=True)
+            for echo, job, each in zip(response_options.echoes, jobs, offsets, strict=True)
         ]
-        form = replace(form, echoes=echoes)
-    return replace(prepared, jobs=jobs, form=form)
+        response_options = replace(response_options, echoes=echoes)
+    return replace(prepared, jobs=jobs, response_options=response_options)

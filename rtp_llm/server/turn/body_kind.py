@@ -18,14 +18,14 @@ P_co = TypeVar("P_co", bound=Prepared, covariant=True)
 class BodyKind(Generic[P_co]):
     """A kind of body.
 
-    `name`: identifies it to other processes; `prepare`: raises ApiError; `forms`: types of the form
-    of its PreparedJobs, none if the result is always a PreparedBody; `renders`: it renders the chat
-    template, which can take long for a short body; `compiles`: it compiles a grammar.
+    `name`: identifies it to other processes; `prepare`: raises ApiError; `response_options`: their
+    types in its PreparedJobs, none if the result is always a PreparedBody; `renders`: it renders
+    the chat template, which can take long for a short body; `compiles`: it compiles a grammar.
     """
 
     name: str
     prepare: Callable[[bytes, ServedModel], P_co]
-    forms: tuple[type, ...] = ()
+    response_options: tuple[type, ...] = ()
     renders: bool = True
     compiles: bool = False
 

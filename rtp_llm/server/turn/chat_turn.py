@@ -15,7 +15,7 @@ from rtp_llm.text.conversation import Message, Tool, ToolChoice
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReasoningWish:
+class ReasoningOptions:
     """The requested reasoning before the answer; None: the model's default.
 
     `enabled`: whether to reason at all; `effort`: none, minimal, low, medium, high, ..., for
@@ -40,7 +40,7 @@ class ChatPrompt:
     messages: Sequence[Message]
     tools: tuple[Tool, ...] = ()
     documents: Sequence[Mapping[str, Any]] = ()
-    reasoning: ReasoningWish = ReasoningWish()
+    reasoning: ReasoningOptions = ReasoningOptions()
     variables: Mapping[str, Any] = field(default_factory=dict)
     chat_template: str | None = None
     add_generation_prompt: bool | None = None

@@ -26,7 +26,7 @@ from rtp_llm.server.turn.sampling import (
 )
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import bad_request
-from rtp_llm.server.types.jobs import AnswerOptions, CompletionForm, Echo, Job
+from rtp_llm.server.types.jobs import AnswerOptions, CompletionResponseOptions, Echo, Job
 from rtp_llm.server.types.openai_bodies import CompletionRequest
 from rtp_llm.text.fill_in_middle import FillInMiddle
 from rtp_llm.text.sequence import SequenceText
@@ -36,17 +36,19 @@ from rtp_llm.text.tokenizer import Tokenizer
 def prepare_completion(body: Body, model: ServedModel) -> PreparedCompletion:
     """Prepare the body of POST /v1/completions; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
-    jobs, form = completion_of(request, model)
-    return PreparedCompletion(jobs, bool(request.stream), form, ignored)
+    jobs, response_options = completion_of(request, model)
+    return PreparedCompletion(jobs, bool(request.stream), response_options, ignored)
 
 
-COMPLETION = BodyKind("completion", prepare_completion, forms=(CompletionForm,), renders=False)
+COMPLETION = BodyKind(
+    "completion", prepare_completion, response_options=(CompletionResponseOptions,), renders=False
+)
 
 
 def completion_of(
     request: CompletionRequest, model: ServedModel
-) -> tuple[list[Job], CompletionForm]:
-    """One job per prompt, and the form of the answer; raises ApiError."""
+) -> tuple[list[Job], CompletionResponseOptions]:
+    """One job per prompt, and the response options; raises ApiError."""
     check_best_of(request)
     tokens = suffix_tokens(request, model)
     request = with_ends(request, tokens)
@@ -58,7 +60,7 @@ def completion_of(
     jobs = completion_jobs(request, model, prompts, options, b"" if drop else encoded(grammar))
     choices = jobs[0].params.n
     tokenizer = model.tokenizer
-    form = CompletionForm(
+    response_options = CompletionResponseOptions(
         model=model.name,
         choices_per_prompt=choices,
         num_choices=choices * len(jobs),
@@ -66,7 +68,7 @@ def completion_of(
         echoes=[_echo(tokenizer, *prompt) for prompt in prompts] if request.echo else None,
         drop_answer=drop,
     )
-    return jobs, form
+    return jobs, response_options
 
 
 def _prompts(

@@ -74,17 +74,17 @@ def _plain(request: ConstraintFields) -> StructuredOutputs:
     )
 
 
-def _response_format(asked: ResponseFormat) -> GrammarSource:
+def _response_format(requested: ResponseFormat) -> GrammarSource:
     name = "response_format"
-    if asked.type == "json_object":
+    if requested.type == "json_object":
         return json_object(name)
-    if asked.type == "json_schema":
-        schema = asked.json_schema
+    if requested.type == "json_schema":
+        schema = requested.json_schema
         if schema is None or schema.schema is None:
             text = f"{name}: json_schema.schema is required."
             raise bad_request(text, name, "invalid_grammar")
         return json_schema(schema.schema, bool(schema.strict), name)
-    tag = msgspec.to_builtins(asked)
+    tag = msgspec.to_builtins(requested)
     given = {key: value for key, value in tag.items() if value is not None}
     return GrammarSource(name=name, outputs=StructuredOutputs(structural_tag=given))
 

@@ -53,14 +53,14 @@ def check_parameters(schema: Mapping[str, Any] | None, place: str) -> None:
         raise bad_request(text, place, "invalid_value")
 
 
-def tool_choice(asked: Mode | ToolChoiceObject | None, parallel: bool | None) -> ToolChoice:
+def tool_choice(requested: Mode | ToolChoiceObject | None, parallel: bool | None) -> ToolChoice:
     """Which tools may or must be called; raises ApiError 400 for an incomplete object."""
     several = parallel is not False
-    if not isinstance(asked, ToolChoiceObject):
-        return ToolChoice(asked or "auto", None, several)
-    rest = asked.function if asked.type == "function" else asked.allowed_tools
+    if not isinstance(requested, ToolChoiceObject):
+        return ToolChoice(requested or "auto", None, several)
+    rest = requested.function if requested.type == "function" else requested.allowed_tools
     if rest is None:
-        place = f"tool_choice.{asked.type}"
+        place = f"tool_choice.{requested.type}"
         raise bad_request(f"{place} is required.", place, "missing_required_parameter")
     if isinstance(rest, NamedFunction):
         return ToolChoice("required", (rest.name,), several)

@@ -156,9 +156,9 @@ def parse_request(
     Raises ApiError, as `parse` and ModelFacts.check_name do.
     """
     request, ignored = parse(body, kind, strict and model.strict_fields)
-    asked: str | None = getattr(request, "model", None)
-    if asked is not None:
-        model.check_name(asked)
+    requested: str | None = getattr(request, "model", None)
+    if requested is not None:
+        model.check_name(requested)
     return request, ignored
 
 

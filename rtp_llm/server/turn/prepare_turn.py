@@ -128,15 +128,17 @@ def _thinking(
     model: ServedModel,
 ) -> Thinking | None:
     """The engine's reasoning parameters: where the grammar starts, and the budget."""
-    wish = turn.prompt.reasoning
-    budget = wish.budget
+    reasoning_options = turn.prompt.reasoning
+    budget = reasoning_options.budget
     if parser.reasoning is None:
-        if budget is not None and not wish.optional:
+        if budget is not None and not reasoning_options.optional:
             raise refused("thinking_budget", "thinking_budget")
         return None
     off = rendered.thinking is False
     if rendered.thinking is None:
-        off = wish.enabled is False or (wish.enabled is None and wish.effort == "none")
+        off = reasoning_options.enabled is False or (
+            reasoning_options.enabled is None and reasoning_options.effort == "none"
+        )
     if off and parser.reasoning_open:
         budget = 0  # the template has no variable for it
     if (grammar is None and budget is None) or (off and not parser.reasoning_open):

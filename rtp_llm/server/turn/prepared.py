@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of preparing a body: jobs for the engine and the form of answers, or an answer."""
+"""The result of preparing a body: jobs for the engine and response options, or an answer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from rtp_llm.server.types.jobs import ChatForm, CompletionForm, Job
+from rtp_llm.server.types.jobs import ChatResponseOptions, CompletionResponseOptions, Job
 
 F = TypeVar("F")
 
@@ -25,10 +25,10 @@ class PreparedJobs(Generic[F]):
 
     jobs: list[Job]
     stream: bool
-    form: F
+    response_options: F
     ignored: tuple[str, ...] = ()
 
 
-PreparedChat: TypeAlias = PreparedJobs[ChatForm]
-PreparedCompletion: TypeAlias = PreparedJobs[CompletionForm]
+PreparedChat: TypeAlias = PreparedJobs[ChatResponseOptions]
+PreparedCompletion: TypeAlias = PreparedJobs[CompletionResponseOptions]
 Prepared: TypeAlias = PreparedJobs[Any] | PreparedBody

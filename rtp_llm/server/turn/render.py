@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rtp_llm.server.turn.chat_turn import ChatPrompt, ReasoningWish
+from rtp_llm.server.turn.chat_turn import ChatPrompt, ReasoningOptions
 from rtp_llm.server.turn.parse import refused
 from rtp_llm.server.turn.served_model import NotInline, ServedModel
 from rtp_llm.server.types.errors import bad_request
@@ -102,28 +102,33 @@ def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:
             param="chat_template_kwargs",
             code="invalid_value",
         )
-    wish = prompt.reasoning
-    if wish.effort is None and wish.enabled is None:
+    reasoning_options = prompt.reasoning
+    if reasoning_options.effort is None and reasoning_options.enabled is None:
         return dict(prompt.variables)
     known = model.tokenizer.template_variables(prompt.chat_template)
-    return {**_wished(wish, known, model.reasoning_parser is not None), **prompt.variables}
+    return {
+        **_reasoning_variables(reasoning_options, known, model.reasoning_parser is not None),
+        **prompt.variables,
+    }
 
 
-def _wished(wish: ReasoningWish, known: frozenset[str], thinks: bool) -> dict[str, Any]:
+def _reasoning_variables(
+    reasoning_options: ReasoningOptions, known: frozenset[str], thinks: bool
+) -> dict[str, Any]:
     """The variables that pass the reasoning wish to a template; `known`: those that it reads.
 
     If the template cannot stop a model that `thinks`, a budget of 0 does, see `thinking_of`.
     """
     found: dict[str, Any] = {}
-    enabled = wish.enabled
-    if wish.effort is not None:
+    enabled = reasoning_options.enabled
+    if reasoning_options.effort is not None:
         if "reasoning_effort" in known:
-            found["reasoning_effort"] = wish.effort
-        elif not (thinks or wish.optional or wish.effort == "none"):
+            found["reasoning_effort"] = reasoning_options.effort
+        elif not (thinks or reasoning_options.optional or reasoning_options.effort == "none"):
             raise refused("reasoning_effort", "reasoning_effort")
         if enabled is None:
-            enabled = wish.effort != "none"
+            enabled = reasoning_options.effort != "none"
     switches = [name for name in THINKING_SWITCHES if name in known]
-    if wish.enabled and not (switches or thinks or wish.optional):
+    if reasoning_options.enabled and not (switches or thinks or reasoning_options.optional):
         raise refused("enable_thinking", "enable_thinking")
     return found | dict.fromkeys(switches, enabled)

@@ -49,7 +49,7 @@ class Lengths:
 
     prompt_name: str
     name: str
-    asked: int | None
+    requested: int | None
     default: int | None
     clamp: bool = False
 
@@ -68,7 +68,7 @@ class Lengths:
                 "invalid_value",
             )
         try:
-            return truncate_prompt(ids, keep, limits.max_model_len, self.asked or 1, side)
+            return truncate_prompt(ids, keep, limits.max_model_len, self.requested or 1, side)
         except ValueError as error:
             raise bad_request(f"{error}.", "truncate_prompt_tokens", "invalid_value") from error
 
@@ -78,16 +78,16 @@ class Lengths:
         Raises ApiError 400 with the numbers if prompt and answer do not fit the context.
         """
         room = limits.max_model_len - prompt_tokens
-        if self.asked is None and room >= 1:
+        if self.requested is None and room >= 1:
             return room if self.default is None else min(max(self.default, 1), room)
-        wanted = self.asked if self.asked is not None else 1
+        wanted = self.requested if self.requested is not None else 1
         if self.clamp and room >= 1:
             wanted = min(wanted, room)
         if wanted > room:
             raise bad_request(
                 f"This model's context is {limits.max_model_len} tokens; {prompt_tokens} in the "
                 f"prompt and {wanted} for the answer ({self.name}) make {prompt_tokens + wanted}.",
-                param=self.name if self.asked is not None and room >= 1 else self.prompt_name,
+                param=self.name if self.requested is not None and room >= 1 else self.prompt_name,
                 code="context_length_exceeded",
             )
         return wanted

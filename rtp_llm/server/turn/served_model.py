@@ -44,12 +44,12 @@ class ModelFacts:
         """The name that appears in answers."""
         return self.names[0]
 
-    def check_name(self, asked: str) -> None:
+    def check_name(self, requested: str) -> None:
         """Raise ApiError: 404 for another model's name, 403 for a name that the key may not use."""
-        if asked not in self.names:
-            raise unknown_model(asked, self.names)
-        if asked not in self.usable:
-            raise no_access(asked)
+        if requested not in self.names:
+            raise unknown_model(requested, self.names)
+        if requested not in self.usable:
+            raise no_access(requested)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ class _Turn:
 
     role: Role
     texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning_texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
 
     def message(self) -> Message:
@@ -22,7 +22,7 @@ class _Turn:
         return Message(
             self.role,
             between.join(self.texts) if self.texts else None,
-            "\n".join(self.thoughts) if self.thoughts else None,
+            "\n".join(self.reasoning_texts) if self.reasoning_texts else None,
             tuple(self.calls),
         )
 
@@ -53,7 +53,7 @@ class Transcript:
         turn = self._last("assistant")
         if turn is None or turn.texts or turn.calls:
             turn = self._begin("assistant")
-        turn.thoughts.append(text)
+        turn.reasoning_texts.append(text)
 
     def assistant(self, text: str) -> None:
         """Add the assistant's text."""

@@ -61,10 +61,10 @@ def too_expensive(what: str) -> ApiError:
     return bad_request(f"Preparing this request takes {what}.", code="request_too_expensive")
 
 
-def unknown_model(asked: str, served: Sequence[str]) -> ApiError:
+def unknown_model(requested: str, served: Sequence[str]) -> ApiError:
     """A 404 error for a model that is not served. `served`: the names of the served model."""
     names = ", ".join(map(repr, served))
-    message = f"The model {asked!r} does not exist; this server serves {names}."
+    message = f"The model {requested!r} does not exist; this server serves {names}."
     return ApiError(404, message, param="model", code="model_not_found")
 
 

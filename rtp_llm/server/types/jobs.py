@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of preparing a request: prompts to generate from, and the form of answers."""
+"""The result of preparing a request: prompts to generate from, and response options."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class AnswerOptions:
 
 
 @dataclass(frozen=True)
-class ChatForm:
-    """The form of a chat's choices.
+class ChatResponseOptions:
+    """What a chat's choices contain.
 
     `echoes`: texts of last messages, one of which precedes each choice. `batch`: each choice
     answers another conversation. `reasoning_fields`: fields of a message for the reasoning; if
@@ -100,8 +100,8 @@ class Echo:
 
 
 @dataclass(frozen=True)
-class CompletionForm:
-    """The form of a completion's choices. `echoes`: one per prompt, or None.
+class CompletionResponseOptions:
+    """What a completion's choices contain. `echoes`: one per prompt, or None.
 
     `drop_answer`: only the prompt was requested (max_tokens 0); generated text is not shown.
     """

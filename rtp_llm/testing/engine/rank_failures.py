@@ -79,7 +79,7 @@ def ask(engine: TinyEngine, length: int) -> None:
     engine.add(random_prompt(length, length), max_tokens=40, ignore_eos=True)
 
 
-def check_loss(
+def check_rank_failure(
     folder: Path,
     how: str,
     moment: Callable[[TinyEngine], None],

@@ -12,7 +12,7 @@ import pytest
 from rtp_llm.router import run
 
 
-class Heard:
+class Received:
     """Made before the router, which then says every 20 ms what it waits for."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Heard:
         return self._caplog.messages
 
     @property
-    def awaited(self) -> list[str]:
+    def pending(self) -> list[str]:
         begin = "waiting for "
         return [text.removeprefix(begin) for text in self.logged if text.startswith(begin)]
 

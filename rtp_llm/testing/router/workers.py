@@ -19,7 +19,7 @@ class Fake:
     """A worker that reads a request and then does what it was made for."""
 
     def __init__(self, behave: Behaviour) -> None:
-        self.asked = 0
+        self.requests = 0
         self._behave = behave
 
     async def __aenter__(self) -> Fake:
@@ -35,7 +35,7 @@ class Fake:
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
             await reader.readexactly(length)
-            self.asked += 1
+            self.requests += 1
             await self._behave(self, writer)
         except asyncio.IncompleteReadError:  # somebody looked whether it is there
             pass
@@ -63,8 +63,8 @@ class Case:
             worker.open_bytes = 10**6 * number
 
     @property
-    def asked(self) -> list[int]:
-        return [fake.asked for fake in self.fakes]
+    def requests(self) -> list[int]:
+        return [fake.requests for fake in self.fakes]
 
     async def ask(
         self, body: bytes = b"{}", path: str = "/v1/completions", method: str = "POST", **scope: Any

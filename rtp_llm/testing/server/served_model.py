@@ -30,7 +30,7 @@ def save_served_model(folder: Path, *, context: int, kv_heads: int, kind: str = 
 
 def answers(url: str, **body: Any) -> list[str]:
     """To PROMPTS, greedy unless `body` says otherwise, of a server whose model is named tiny."""
-    asked = {"model": "tiny", "prompt": PROMPTS, **GREEDY, **body}
-    found = httpx.post(f"{url}/v1/completions", json=asked, timeout=PATIENCE)
+    requested = {"model": "tiny", "prompt": PROMPTS, **GREEDY, **body}
+    found = httpx.post(f"{url}/v1/completions", json=requested, timeout=PATIENCE)
     assert found.status_code == 200, found.text
     return [choice["text"] for choice in found.json()["choices"]]

@@ -77,15 +77,15 @@ class CaptureSession:
         self,
         group: HostGroup | None = None,
         collectives: Sequence[CapturedCollective | None] = (),
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         """`collectives` are in the same order on all ranks; None if its module is missing here.
 
-        `patience` is how many seconds a rank waits for the others after its capture has failed. If
+        `timeout` is how many seconds a rank waits for the others after its capture has failed. If
         steps send and receive, the others may be waiting for it in the step it left, and never
         come.
         """
-        self._patience = patience
+        self._timeout = timeout
         self._group = group or _Alone()
         self._collectives = tuple(collectives)
         self._present = [each for each in collectives if each is not None]
@@ -167,7 +167,7 @@ class CaptureSession:
 
     def _meet(self, failure: Exception | None) -> None:
         try:
-            self._group.wait_for_all(None if failure is None else self._patience)
+            self._group.wait_for_all(None if failure is None else self._timeout)
         except RuntimeError as error:
             if failure is None:
                 raise

@@ -218,7 +218,7 @@ def test_one_ranks_failure_is_raised_by_all_and_nothing_is_kept(
 
 def _left_in_its_step(world: Any) -> str:
     """Rank 1 fails while rank 0 waits for it in a sum of the step."""
-    session = CaptureSession(world.host, patience=0.2)
+    session = CaptureSession(world.host, timeout=0.2)
     if world.rank == 0:
         world.tensors.sum(torch.zeros(1))
         return "ended"

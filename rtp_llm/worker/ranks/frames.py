@@ -29,7 +29,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
     shared: dict[str, Any]
 
 
-class Lost(msgspec.Struct, tag="lost", frozen=True, kw_only=True):
+class Failed(msgspec.Struct, tag="lost", frozen=True, kw_only=True):
     """The node's ranks cannot continue."""
 
     reason: str
@@ -142,7 +142,7 @@ class Over(msgspec.Struct, tag="over", frozen=True, kw_only=True):
 
 
 FromFirst = Refused | Begin | Layout | Sequences | End | Step | Over
-FromOther = Hello | Lost | Alive
+FromOther = Hello | Failed | Alive
 
 _encoder = msgspec.msgpack.Encoder()
 _of_first = msgspec.msgpack.Decoder(FromFirst)

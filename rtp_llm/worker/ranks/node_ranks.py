@@ -36,9 +36,9 @@ class NodeRanks:
         if self._board is None:
             raise LinkError("steps before their layout")
         if isinstance(frame, Sequences):
-            self._board.tell(frame.new_sequences())
+            self._board.notify(frame.new_sequences())
         elif isinstance(frame, End):
-            self._board.tell(Ended(frame.ids, frame.aborted))
+            self._board.notify(Ended(frame.ids, frame.aborted))
         else:
             self._publish(self._board, frame)
 

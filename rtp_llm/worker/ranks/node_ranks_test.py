@@ -33,7 +33,7 @@ from rtp_llm.worker.ranks.frames import (
 from rtp_llm.worker.ranks.node_link import Link, LinkError
 from rtp_llm.worker.ranks.node_ranks import NodeRanks
 from rtp_llm.worker.ranks.other_nodes import OtherNodes
-from rtp_llm.worker.ranks.rank_failure import Loss
+from rtp_llm.worker.ranks.rank_failure import RankFailure
 from rtp_llm.worker.ranks.rank_messages import Ended, Steps
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.shared_memory import IDLE, PLAN
@@ -79,16 +79,16 @@ class Board(RankProcesses):
     """Of a node without ranks: what they would be given."""
 
     def __init__(self) -> None:
-        self.loss = Loss()
+        self.rank_failure = RankFailure()
         self._processes, self._pipes = [], []
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.plans = -1
 
     def hand_over(self, steps: Steps, descriptors: Any) -> None:
         self.plans = os.dup(descriptors[0])
 
-    def tell(self, message: Any) -> None:
-        self.told.append(message)
+    def notify(self, message: Any) -> None:
+        self.reported.append(message)
 
 
 class Wire:
@@ -129,7 +129,7 @@ def same(one: StepPlan, other: StepPlan) -> bool:
 
 def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     wire = Wire(NodeRanks(board, 1.0))
-    nodes = OtherNodes({1: cast(Link, wire)}, Loss())
+    nodes = OtherNodes({1: cast(Link, wire)}, RankFailure())
     here = make_plan()
     nodes.hand_over(LAYOUT, here, 2)
     nodes.publish(lambda count: NUMBERS[:count], PLAN)
@@ -145,9 +145,9 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     place = PlaceholderRange(offset=1, length=1)
     image = MultiModalFeature(mm_position=place, modality="image", identifier="a", data=b"four")
     new = replace(new, mm_features=(image,))
-    nodes.tell(new)
-    nodes.tell(Ended((7,), True))
-    found, ended = board.told
+    nodes.notify(new)
+    nodes.notify(Ended((7,), True))
+    found, ended = board.reported
     assert (found.ids, found.slots, found.seeds, found.stop_ids) == ([7, 8], [1, 2], [2**63], [4])
     assert found.params == params and found.constrained and not found.prompt_only
     assert found.mm_features == [image]
@@ -155,8 +155,8 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     assert ended == Ended((7,), True)
 
     pool = PoolingParams(pooling_type="cls")
-    nodes.tell(NewSequences([9], [3], [0], prompt, pool, []))
-    assert board.told[-1].params == pool and board.told[-1].prompt_only
+    nodes.notify(NewSequences([9], [3], [0], prompt, pool, []))
+    assert board.reported[-1].params == pool and board.reported[-1].prompt_only
 
 
 def changed(name: str, number: int) -> list[int]:

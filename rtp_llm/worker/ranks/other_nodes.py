@@ -12,9 +12,9 @@ from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.frames import (
     Alive,
+    Failed,
     FromFirst,
     Layout,
-    Lost,
     Over,
     Step,
     encode,
@@ -22,7 +22,7 @@ from rtp_llm.worker.ranks.frames import (
     of_message,
 )
 from rtp_llm.worker.ranks.node_link import Link, LinkError
-from rtp_llm.worker.ranks.rank_failure import Loss, WorkerLostError
+from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 from rtp_llm.worker.ranks.rank_messages import Ended
 from rtp_llm.worker.ranks.shared_memory import PLAN
 
@@ -34,13 +34,13 @@ SILENCE_SECONDS = 10.0
 class OtherNodes:
     """Sends each node what its ranks must know, in the same order as to the local ranks.
 
-    A thread listens to each node: ``loss`` is notified when one is gone or silent, or its ranks
-    cannot continue. Every call raises WorkerLostError if a node is gone.
+    A thread listens to each node: ``rank_failure`` is notified when one is gone or silent, or its
+    ranks cannot continue. Every call raises WorkerLostError if a node is gone.
     """
 
-    def __init__(self, links: Mapping[int, Link], loss: Loss) -> None:
+    def __init__(self, links: Mapping[int, Link], rank_failure: RankFailure) -> None:
         """``links``: the connections, by node number."""
-        self._links, self._loss = dict(links), loss
+        self._links, self._rank_failure = dict(links), rank_failure
         self._layout: PlanLayout | None = None
         self._plans = memoryview(b"")
         self._listeners = [
@@ -57,8 +57,8 @@ class OtherNodes:
             try:
                 link.send(data)
             except LinkError as error:
-                self._loss.tell(f"node {node}: {error}")
-                self._loss.check()
+                self._rank_failure.report(f"node {node}: {error}")
+                self._rank_failure.check()
 
     def hand_over(self, layout: PlanLayout, descriptor: int, in_flight: int) -> None:
         """Let the nodes wait for steps; their plans are in the local memory of ``descriptor``."""
@@ -66,7 +66,7 @@ class OtherNodes:
         self._layout, self._plans = layout, memoryview(memory)
         self.send(Layout.of(layout, in_flight))
 
-    def tell(self, message: NewSequences | Ended) -> None:
+    def notify(self, message: NewSequences | Ended) -> None:
         """Send a message to all ranks, which receive it before the next published step."""
         self.send(of_message(message))
 
@@ -81,8 +81,8 @@ class OtherNodes:
 
     def close(self) -> None:
         """End the nodes along with the engine, regularly unless a rank was lost."""
-        self._loss.expect()
-        if not self._loss.happened:
+        self._rank_failure.expect()
+        if not self._rank_failure.happened:
             with contextlib.suppress(WorkerLostError):  # the end of the connection says it, too
                 self.send(Over())
         for link in self._links.values():
@@ -98,8 +98,8 @@ class OtherNodes:
                 frame = from_other(link.receive())
                 if isinstance(frame, Alive):
                     continue
-                if not isinstance(frame, Lost):
+                if not isinstance(frame, Failed):
                     raise LinkError(f"{link.peer} comes twice")
-                self._loss.tell(f"node {node}: {frame.reason}")
+                self._rank_failure.report(f"node {node}: {frame.reason}")
         except LinkError as error:
-            self._loss.tell(f"node {node}: {error}")
+            self._rank_failure.report(f"node {node}: {error}")

@@ -13,7 +13,7 @@ from rtp_llm.worker.ranks import other_nodes
 from rtp_llm.worker.ranks.frames import Alive, encode
 from rtp_llm.worker.ranks.node_link import Link
 from rtp_llm.worker.ranks.other_nodes import OtherNodes
-from rtp_llm.worker.ranks.rank_failure import Loss, WorkerLostError
+from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 
 KEY = b"0123456789abcdef"
 _PATIENCE = 60.0
@@ -36,10 +36,10 @@ def links() -> Iterator[tuple[Link, Link]]:
 
 def test_a_silent_node_is_lost(links: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_nodes, "SILENCE_SECONDS", 0.2)
-    loss = Loss()
-    nodes = OtherNodes({1: links[0]}, loss)
+    rank_failure = RankFailure()
+    nodes = OtherNodes({1: links[0]}, rank_failure)
     with pytest.raises(WorkerLostError, match=r"node 1: 127.0.0.1 gave no sign of life for 0.2 s"):
-        loss.check(_PATIENCE)
+        rank_failure.check(_PATIENCE)
     nodes.close()
 
 
@@ -47,12 +47,12 @@ def test_signs_of_life_are_no_news(
     links: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(other_nodes, "SILENCE_SECONDS", _PATIENCE)
-    loss = Loss()
-    nodes = OtherNodes({1: links[0]}, loss)
+    rank_failure = RankFailure()
+    nodes = OtherNodes({1: links[0]}, rank_failure)
     for _ in range(3):
         links[1].send(encode(Alive()))
-    loss.check(0.1)
+    rank_failure.check(0.1)
     links[1].close()
     with pytest.raises(WorkerLostError, match=r"node 1: 127.0.0.1 is gone"):
-        loss.check(_PATIENCE)
+        rank_failure.check(_PATIENCE)
     nodes.close()

@@ -11,12 +11,12 @@ class WorkerLostError(RuntimeError):
     """A rank's process has ended or failed; the message says which one and why."""
 
 
-class Loss:
+class RankFailure:
     """The first failure among the processes that compute one model together; thread-safe."""
 
-    def __init__(self, on_loss: Callable[[str], None] | None = None) -> None:
-        """``on_loss`` is called once with the reason, in the thread that noticed the failure."""
-        self._on_loss = on_loss
+    def __init__(self, on_rank_failure: Callable[[str], None] | None = None) -> None:
+        """``on_rank_failure`` is called once with the reason, in the thread that noticed it."""
+        self._on_rank_failure = on_rank_failure
         self._lock = threading.Lock()
         self._reason: str | None = None
         self._happened = threading.Event()
@@ -27,15 +27,15 @@ class Loss:
         """Whether a rank has failed."""
         return self._happened.is_set()
 
-    def tell(self, reason: str) -> None:
+    def report(self, reason: str) -> None:
         """Record a failed rank. Only the first reason is kept; later ones are consequences."""
         with self._lock:
             if self._expected or self._reason is not None:
                 return
             self._reason = reason
         self._happened.set()
-        if self._on_loss is not None:
-            self._on_loss(reason)
+        if self._on_rank_failure is not None:
+            self._on_rank_failure(reason)
 
     def expect(self) -> None:
         """Expect processes to end from now on: this is a shutdown."""

@@ -20,7 +20,7 @@ from typing import Any
 from rtp_llm.bound_child import python_path
 from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.worker.new_sequences import NewSequences
-from rtp_llm.worker.ranks.rank_failure import Loss, WorkerLostError
+from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 from rtp_llm.worker.ranks.rank_messages import (
     ConnectorMessage,
     Ended,
@@ -39,7 +39,7 @@ _LAST_WORDS_SECONDS = 1.0
 class RankProcesses:
     """Processes of the ranks of this machine, spawned and never forked. They end with this process.
 
-    A thread listens to them: their log lines go to this process's log, and ``loss`` is notified
+    A thread listens to them: their log lines go to this process's log, and ``rank_failure`` is notified
     when the first of them ends unexpectedly or is stopped. ``on_news`` may be set: that thread
     calls it when the connector of a rank has sent a message.
     """
@@ -50,12 +50,12 @@ class RankProcesses:
         arguments: Sequence[tuple[Any, ...]],
         environments: Sequence[Mapping[str, str]],
         names: Sequence[str],
-        loss: Loss | None = None,
+        rank_failure: RankFailure | None = None,
         first: int = 1,
     ) -> None:
         """``factory``: see Start. ``arguments``, ``environments`` and ``names`` (for messages) have
         one entry per rank, from rank ``first`` up."""
-        self.loss = loss or Loss()
+        self.rank_failure = rank_failure or RankFailure()
         self._names = dict(enumerate(names, first))
         self.on_news: Callable[[], None] | None = None
         self._news: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -91,7 +91,7 @@ class RankProcesses:
 
     # -- what they are told ----------------------------------------------------------------------
 
-    def tell(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
+    def notify(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
         """Send ``message`` to all ranks."""
         try:
             for pipe in self._pipes:
@@ -116,11 +116,11 @@ class RankProcesses:
 
     def check(self, seconds: float = 0.0) -> None:
         """Raise WorkerLostError if a rank has failed, or fails within ``seconds``."""
-        self.loss.check(seconds)
+        self.rank_failure.check(seconds)
 
     def close(self) -> None:
         """End the processes."""
-        self.loss.expect()
+        self.rank_failure.expect()
         for process in self._processes:
             process.kill()  # inside a collective they would notice nothing else
         for process in self._processes:
@@ -143,16 +143,16 @@ class RankProcesses:
                         del pipes[rank]
                 for rank in [rank for rank, end in ends.items() if end in ready]:
                     if rank in pipes:
-                        self._hear_last_words(rank, pipes.pop(rank))
+                        self._read_exit_report(rank, pipes.pop(rank))
                     os.close(ends.pop(rank))
                     if rank not in self._survivors:
-                        self.loss.tell(f"{self._names[rank]} {self._epitaph(rank)}")
+                        self.rank_failure.report(f"{self._names[rank]} {self._exit_report(rank)}")
                 for rank in [rank for rank in ends if stops[rank].look()]:
-                    self.loss.tell(f"{self._names[rank]} {STOPPED}")
+                    self.rank_failure.report(f"{self._names[rank]} {STOPPED}")
                     self._processes[rank - self._first].kill()  # the others still wait for it
                 silent = time.monotonic() - heard >= _LAST_WORDS_SECONDS
                 if self._survivors and (silent or not ends):  # nobody else says anything
-                    self.loss.tell(next(iter(self._survivors.values())))
+                    self.rank_failure.report(next(iter(self._survivors.values())))
         finally:
             for descriptor in ends.values():
                 os.close(descriptor)
@@ -173,14 +173,14 @@ class RankProcesses:
         elif isinstance(message, Failure) and message.by_another:
             self._survivors[rank] = f"{self._names[rank]}: {message.reason}"
         elif isinstance(message, Failure):
-            self.loss.tell(f"{self._names[rank]}: {message.reason}")
+            self.rank_failure.report(f"{self._names[rank]}: {message.reason}")
         return True
 
-    def _hear_last_words(self, rank: int, pipe: Connection) -> None:
+    def _read_exit_report(self, rank: int, pipe: Connection) -> None:
         while pipe.poll(_LAST_WORDS_SECONDS) and self._hear(rank, pipe):
             pass
 
-    def _epitaph(self, rank: int) -> str:
+    def _exit_report(self, rank: int) -> str:
         code = self._processes[rank - self._first].wait()
         if code < 0:
             return f"was ended by signal {signal.Signals(-code).name}"

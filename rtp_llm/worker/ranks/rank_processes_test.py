@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.worker.ranks.rank_failure import Loss, WorkerLostError
+from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.stopped import STOPPED
 from rtp_llm.worker.worker import Worker
@@ -66,19 +66,21 @@ def wait_until(happened: Callable[[], Any]) -> None:
 def test_the_first_that_fails_is_told_once_with_its_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told: list[str] = []
-    loss = Loss(told.append)
-    processes = RankProcesses(f"{HERE}:fail", [(), ()], [{}, {}], ["rank 1", "rank 2"], loss)
+    reported: list[str] = []
+    rank_failure = RankFailure(reported.append)
+    processes = RankProcesses(
+        f"{HERE}:fail", [(), ()], [{}, {}], ["rank 1", "rank 2"], rank_failure
+    )
     try:
         with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
             processes.check(_PATIENCE)
-        wait_until(lambda: told)
+        wait_until(lambda: reported)
         with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
             processes.check()
     finally:
         processes.close()
-    assert len(told) == 1
-    assert f"{told[0].split(':')[0]}: it is about to fail" in caplog.text
+    assert len(reported) == 1
+    assert f"{reported[0].split(':')[0]}: it is about to fail" in caplog.text
 
 
 @pytest.mark.parametrize("killed", [True, False])
@@ -96,32 +98,32 @@ def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
 
 def test_a_rank_that_is_stopped_is_lost_and_ended() -> None:
     """Nobody computes: it is missed before anybody waits for it, as while it loads."""
-    told: list[str] = []
+    reported: list[str] = []
     arguments: tuple[Any, Any] = ((), ())
     names = ["rank 1", "rank 2"]
     processes = RankProcesses(
-        f"{HERE}:wait_for_ever", arguments, [{}, {}], names, Loss(told.append)
+        f"{HERE}:wait_for_ever", arguments, [{}, {}], names, RankFailure(reported.append)
     )
     try:
         stopped = processes.pids[1]
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(WorkerLostError, match=f"^rank 2 {STOPPED}$"):
             processes.check(_PATIENCE)
-        wait_until(lambda: told)
+        wait_until(lambda: reported)
         wait_until(lambda: _has_ended(stopped))
         assert not _has_ended(processes.pids[0])
     finally:
         processes.close()
-    assert told == [f"rank 2 {STOPPED}"]
+    assert reported == [f"rank 2 {STOPPED}"]
 
 
 def test_an_end_that_is_asked_for_is_no_loss() -> None:
-    told: list[str] = []
-    loss = Loss(told.append)
-    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"], loss)
+    reported: list[str] = []
+    rank_failure = RankFailure(reported.append)
+    processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"], rank_failure)
     pids = processes.pids
     processes.close()
-    assert not told
+    assert not reported
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 

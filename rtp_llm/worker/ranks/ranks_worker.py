@@ -53,12 +53,12 @@ class RanksWorker(Worker):
         writes into the plan, because the device uses host memory. ``stages`` of a pipeline, in
         which ranks take plans ahead of their work. ``spin`` in microseconds; None: by the number of
         cores."""
-        self._local, self._loss, self._nodes = local, processes.loss, nodes
+        self._local, self._rank_failure, self._nodes = local, processes.rank_failure, nodes
         self._in_place = in_place and stages == 1  # the others copy plans at once
-        self._told = False  # something since the last step
+        self._notified = False  # something since the last step
         self._agreed = 0  # tokens of engines that step together
         # Ranks that sample together do it at the same place among their steps.
-        self._tells_of_sampling = stages > 1 and local.in_flight > 1
+        self._announces_sampling = stages > 1 and local.in_flight > 1
         layout, (descriptor, _) = PlanLayout.of(scheduler), scheduler.shared_memory
         self._board = StepBoard(
             processes, layout, descriptor, local.in_flight, timeout=timeout, spin=spin
@@ -81,20 +81,20 @@ class RanksWorker(Worker):
 
     def add(self, sequences: NewSequences) -> None:
         # Objects of this process see the logits of all ranks here.
-        self._tell(replace(sequences, processors=()))
+        self._notify(replace(sequences, processors=()))
         self._local.add(sequences)
 
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         ids = tuple(ids)
         if ids:
-            self._tell(Ended(ids, aborted))
+            self._notify(Ended(ids, aborted))
         self._local.end(ids, aborted=aborted)
 
     def takes_draft_state(self, state: bytes) -> bool:
         return self._local.takes_draft_state(state)
 
     def receive(self, sequence: int, slot: int, token: int, draft_state: bytes) -> None:
-        self._tell(Received(sequence, slot, token, draft_state))
+        self._notify(Received(sequence, slot, token, draft_state))
         self._local.receive(sequence, slot, token, draft_state)
 
     # -- connectors on the other ranks -------------------------------------------------------------
@@ -107,24 +107,24 @@ class RanksWorker(Worker):
     def send_to_connectors(self, message: Any) -> None:
         """Send ``message`` to the WorkerConnector of all other ranks, which receive it before the
         next step, or with `deliver`."""
-        self._tell(ConnectorMessage(message))
+        self._notify(ConnectorMessage(message))
 
     def deliver(self) -> None:
         """Let the ranks receive what was sent since the last step."""
-        if self._told:
+        if self._notified:
             with self.watched():
                 self._publish(None, MESSAGES)
                 self._board.await_taken()
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _tell(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
-        self._board.tell(message)
+    def _notify(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
+        self._board.notify(message)
         if self._nodes is not None:
             # Prefill and decode workers, which send the others, are on one machine.
             assert isinstance(message, (NewSequences, Ended))
-            self._nodes.tell(message)
-        self._told = True
+            self._nodes.notify(message)
+        self._notified = True
 
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         if plan is None:
@@ -145,14 +145,14 @@ class RanksWorker(Worker):
                 self._publish(None, PART)
                 self._board.await_taken()
 
-    def tell_of_sampling(self) -> None:
+    def announce_sampling(self) -> None:
         """Notify the other ranks that the oldest unsampled step is now sampled."""
-        if self._tells_of_sampling:
+        if self._announces_sampling:
             self._publish(None, SAMPLE)
             self._board.await_taken()
 
     def _publish(self, plan: StepPlan | None, kind: int = PLAN) -> None:
-        agreed, self._agreed, self._told = self._agreed, 0, False
+        agreed, self._agreed, self._notified = self._agreed, 0, False
         # Whichever plan this is, the scheduler made it.
         self._board.publish(None if plan is None else cast("Batch", plan), kind, agreed)
         if self._nodes is not None:
@@ -166,7 +166,7 @@ class RanksWorker(Worker):
         except WorkerLostError:
             raise
         except RuntimeError:
-            self._loss.check(_NEWS_SECONDS)
+            self._rank_failure.check(_NEWS_SECONDS)
             raise
 
     def release_plan(self) -> None:
@@ -190,7 +190,7 @@ class _RanksStep:
 
     def sample(self, previous: NDArray[np.int32] | None) -> None:
         with self._worker.watched():
-            self._worker.tell_of_sampling()
+            self._worker.announce_sampling()
             self._handle.sample(previous)
 
     def read(self) -> StepOutputs:

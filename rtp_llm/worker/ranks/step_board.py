@@ -50,9 +50,9 @@ class StepBoard:
         processes.hand_over(steps, [plan_descriptor, descriptor])
         os.close(descriptor)
 
-    def tell(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
+    def notify(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
         """Send ``message`` to all ranks, which receive it before the next published step."""
-        self.processes.tell(message)
+        self.processes.notify(message)
         self._sent += 1
 
     def publish(

@@ -102,8 +102,8 @@ class Blocks:
             if isinstance(block, TextBlock):
                 self._transcript.assistant(block.text)
             elif isinstance(block, ThinkingBlock):
-                if thought := block.thinking or unseal(block.signature):
-                    self._transcript.reasoning(thought)
+                if reasoning_text := block.thinking or unseal(block.signature):
+                    self._transcript.reasoning(reasoning_text)
             elif isinstance(block, ToolUseBlock):
                 arguments = msgspec.json.encode(block.input).decode()
                 self._transcript.call(ToolCall(block.id, block.name, arguments))

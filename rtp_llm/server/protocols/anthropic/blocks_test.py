@@ -76,13 +76,13 @@ def test_the_second_turn_of_claude_code() -> None:
 
 
 def test_thinking_of_other_servers_counts_if_it_can_be_read() -> None:
-    for block, thought in (
+    for block, reasoning_text in (
         ({"thinking": "aloud", "signature": "EqQB"}, "aloud"),
         ({"thinking": "", "signature": "EqQB"}, None),
         ({"thinking": "aloud"}, "aloud"),
     ):
         blocks = read(("assistant", [{"type": "thinking", **block}, text("Yes.")]))
-        assert blocks.messages() == (Message("assistant", "Yes.", thought),)
+        assert blocks.messages() == (Message("assistant", "Yes.", reasoning_text),)
 
 
 def test_tools_that_are_loaded_later() -> None:

@@ -28,7 +28,7 @@ class MessagesEndpoints(EndpointBase):
         request = await self._state.preprocessing.run(MESSAGE, body, self._served_model(http))
         generation = self._generation(request.jobs)
         headers = self._ignored.headers(request.ignored)
-        writer, request_id = MessageWriter(request.form), http.scope[REQUEST_ID]
+        writer, request_id = MessageWriter(request.response_options), http.scope[REQUEST_ID]
         answer = MessageAnswer(writer, generation.usage, request_id)
         if request.stream:
             return StreamedAnswer(self._state, generation, answer, headers, _PING)

@@ -7,11 +7,11 @@ import msgspec
 
 from rtp_llm.server.protocols.anthropic.blocks import Blocks
 from rtp_llm.server.protocols.anthropic.events import CountAnswer
-from rtp_llm.server.protocols.anthropic.form import MessageForm
 from rtp_llm.server.protocols.anthropic.protocol import CountRequest, MessagesRequest
+from rtp_llm.server.protocols.anthropic.response_options import MessageResponseOptions
 from rtp_llm.server.protocols.anthropic.tools import tool_choice, usable_tools
 from rtp_llm.server.turn.body_kind import BodyKind
-from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningOptions
 from rtp_llm.server.turn.constraint import json_schema
 from rtp_llm.server.turn.count_tokens import count_prompt
 from rtp_llm.server.turn.grammar_source import GrammarSource
@@ -26,10 +26,10 @@ from rtp_llm.server.types.openai_bodies import SamplingFields
 from rtp_llm.text.conversation import ToolChoice
 
 
-def prepare_message(body: bytes, model: ServedModel) -> PreparedJobs[MessageForm]:
-    """Turn the body into a job and the form of its answer; raises ApiError."""
+def prepare_message(body: bytes, model: ServedModel) -> PreparedJobs[MessageResponseOptions]:
+    """Turn the body into a job and its response options; raises ApiError."""
     request, ignored = parse_request(body, MessagesRequest, model, strict=False)
-    prompt, choice, skipped = _asked(request, model)
+    prompt, choice, skipped = _read_prompt(request, model)
     turn = ChatTurn(
         prompt=prompt,
         sampling=_sampling(request),
@@ -39,22 +39,24 @@ def prepare_message(body: bytes, model: ServedModel) -> PreparedJobs[MessageForm
     )
     job = prepare_turn(turn, model)
     thinking, room = request.thinking, job.params.max_tokens
-    form = MessageForm(
+    response_options = MessageResponseOptions(
         model=model.name,
         show_thinking=thinking is None or thinking.display != "omitted",
         cut_by_context=isinstance(room, int) and room < request.max_tokens,
     )
     names = (*ignored, *plain_names(skipped))
-    return PreparedJobs(jobs=[job], stream=bool(request.stream), form=form, ignored=names)
+    return PreparedJobs(
+        jobs=[job], stream=bool(request.stream), response_options=response_options, ignored=names
+    )
 
 
-MESSAGE = BodyKind("message", prepare_message, forms=(MessageForm,))
+MESSAGE = BodyKind("message", prepare_message, response_options=(MessageResponseOptions,))
 
 
 def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
     """Turn the body into the body of the answer; raises ApiError."""
     request, ignored = parse_request(body, CountRequest, model, strict=False)
-    prompt, choice, skipped = _asked(request, model)
+    prompt, choice, skipped = _read_prompt(request, model)
     answer = CountAnswer(input_tokens=count_prompt(prompt, choice, "messages", model))
     return PreparedBody(msgspec.json.encode(answer), (*ignored, *plain_names(skipped)))
 
@@ -62,7 +64,9 @@ def prepare_count(body: bytes, model: ServedModel) -> PreparedBody:
 COUNT_TOKENS = BodyKind("count_tokens", prepare_count)
 
 
-def _asked(request: CountRequest, model: ServedModel) -> tuple[ChatPrompt, ToolChoice, list[str]]:
+def _read_prompt(
+    request: CountRequest, model: ServedModel
+) -> tuple[ChatPrompt, ToolChoice, list[str]]:
     """The prompt, the usable tools, and the types of skipped tools and blocks."""
     if not request.messages:
         raise bad_request("messages: must not be empty.", "messages", "empty_array")
@@ -88,7 +92,7 @@ def _asked(request: CountRequest, model: ServedModel) -> tuple[ChatPrompt, ToolC
     return prompt, tool_choice(request.tool_choice, tools), [*left_out, *skipped]
 
 
-def _reasoning(request: CountRequest) -> ReasoningWish:
+def _reasoning(request: CountRequest) -> ReasoningOptions:
     thinking, output = request.thinking, request.output_config
     enabled = budget = None
     if thinking is not None and thinking.type != "adaptive":
@@ -98,7 +102,7 @@ def _reasoning(request: CountRequest) -> ReasoningWish:
             name = "thinking.budget_tokens"
             raise bad_request(f"{name}: must be at least 1.", name, "invalid_value")
     effort = output.effort if output is not None else None
-    return ReasoningWish(enabled=enabled, effort=effort, budget=budget, optional=True)
+    return ReasoningOptions(enabled=enabled, effort=effort, budget=budget, optional=True)
 
 
 def _sampling(request: MessagesRequest) -> SamplingFields:

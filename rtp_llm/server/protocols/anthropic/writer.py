@@ -13,7 +13,7 @@ from rtp_llm.server.generation.call_arguments import tool_input
 from rtp_llm.server.generation.generation import Usage
 from rtp_llm.server.protocols.anthropic import events
 from rtp_llm.server.protocols.anthropic.events import ContentBlock, Event, StopReason
-from rtp_llm.server.protocols.anthropic.form import MessageForm
+from rtp_llm.server.protocols.anthropic.response_options import MessageResponseOptions
 from rtp_llm.server.turn.opaque_reasoning import seal
 from rtp_llm.text.parsers.deltas import OutputDelta
 
@@ -24,13 +24,13 @@ class MessageWriter:
     `message` accumulates what the events say, whether or not the events are used.
     """
 
-    def __init__(self, form: MessageForm) -> None:
-        self._form = form
+    def __init__(self, response_options: MessageResponseOptions) -> None:
+        self._response_options = response_options
         self._blocks = Blocks()
         self._called = False
         self._call_id = ""
         self.message = events.MessageObject(
-            id=f"msg_{uuid.uuid4().hex}", model=form.model, usage=usage_content(Usage())
+            id=f"msg_{uuid.uuid4().hex}", model=response_options.model, usage=usage_content(Usage())
         )
 
     def begin(self, usage: Usage) -> list[Event]:
@@ -60,7 +60,11 @@ class MessageWriter:
 
     def _reason(self, cut: bool, stop_string: str | None) -> StopReason:
         if cut:
-            return "model_context_window_exceeded" if self._form.cut_by_context else "max_tokens"
+            return (
+                "model_context_window_exceeded"
+                if self._response_options.cut_by_context
+                else "max_tokens"
+            )
         if stop_string is not None:
             return "stop_sequence"
         return "tool_use" if self._called else "end_turn"
@@ -82,7 +86,11 @@ class MessageWriter:
             return events.TextPiece(text=step.text)
         if step.block.kind == "call":
             return events.InputPiece(partial_json=step.text)
-        return events.ThinkingPiece(thinking=step.text) if self._form.show_thinking else None
+        return (
+            events.ThinkingPiece(thinking=step.text)
+            if self._response_options.show_thinking
+            else None
+        )
 
     def _closed(self, step: Closed) -> Iterator[Event]:
         block = self._whole(step.block)
@@ -104,7 +112,7 @@ class MessageWriter:
         if block.kind == "text":
             return events.TextBlock(text=text)
         if block.kind == "reasoning":
-            shown = text if self._form.show_thinking else ""
+            shown = text if self._response_options.show_thinking else ""
             return events.ThinkingBlock(thinking=shown, signature=seal(text))
         return events.ToolUseBlock(id=self._call_id, name=block.name, input=tool_input(text))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.generation.call_arguments import tool_input
 from rtp_llm.server.generation.generation import Usage
-from rtp_llm.server.protocols.anthropic.form import MessageForm
+from rtp_llm.server.protocols.anthropic.response_options import MessageResponseOptions
 from rtp_llm.server.protocols.anthropic.writer import MessageWriter
 from rtp_llm.server.turn.opaque_reasoning import unseal
 from rtp_llm.testing.server.anthropic_events import add_up, read_events
@@ -24,7 +24,7 @@ from rtp_llm.text.parsers.deltas import (
     ToolCallBegin,
 )
 
-FORM = MessageForm(model="demo")
+FORM = MessageResponseOptions(model="demo")
 USAGE = Usage(prompt_tokens=9, completion_tokens=7, cached_tokens=4, reasoning_tokens=3)
 CALL: list[OutputDelta] = [
     ReasoningDelta("I should add."),
@@ -39,9 +39,9 @@ def stream(
     deltas: list[OutputDelta],
     cut: bool = False,
     stop: str | None = None,
-    form: MessageForm = FORM,
+    response_options: MessageResponseOptions = FORM,
 ) -> list[dict[str, Any]]:
-    writer = MessageWriter(form)
+    writer = MessageWriter(response_options)
     data = encode_events(writer.begin(USAGE))
     for delta in deltas:
         data += encode_events(writer.take([delta]))
@@ -53,9 +53,9 @@ def stream(
 def test_any_deltas_make_a_stream_whose_sum_is_the_whole_message(
     deltas: list[OutputDelta], cut: bool, shown: bool
 ) -> None:
-    form = MessageForm(model="demo", show_thinking=shown)
-    message = add_up(stream(deltas, cut, form=form))
-    whole = MessageWriter(form)
+    response_options = MessageResponseOptions(model="demo", show_thinking=shown)
+    message = add_up(stream(deltas, cut, response_options=response_options))
+    whole = MessageWriter(response_options)
     whole.take(deltas)
     whole.finish(cut, None, USAGE)
     plain = msgspec.to_builtins(whole.message)
@@ -68,8 +68,8 @@ def test_any_deltas_make_a_stream_whose_sum_is_the_whole_message(
 
 def test_a_call_after_a_thought() -> None:
     message = add_up(stream(CALL))
-    thought, call = message["content"]
-    assert thought["thinking"] == "I should add."
+    reasoning_text, call = message["content"]
+    assert reasoning_text["thinking"] == "I should add."
     assert call == {"type": "tool_use", "id": "call_1", "name": "add", "input": {"a": 1}}
     assert message["stop_reason"] == "tool_use"
     assert message["usage"] == {
@@ -82,10 +82,12 @@ def test_a_call_after_a_thought() -> None:
 
 
 def test_thinking_that_is_left_out_is_in_the_signature() -> None:
-    events = stream(CALL, form=MessageForm(model="demo", show_thinking=False))
-    thought = add_up(events)["content"][0]
-    assert thought["thinking"] == ""
-    assert unseal(thought["signature"]) == "I should add."
+    events = stream(
+        CALL, response_options=MessageResponseOptions(model="demo", show_thinking=False)
+    )
+    reasoning_text = add_up(events)["content"][0]
+    assert reasoning_text["thinking"] == ""
+    assert unseal(reasoning_text["signature"]) == "I should add."
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,8 @@ def test_thinking_that_is_left_out_is_in_the_signature() -> None:
     ],
 )
 def test_why_an_answer_ended(cut: bool, stop: str | None, by_context: bool, reason: str) -> None:
-    form = MessageForm(model="demo", cut_by_context=by_context)
-    message = add_up(stream([TextDelta("a")], cut, stop, form))
+    response_options = MessageResponseOptions(model="demo", cut_by_context=by_context)
+    message = add_up(stream([TextDelta("a")], cut, stop, response_options))
     assert (message["stop_reason"], message["stop_sequence"]) == (reason, stop)
 
 

@@ -26,10 +26,10 @@ class LlamaCppEndpoints(EndpointBase):
         state.check_admission()
         body = await self._read(http)
         request = await state.preprocessing.run(INFILL, body, self._served_model(http))
-        timed = functools.partial(TimedGeneration, seconds=request.form.predict_seconds)
+        timed = functools.partial(TimedGeneration, seconds=request.response_options.predict_seconds)
         generation = self._generation(request.jobs, timed)
         headers = self._ignored.headers(request.ignored)
-        writer = InfillWriter(request.form, generation, began)
+        writer = InfillWriter(request.response_options, generation, began)
         if request.stream:
             return StreamedAnswer(state, generation, writer, headers)
         return WholeAnswer(state, generation, writer, headers)

@@ -44,8 +44,8 @@ async def test_the_answer_belongs_between_prefix_and_suffix() -> None:
         assert (answer.content, answer.stop, answer.stop_type) == (ANSWER, True, "eos")
         assert answer.tokens[:-1] == code_tokenizer().encode(ANSWER, add_special_tokens=False)
         assert last_prompt(server) == HEAD + END
-        asked = server.engine.requests[0]
-        assert answer.tokens_evaluated == len(asked.prompt_token_ids)
+        requested = server.engine.requests[0]
+        assert answer.tokens_evaluated == len(requested.prompt_token_ids)
         assert answer.tokens_predicted == answer.timings.predicted_n == len(answer.tokens)
         assert answer.model == "demo" and not answer.truncated and not answer.has_new_line
         streamed = await server.post("/infill", **BODY, stream=True)

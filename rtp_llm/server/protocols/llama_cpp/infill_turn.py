@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rtp_llm.server.protocols.llama_cpp.form import InfillForm
 from rtp_llm.server.protocols.llama_cpp.prompt import infill_prompt
 from rtp_llm.server.protocols.llama_cpp.protocol import InfillRequest
+from rtp_llm.server.protocols.llama_cpp.response_options import InfillResponseOptions
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import completion_jobs
 from rtp_llm.server.turn.constraint import constraint_of
@@ -43,25 +43,25 @@ _OFF: dict[str, dict[str, Any]] = {
 }
 
 
-def prepare_infill(body: bytes, model: ServedModel) -> PreparedJobs[InfillForm]:
+def prepare_infill(body: bytes, model: ServedModel) -> PreparedJobs[InfillResponseOptions]:
     """Prepare the body of POST /infill; raises ApiError."""
     request, ignored = parse_request(body, InfillRequest, model)
     tokens = _tokens(model)
     _check(request)
-    asked = CompletionRequest(prompt="", **_fields(request))
-    grammar = constraint_of(asked)
-    asked = with_ends(asked, tokens)
+    requested = CompletionRequest(prompt="", **_fields(request))
+    grammar = constraint_of(requested)
+    requested = with_ends(requested, tokens)
     lengths = _lengths(request, model)
     ids, truncated = infill_prompt(request, tokens, model, _room(lengths, model))
     drop = request.n_predict == 0
     if drop:
-        asked.max_tokens, asked.echo = 0, True
+        requested.max_tokens, requested.echo = 0, True
     else:
-        asked.max_tokens = lengths.resolve(len(ids), model.limits)
+        requested.max_tokens = lengths.resolve(len(ids), model.limits)
     with in_their_names():
         source = b"" if drop else encoded(grammar)
-        jobs = completion_jobs(asked, model, [(None, ids)], AnswerOptions(), source)
-    form = InfillForm(
+        jobs = completion_jobs(requested, model, [(None, ids)], AnswerOptions(), source)
+    response_options = InfillResponseOptions(
         model=model.name,
         fields=tuple(request.response_fields or ()),
         show_tokens=bool(request.return_tokens),
@@ -72,10 +72,12 @@ def prepare_infill(body: bytes, model: ServedModel) -> PreparedJobs[InfillForm]:
     )
     if "infill" in (_samplers(request) or ()):
         ignored = (*ignored, "samplers")
-    return PreparedJobs(jobs, bool(request.stream), form, ignored)
+    return PreparedJobs(jobs, bool(request.stream), response_options, ignored)
 
 
-INFILL = BodyKind("infill", prepare_infill, forms=(InfillForm,), renders=False)
+INFILL = BodyKind(
+    "infill", prepare_infill, response_options=(InfillResponseOptions,), renders=False
+)
 
 
 def _tokens(model: ServedModel) -> FillInMiddle:
@@ -135,14 +137,14 @@ def _indent_pattern(request: InfillRequest) -> str:
 
 
 def _lengths(request: InfillRequest, model: ServedModel) -> Lengths:
-    asked = request.n_predict
-    default = model.defaults.max_tokens if asked is None else None
-    most = asked if asked is not None and asked > 0 else None
+    requested = request.n_predict
+    default = model.defaults.max_tokens if requested is None else None
+    most = requested if requested is not None and requested > 0 else None
     return Lengths("input_prefix", "n_predict", most, default, clamp=True)
 
 
 def _room(lengths: Lengths, model: ServedModel) -> int:
     """Number of tokens available for the prompt: at least half of the context."""
     context = model.limits.max_model_len
-    wanted = lengths.asked or lengths.default or context // 4
+    wanted = lengths.requested or lengths.default or context // 4
     return context - min(wanted, context // 2)

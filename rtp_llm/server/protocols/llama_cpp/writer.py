@@ -11,7 +11,7 @@ import msgspec
 from rtp_llm.server.endpoint.server_sent_events import event
 from rtp_llm.server.generation.generation import ChoiceDelta, Generation, Usage
 from rtp_llm.server.protocols.llama_cpp.answers import InfillAnswer, InfillChunk, InfillTimings
-from rtp_llm.server.protocols.llama_cpp.form import InfillForm
+from rtp_llm.server.protocols.llama_cpp.response_options import InfillResponseOptions
 from rtp_llm.server.types.errors import ApiError
 
 _encode = msgspec.json.encode
@@ -20,8 +20,10 @@ _encode = msgspec.json.encode
 class InfillWriter:
     """Implements StreamWriter and AnswerWriter. `began`: time.perf_counter() at arrival."""
 
-    def __init__(self, form: InfillForm, generation: Generation, began: float) -> None:
-        self._form, self._generation, self._began = form, generation, began
+    def __init__(
+        self, response_options: InfillResponseOptions, generation: Generation, began: float
+    ) -> None:
+        self._response_options, self._generation, self._began = response_options, generation, began
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._has_new_line = False
@@ -57,11 +59,11 @@ class InfillWriter:
 
     def add(self, delta: ChoiceDelta) -> None:
         """Add a delta."""
-        if not self._form.drop_answer:
+        if not self._response_options.drop_answer:
             self._text.append(delta.text)
             self._tokens += delta.token_ids
             self._has_new_line |= "\n" in delta.text
-        if delta.finish != "stop" or delta.stop_string == self._form.indent_pattern:
+        if delta.finish != "stop" or delta.stop_string == self._response_options.indent_pattern:
             return
         self._stop_type = "eos" if delta.stop_string is None else "word"
         self._stopping_word = delta.stop_string or ""
@@ -69,7 +71,7 @@ class InfillWriter:
     def body(self, usage: Usage) -> bytes:
         """The complete answer."""
         text, tokens = self._take()
-        return self._whole(text, tokens if self._form.show_tokens else [], usage)
+        return self._whole(text, tokens if self._response_options.show_tokens else [], usage)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -82,19 +84,19 @@ class InfillWriter:
         answer = InfillAnswer(
             content=text,
             tokens=tokens,
-            model=self._form.model,
+            model=self._response_options.model,
             tokens_predicted=usage.completion_tokens,
             tokens_evaluated=usage.prompt_tokens,
             has_new_line=self._has_new_line,
-            truncated=self._form.truncated,
+            truncated=self._response_options.truncated,
             stop_type=self._stop_type,
             stopping_word=self._stopping_word,
             tokens_cached=usage.prompt_tokens + usage.completion_tokens,
             timings=self._timings(usage),
         )
-        if not self._form.fields:
+        if not self._response_options.fields:
             return _encode(answer)
-        return _encode(_picked(msgspec.to_builtins(answer), self._form.fields))
+        return _encode(_picked(msgspec.to_builtins(answer), self._response_options.fields))
 
     def _timings(self, usage: Usage) -> InfillTimings:
         total = time.perf_counter() - self._began

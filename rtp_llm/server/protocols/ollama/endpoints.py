@@ -12,11 +12,11 @@ from starlette.responses import Response
 from rtp_llm.server.endpoint.endpoint_base import EndpointBase, json_response
 from rtp_llm.server.endpoint.http_answer import StreamedAnswer, WholeAnswer
 from rtp_llm.server.protocols.ollama.answers import OllamaProcesses, OllamaTags, OllamaVersion
-from rtp_llm.server.protocols.ollama.form import OllamaForm
 from rtp_llm.server.protocols.ollama.models import listed_model, running_models, shown_model
 from rtp_llm.server.protocols.ollama.names import check_name
 from rtp_llm.server.protocols.ollama.ollama_turn import OLLAMA_CHAT, OLLAMA_GENERATE
 from rtp_llm.server.protocols.ollama.protocol import OllamaShowRequest
+from rtp_llm.server.protocols.ollama.response_options import OllamaResponseOptions
 from rtp_llm.server.protocols.ollama.writer import MEDIA_TYPE, OllamaWriter
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.parse import parse
@@ -67,7 +67,7 @@ class OllamaEndpoints(EndpointBase):
         return json_response(OllamaVersion(version=VERSION))
 
     async def _generated(
-        self, http: Request, kind: BodyKind[PreparedJobs[OllamaForm] | PreparedBody]
+        self, http: Request, kind: BodyKind[PreparedJobs[OllamaResponseOptions] | PreparedBody]
     ) -> Response:
         began = time.perf_counter()
         self._state.check_admission()
@@ -77,7 +77,7 @@ class OllamaEndpoints(EndpointBase):
             return self._answer(request)
         generation = self._generation(request.jobs)
         headers = self._ignored.headers(request.ignored)
-        writer = OllamaWriter(request.form, generation, self._state.tokenizer, began)
+        writer = OllamaWriter(request.response_options, generation, self._state.tokenizer, began)
         if request.stream:
             return StreamedAnswer(self._state, generation, writer, headers, media_type=MEDIA_TYPE)
         return WholeAnswer(self._state, generation, writer, headers)

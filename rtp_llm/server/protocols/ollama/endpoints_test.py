@@ -95,10 +95,10 @@ async def test_a_call_comes_whole_and_its_result_goes_back_without_an_id() -> No
         assert call["function"] == {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}
         assert parts[-1]["done_reason"] == "stop"
         said = "".join(part["message"]["content"] for part in parts)
-        thought = "".join(part["message"].get("thinking", "") for part in parts)
-        assert (said, thought) == ("Let me see.", "I should add.")
+        reasoning_text = "".join(part["message"].get("thinking", "") for part in parts)
+        assert (said, reasoning_text) == ("Let me see.", "I should add.")
         whole = (await case.server.post("/api/chat", **body, stream=False)).json()["message"]
-        assert (whole["content"], whole["thinking"]) == (said, thought)
+        assert (whole["content"], whole["thinking"]) == (said, reasoning_text)
         made = {"role": "assistant", "content": "", "tool_calls": [{"function": call["function"]}]}
         result = {"role": "tool", "content": "3"}
         body["messages"] = [*HELLO, made, result]

@@ -137,12 +137,12 @@ def running_models(state: ServerState, names: Sequence[str]) -> list[OllamaRunni
 def shown_model(state: ServerState) -> OllamaShowAnswer:
     """The answer of POST /api/show; raises ApiError 503 until the engine is ready."""
     folder, tokenizer = _read(state.settings.model), state.tokenizer
-    limits, forms = state.limits, state.forms
+    limits, syntax = state.limits, state.syntax
     template = tokenizer.chat_template or ""
     capabilities = ["completion"]
-    if forms.tool_calls is not None and "tools" in tokenizer.template_variables():
+    if syntax.tool_calls is not None and "tools" in tokenizer.template_variables():
         capabilities.append("tools")
-    if forms.reasoning is not None:
+    if syntax.reasoning is not None:
         capabilities.append("thinking")
     if fill_in_middle(tokenizer, limits.vocab_size) is not None:
         capabilities.append("insert")

@@ -14,21 +14,21 @@ def tagged(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else name + _TAG
 
 
-def check_name(asked: str | None, model: ModelFacts) -> str:
+def check_name(requested: str | None, model: ModelFacts) -> str:
     """The name as requested, including its tag, or else the model's name.
 
     Raises ApiError 404 and 403, as ModelFacts.check_name does.
     """
-    if not asked:
+    if not requested:
         return tagged(model.name)
-    name = next((each for each in model.names if asked == tagged(each)), asked)
+    name = next((each for each in model.names if requested == tagged(each)), requested)
     if name not in model.names:
         served = ", ".join(repr(tagged(each)) for each in model.names)
         raise ApiError(
             404,
-            f"model {asked!r} not found; this server serves {served}",
+            f"model {requested!r} not found; this server serves {served}",
             param="model",
             code="model_not_found",
         )
     model.check_name(name)
-    return asked
+    return requested

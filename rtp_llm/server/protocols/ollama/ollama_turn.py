@@ -13,7 +13,6 @@ from rtp_llm.server.protocols.ollama.answers import (
     OllamaGenerateAnswer,
 )
 from rtp_llm.server.protocols.ollama.conversation import Conversation, check_no_images
-from rtp_llm.server.protocols.ollama.form import OllamaForm
 from rtp_llm.server.protocols.ollama.names import check_name
 from rtp_llm.server.protocols.ollama.options import ignored_options, unknown_options
 from rtp_llm.server.protocols.ollama.protocol import (
@@ -23,9 +22,10 @@ from rtp_llm.server.protocols.ollama.protocol import (
     OllamaOptions,
     OllamaTool,
 )
+from rtp_llm.server.protocols.ollama.response_options import OllamaResponseOptions
 from rtp_llm.server.protocols.ollama.timestamps import now
 from rtp_llm.server.turn.body_kind import BodyKind
-from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningOptions
 from rtp_llm.server.turn.completion import completion_jobs
 from rtp_llm.server.turn.constraint import json_object, json_schema
 from rtp_llm.server.turn.fill_in_middle import middle_prompt, suffix_tokens, with_ends
@@ -55,13 +55,15 @@ PLACE = "options."
 T = TypeVar("T", bound=OllamaBase)
 
 
-def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedJobs[OllamaForm] | PreparedBody:
+def prepare_ollama_chat(
+    body: bytes, model: ServedModel
+) -> PreparedJobs[OllamaResponseOptions] | PreparedBody:
     """Prepare the body of POST /api/chat; raises ApiError."""
     request, ignored = _parse(body, OllamaChatRequest, model)
-    form = _form(request, model, chat=True)
+    response_options = _response_options(request, model, chat=True)
     if not request.messages:
         loaded = OllamaChatAnswer(
-            model=form.model,
+            model=response_options.model,
             created_at=now(),
             message=OllamaAnswerMessage(),
             done=True,
@@ -80,22 +82,24 @@ def prepare_ollama_chat(body: bytes, model: ServedModel) -> PreparedJobs[OllamaF
         continue_final_message=last.role == "assistant" and bool(last.content),
     )
     job = _turn_job(request, prompt, "messages", model)
-    return PreparedJobs([job], request.stream is not False, form, ignored)
+    return PreparedJobs([job], request.stream is not False, response_options, ignored)
 
 
-OLLAMA_CHAT = BodyKind("ollama_chat", prepare_ollama_chat, forms=(OllamaForm,))
+OLLAMA_CHAT = BodyKind(
+    "ollama_chat", prepare_ollama_chat, response_options=(OllamaResponseOptions,)
+)
 
 
 def prepare_ollama_generate(
     body: bytes, model: ServedModel
-) -> PreparedJobs[OllamaForm] | PreparedBody:
+) -> PreparedJobs[OllamaResponseOptions] | PreparedBody:
     """Prepare the body of POST /api/generate; raises ApiError."""
     request, ignored = _parse(body, OllamaGenerateRequest, model)
     _check_generate(request)
-    form = _form(request, model, chat=False)
+    response_options = _response_options(request, model, chat=False)
     if not request.prompt and not request.suffix:
         loaded = OllamaGenerateAnswer(
-            model=form.model, created_at=now(), done=True, done_reason="load"
+            model=response_options.model, created_at=now(), done=True, done_reason="load"
         )
         return PreparedBody(msgspec.json.encode(loaded), ignored)
     if request.raw or request.suffix or not (model.tokenizer.has_chat_template or request.system):
@@ -106,10 +110,12 @@ def prepare_ollama_generate(
             messages=(*said, Message("user", request.prompt)), reasoning=_reasoning(request, model)
         )
         job = _turn_job(request, prompt, "prompt", model)
-    return PreparedJobs([job], request.stream is not False, form, ignored)
+    return PreparedJobs([job], request.stream is not False, response_options, ignored)
 
 
-OLLAMA_GENERATE = BodyKind("ollama_generate", prepare_ollama_generate, forms=(OllamaForm,))
+OLLAMA_GENERATE = BodyKind(
+    "ollama_generate", prepare_ollama_generate, response_options=(OllamaResponseOptions,)
+)
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -131,8 +137,10 @@ def _parse(body: bytes, kind: type[T], model: ServedModel) -> tuple[T, tuple[str
     return request, (*ignored, *plain_names(options))
 
 
-def _form(request: OllamaBase, model: ServedModel, *, chat: bool) -> OllamaForm:
-    return OllamaForm(
+def _response_options(
+    request: OllamaBase, model: ServedModel, *, chat: bool
+) -> OllamaResponseOptions:
+    return OllamaResponseOptions(
         chat=chat,
         model=check_name(request.model, model),
         logprobs=bool(request.logprobs),
@@ -178,7 +186,7 @@ def _tools(tools: list[OllamaTool] | tuple[()]) -> tuple[Tool, ...]:
     return declared_functions(functions, "tools", ".function")
 
 
-def _reasoning(request: OllamaBase, model: ServedModel) -> ReasoningWish:
+def _reasoning(request: OllamaBase, model: ServedModel) -> ReasoningOptions:
     think = request.think
     if think and model.reasoning_parser is None:
         raise bad_request(
@@ -186,7 +194,7 @@ def _reasoning(request: OllamaBase, model: ServedModel) -> ReasoningWish:
             "think",
             "unsupported",
         )
-    return ReasoningWish(
+    return ReasoningOptions(
         enabled=None if think is None else bool(think),
         effort=think if isinstance(think, str) else None,
         optional=True,
@@ -211,25 +219,27 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     options = request.options or OllamaOptions()
     lengths = _lengths(options, "prompt", model)
     prompt = request.prompt or ""
-    asked = CompletionRequest(prompt=prompt, suffix=request.suffix, **sampling_of(options, PLACE))
-    tokens = suffix_tokens(asked, model)
-    asked = with_ends(asked, tokens)
+    requested = CompletionRequest(
+        prompt=prompt, suffix=request.suffix, **sampling_of(options, PLACE)
+    )
+    tokens = suffix_tokens(requested, model)
+    requested = with_ends(requested, tokens)
     if tokens is not None:
-        ids = middle_prompt(prompt, asked, tokens, model, lengths)
+        ids = middle_prompt(prompt, requested, tokens, model, lengths)
     else:
-        ids, _ = encode_prompt(prompt, asked, model, lengths, True)
-    asked.max_tokens = lengths.resolve(len(ids), model.limits)
+        ids, _ = encode_prompt(prompt, requested, model, lengths, True)
+    requested.max_tokens = lengths.resolve(len(ids), model.limits)
     grammar, answer_options = encoded(_grammar(request)), _answer_options(request)
     with in_their_names(PLACE):
-        (job,) = completion_jobs(asked, model, [(None, ids)], answer_options, grammar)
+        (job,) = completion_jobs(requested, model, [(None, ids)], answer_options, grammar)
     return job
 
 
 def _lengths(options: OllamaOptions, place: str, model: ServedModel) -> Lengths:
-    asked = options.num_predict
-    asked = asked if asked is not None and asked > 0 else None
+    requested = options.num_predict
+    requested = requested if requested is not None and requested > 0 else None
     default = None if options.num_predict is not None else model.defaults.max_tokens
-    return Lengths(place, "options.num_predict", asked, default, clamp=True)
+    return Lengths(place, "options.num_predict", requested, default, clamp=True)
 
 
 def _answer_options(request: OllamaBase) -> AnswerOptions:

@@ -23,7 +23,7 @@ from rtp_llm.server.protocols.ollama.answers import (
     OllamaLogprob,
     OllamaTopLogprob,
 )
-from rtp_llm.server.protocols.ollama.form import OllamaForm
+from rtp_llm.server.protocols.ollama.response_options import OllamaResponseOptions
 from rtp_llm.server.protocols.ollama.timestamps import now
 from rtp_llm.server.types.errors import ApiError
 from rtp_llm.server.types.ollama_error import ollama_error
@@ -38,9 +38,17 @@ class OllamaWriter:
     """Implements StreamWriter and AnswerWriter. `began`: time.perf_counter() at arrival."""
 
     def __init__(
-        self, form: OllamaForm, generation: Generation, tokenizer: Tokenizer, began: float
+        self,
+        response_options: OllamaResponseOptions,
+        generation: Generation,
+        tokenizer: Tokenizer,
+        began: float,
     ) -> None:
-        self._form, self._generation, self._tokenizer = form, generation, tokenizer
+        self._response_options, self._generation, self._tokenizer = (
+            response_options,
+            generation,
+            tokenizer,
+        )
         self._began = began
         self._blocks = Blocks()
         self._cut = False
@@ -76,7 +84,7 @@ class OllamaWriter:
         for output in delta.outputs:
             for step in self._blocks.take(output):
                 self._take(step)
-        if self._form.logprobs:
+        if self._response_options.logprobs:
             self._logprobs += map(self._logprob, delta.logprobs)
 
     def body(self, usage: Usage) -> bytes:
@@ -96,7 +104,9 @@ class OllamaWriter:
         kind = step.block.kind
         if isinstance(step, Grown) and kind == "text":
             self._content.append(step.text)
-        elif isinstance(step, Grown) and kind == "reasoning" and self._form.show_thinking:
+        elif (
+            isinstance(step, Grown) and kind == "reasoning" and self._response_options.show_thinking
+        ):
             self._thinking.append(step.text)
         elif isinstance(step, Closed) and kind == "call":
             self._calls.append(self._call(step.block))
@@ -115,7 +125,7 @@ class OllamaWriter:
         return _encode(self._take_answer()) + b"\n"
 
     def _take_answer(self) -> OllamaAnswer:
-        logprobs = self._logprobs if self._form.logprobs and self._logprobs else UNSET
+        logprobs = self._logprobs if self._response_options.logprobs and self._logprobs else UNSET
         answer = self._answer(
             "".join(self._content), "".join(self._thinking) or UNSET, self._calls or UNSET
         )
@@ -129,8 +139,8 @@ class OllamaWriter:
         thinking: str | UnsetType = UNSET,
         calls: list[OllamaCall] | UnsetType = UNSET,
     ) -> OllamaAnswer:
-        model, created = self._form.model, now()
-        if not self._form.chat:
+        model, created = self._response_options.model, now()
+        if not self._response_options.chat:
             return OllamaGenerateAnswer(
                 model=model, created_at=created, response=content, thinking=thinking
             )

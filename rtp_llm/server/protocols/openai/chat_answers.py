@@ -21,7 +21,7 @@ from rtp_llm.server.protocols.openai.chunks import (
 from rtp_llm.server.protocols.openai.message_parts import MessageParts
 from rtp_llm.server.protocols.openai.vllm_fields import VLLM_CHAT, VLLM_CHAT_CHOICE, VLLM_MESSAGE
 from rtp_llm.server.types.errors import ApiError
-from rtp_llm.server.types.jobs import ChatForm
+from rtp_llm.server.types.jobs import ChatResponseOptions
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
 from rtp_llm.text.tokenizer import Tokenizer
 
@@ -33,18 +33,22 @@ class ChatStream:
     """Chunks of one streamed chat answer. `usage`: token counts, updated by the generation."""
 
     def __init__(
-        self, form: ChatForm, tokenizer: Tokenizer, prompt_ids: Sequence[int], usage: Usage
+        self,
+        response_options: ChatResponseOptions,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        usage: Usage,
     ) -> None:
-        options = form.options
+        options = response_options.options
         self._logprobs = ChatLogprobs(tokenizer, options) if options.logprobs else None
-        head = answer_head("chatcmpl", "chat.completion.chunk", form.model)
+        head = answer_head("chatcmpl", "chat.completion.chunk", response_options.model)
         live = usage if options.continuous_usage else None
         self._frame = ChunkFrame(head, options.include_usage, live)
         self._opened: set[int] = set()
-        self._echo = form.echo_of(0)
+        self._echo = response_options.echo_of(0)
         self._show_ids = options.token_ids
         self._prompt_ids = prompt_ids
-        self._parts = MessageParts(form)
+        self._parts = MessageParts(response_options)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The chunks of one delta: role before the first text, finish_reason after the last."""
@@ -124,18 +128,21 @@ class ChatAnswer:
     """Collects the deltas of an answer that is not streamed."""
 
     def __init__(
-        self, form: ChatForm, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]
+        self,
+        response_options: ChatResponseOptions,
+        tokenizer: Tokenizer,
+        prompts: Sequence[Sequence[int]],
     ) -> None:
         """`prompts`: the token ids of each prompt."""
-        options, num_choices = form.options, form.num_choices
-        self._form = form
+        options, num_choices = response_options.options, response_options.num_choices
+        self._response_options = response_options
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._prompt_logprobs: dict[int, list[TokenLogprob | None]] = {}
         self._logprobs = ChatLogprobs(tokenizer, options) if options.logprobs else None
-        self._texts = [[form.echo_of(number)] for number in range(num_choices)]
+        self._texts = [[response_options.echo_of(number)] for number in range(num_choices)]
         self._parts: list[list[OutputDelta]] = [[] for _ in range(num_choices)]
-        self._shown = MessageParts(form)
+        self._shown = MessageParts(response_options)
         self._typed = False
         self._ids: list[list[int]] = [[] for _ in range(num_choices)]
         self._entries: list[list[LogprobEntry]] = [[] for _ in range(num_choices)]
@@ -151,31 +158,36 @@ class ChatAnswer:
         self._entries[delta.choice] += delta.logprobs
         self._finish[delta.choice] = delta.finish
         self._stop_reasons[delta.choice] = delta.stop_reason
-        if self._form.options.token_ids:
+        if self._response_options.options.token_ids:
             self._ids[delta.choice] += delta.token_ids
         if delta.prompt_logprobs is not None:
-            self._prompt_logprobs[delta.choice if self._form.batch else 0] = delta.prompt_logprobs
+            self._prompt_logprobs[delta.choice if self._response_options.batch else 0] = (
+                delta.prompt_logprobs
+            )
 
     def body(self, usage: Usage) -> bytes:
         """The answer as JSON."""
         content = {
-            **answer_head("chatcmpl", "chat.completion", self._form.model),
+            **answer_head("chatcmpl", "chat.completion", self._response_options.model),
             "choices": [self._choice(number) for number in range(len(self._texts))],
             "usage": usage_content(usage),
         }
-        if not self._form.batch:
+        if not self._response_options.batch:
             content |= self._of_prompt(0)
-        if self._form.options.vllm_fields:
+        if self._response_options.options.vllm_fields:
             content = VLLM_CHAT | content
         return _json(content)
 
     def _of_prompt(self, number: int) -> dict[str, Any]:
         """Requested data about a prompt: log-probabilities, token ids."""
         content: dict[str, Any] = {}
-        wanted, known = self._form.options.prompt_logprobs, self._prompt_logprobs.get(number)
+        wanted, known = (
+            self._response_options.options.prompt_logprobs,
+            self._prompt_logprobs.get(number),
+        )
         if wanted is not None and known is not None:
             content["prompt_logprobs"] = prompt_logprobs_content(self._tokenizer, known, wanted)
-        if self._form.options.token_ids:
+        if self._response_options.options.token_ids:
             content["prompt_token_ids"] = self._prompts[number]
         return content
 
@@ -183,7 +195,7 @@ class ChatAnswer:
         shown = self._logprobs.content(self._entries[number]) if self._logprobs else None
         message: dict[str, Any] = {"content": "".join(self._texts[number])}
         if self._typed:
-            parts = [TextDelta(self._form.echo_of(number)), *self._parts[number]]
+            parts = [TextDelta(self._response_options.echo_of(number)), *self._parts[number]]
             message = self._shown.message(parts)
         choice: dict[str, Any] = {
             "index": number,
@@ -192,11 +204,11 @@ class ChatAnswer:
             "finish_reason": self._shown.finish(self._finish[number]),
             "stop_reason": self._stop_reasons[number],
         }
-        if self._form.options.token_ids:
+        if self._response_options.options.token_ids:
             choice["token_ids"] = self._ids[number]
-        if self._form.batch:
+        if self._response_options.batch:
             choice |= self._of_prompt(number)
-        if self._form.options.vllm_fields:
+        if self._response_options.options.vllm_fields:
             choice["message"] = VLLM_MESSAGE | choice["message"]
             choice = VLLM_CHAT_CHOICE | choice
         return choice

@@ -13,12 +13,12 @@ from rtp_llm.server.turn.prepared import PreparedChat
 from rtp_llm.server.turn.prompts import check_size
 from rtp_llm.server.turn.served_model import NotInline, ServedModel
 from rtp_llm.server.types.errors import bad_request
-from rtp_llm.server.types.jobs import ChatForm
+from rtp_llm.server.types.jobs import ChatResponseOptions
 from rtp_llm.server.types.openai_bodies import BatchChatRequest, ChatFields, ChatRequest
 
 
 def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
-    """The jobs, and the form of their common answer with one choice each; raises ApiError."""
+    """The jobs, and the options of their common response, with one choice each; raises ApiError."""
     request, ignored = parse_request(body, BatchChatRequest, model)
     _check(request)
     check_size(len(request.messages), request, model, "messages")
@@ -29,12 +29,12 @@ def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
     chats = [ChatRequest(messages=messages, **fields) for messages in request.messages]
     made = [chat_job(chat, grammar, model) for chat in chats]
     jobs = [replace(job, first_choice=number) for number, (job, _) in enumerate(made)]
-    echoes = tuple(form.echo_of(0) for _, form in made)
-    form = replace(made[0][1], num_choices=len(jobs), echoes=echoes, batch=True)
-    return PreparedChat(jobs, False, form, ignored)
+    echoes = tuple(response_options.echo_of(0) for _, response_options in made)
+    response_options = replace(made[0][1], num_choices=len(jobs), echoes=echoes, batch=True)
+    return PreparedChat(jobs, False, response_options, ignored)
 
 
-CHAT_BATCH = BodyKind("chat_batch", prepare_chat_batch, forms=(ChatForm,))
+CHAT_BATCH = BodyKind("chat_batch", prepare_chat_batch, response_options=(ChatResponseOptions,))
 
 
 def _check(request: BatchChatRequest) -> None:

@@ -31,11 +31,11 @@ async def alone(server: Served, **body: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("padding", [0, 5000], ids=["short", "long"])
 @run
 async def test_choices_are_those_of_single_chats(padding: int) -> None:
-    asked = {"max_tokens": 4, "logprobs": True, "top_logprobs": 2, "user": "x" * padding}
+    requested = {"max_tokens": 4, "logprobs": True, "top_logprobs": 2, "user": "x" * padding}
     async with served(FakeEngine(own_length())) as server:
-        answer = await server.post(PATH, messages=CHATS, **asked)
+        answer = await server.post(PATH, messages=CHATS, **requested)
         assert answer.status_code == 200, answer.text
-        batch, single = answer.json(), await alone(server, **asked)
+        batch, single = answer.json(), await alone(server, **requested)
         assert batch["object"] == "chat.completion" and batch["model"] == "demo"
         for number, (choice, own) in enumerate(zip(batch["choices"], single, strict=True)):
             assert choice == own["choices"][0] | {"index": number}
@@ -47,10 +47,10 @@ async def test_choices_are_those_of_single_chats(padding: int) -> None:
 
 @run
 async def test_what_is_asked_of_prompts_comes_with_the_choices() -> None:
-    asked = {"max_tokens": 3, "prompt_logprobs": 1, "return_token_ids": True}
+    requested = {"max_tokens": 3, "prompt_logprobs": 1, "return_token_ids": True}
     async with served(FakeEngine(own_length())) as server:
-        batch = (await server.post(PATH, messages=CHATS, **asked)).json()
-        single = await alone(server, **asked)
+        batch = (await server.post(PATH, messages=CHATS, **requested)).json()
+        single = await alone(server, **requested)
         for choice, own in zip(batch["choices"], single, strict=True):
             for name in ("prompt_token_ids", "prompt_logprobs"):
                 assert choice[name] == own[name] and name not in batch
@@ -60,11 +60,11 @@ async def test_what_is_asked_of_prompts_comes_with_the_choices() -> None:
 @run
 async def test_each_has_its_own_echo() -> None:
     chats = [[*CHATS[0], {"role": "assistant", "content": text}] for text in ("A", "B")]
-    asked = {"echo": True, "continue_final_message": True, "add_generation_prompt": False}
+    requested = {"echo": True, "continue_final_message": True, "add_generation_prompt": False}
     async with served() as server:
         answer = await server.post(PATH, messages=[*chats, CHATS[0]], max_tokens=3)
         plain = [choice["message"]["content"] for choice in answer.json()["choices"]]
-        answer = await server.post(PATH, messages=chats, max_tokens=3, **asked)
+        answer = await server.post(PATH, messages=chats, max_tokens=3, **requested)
         shown = [choice["message"]["content"] for choice in answer.json()["choices"]]
         assert [text[:1] for text in shown] == ["A", "B"]
         assert [text[1:] for text in shown] == plain[:2]

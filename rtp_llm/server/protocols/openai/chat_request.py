@@ -7,7 +7,7 @@ from rtp_llm.server.protocols.openai.chat_messages import conversation
 from rtp_llm.server.protocols.openai.functions import choice, declared, with_tool_calls
 from rtp_llm.server.turn.answer_options import answer_options, chat_logprobs, prompt_logprobs
 from rtp_llm.server.turn.body_kind import BodyKind
-from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningOptions
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.grammar_source import GrammarSource
 from rtp_llm.server.turn.parse import Body, check_best_of, parse_request
@@ -16,26 +16,26 @@ from rtp_llm.server.turn.prepared import PreparedChat
 from rtp_llm.server.turn.sampling import chat_lengths
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import bad_request
-from rtp_llm.server.types.jobs import ChatForm, Job
+from rtp_llm.server.types.jobs import ChatResponseOptions, Job
 from rtp_llm.server.types.openai_bodies import ChatRequest, TokenizeRequest
 
 MAX_BUDGET = 2**31 - 1
 
 
 def prepare_chat(body: Body, model: ServedModel) -> PreparedChat:
-    """Turn the body into a job and the form of its answer; raises ApiError."""
+    """Turn the body into a job and its response options; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
-    job, form = chat_job(request, constraint_of(request), model)
-    return PreparedChat([job], bool(request.stream), form, ignored)
+    job, response_options = chat_job(request, constraint_of(request), model)
+    return PreparedChat([job], bool(request.stream), response_options, ignored)
 
 
-CHAT = BodyKind("chat", prepare_chat, forms=(ChatForm,))
+CHAT = BodyKind("chat", prepare_chat, response_options=(ChatResponseOptions,))
 
 
 def chat_job(
     request: ChatRequest, grammar: GrammarSource | None, model: ServedModel
-) -> tuple[Job, ChatForm]:
-    """The job of a conversation and the form of its answer; raises ApiError."""
+) -> tuple[Job, ChatResponseOptions]:
+    """The job of a conversation and its response options; raises ApiError."""
     check_best_of(request)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, chat_logprobs(request, model), prompt_top)
@@ -52,10 +52,10 @@ def chat_job(
     echoes = (last.content or "",) if request.echo and last.role == "assistant" else ()
     shown = request.include_reasoning is not False
     reasoning_fields = model.reasoning_fields if shown else ()
-    form = ChatForm(
+    response_options = ChatResponseOptions(
         model.name, job.params.n, options, echoes, reasoning_fields, bool(request.functions)
     )
-    return job, form
+    return job, response_options
 
 
 def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
@@ -72,10 +72,10 @@ def chat_prompt(request: ChatRequest | TokenizeRequest) -> ChatPrompt:
     )
 
 
-def _reasoning(request: ChatRequest | TokenizeRequest) -> ReasoningWish:
+def _reasoning(request: ChatRequest | TokenizeRequest) -> ReasoningOptions:
     if not isinstance(request, ChatRequest):
-        return ReasoningWish()
-    return ReasoningWish(
+        return ReasoningOptions()
+    return ReasoningOptions(
         enabled=request.enable_thinking,
         effort=request.reasoning_effort or None,
         budget=_budget(request),

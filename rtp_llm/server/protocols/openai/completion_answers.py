@@ -19,20 +19,22 @@ from rtp_llm.server.protocols.openai.chunks import (
 )
 from rtp_llm.server.protocols.openai.vllm_fields import VLLM_COMPLETION, VLLM_COMPLETION_CHOICE
 from rtp_llm.server.types.errors import ApiError
-from rtp_llm.server.types.jobs import CompletionForm, Echo
+from rtp_llm.server.types.jobs import CompletionResponseOptions, Echo
 from rtp_llm.text.tokenizer import Tokenizer
 
 _json = msgspec.json.encode
 _PLAIN = b'{"index":%d,"text":%b,"logprobs":null,"finish_reason":null}'
 
 
-def _finish_of(form: CompletionForm, delta: ChoiceDelta) -> str | None:
+def _finish_of(response_options: CompletionResponseOptions, delta: ChoiceDelta) -> str | None:
     """The finish reason; "length" for a dropped answer, whatever ended its internal token."""
-    return "length" if form.drop_answer and delta.finish else delta.finish
+    return "length" if response_options.drop_answer and delta.finish else delta.finish
 
 
-def _stop_reason_of(form: CompletionForm, delta: ChoiceDelta) -> str | int | None:
-    return None if form.drop_answer else delta.stop_reason
+def _stop_reason_of(
+    response_options: CompletionResponseOptions, delta: ChoiceDelta
+) -> str | int | None:
+    return None if response_options.drop_answer else delta.stop_reason
 
 
 class LegacyLogprobs:
@@ -73,9 +75,11 @@ class LegacyLogprobs:
 class _ChoiceParts:
     """Turns one choice's deltas into (text, log-probabilities), starting with the echo."""
 
-    def __init__(self, form: CompletionForm, tokenizer: Tokenizer, echo: Echo | None) -> None:
-        self._form = form
-        options = form.options
+    def __init__(
+        self, response_options: CompletionResponseOptions, tokenizer: Tokenizer, echo: Echo | None
+    ) -> None:
+        self._response_options = response_options
+        options = response_options.options
         self._logprobs = (
             LegacyLogprobs(tokenizer, options.tokens_as_ids) if options.logprobs else None
         )
@@ -86,14 +90,16 @@ class _ChoiceParts:
     def take(
         self, delta: ChoiceDelta, prompt: Sequence[TokenLogprob | None] | None
     ) -> tuple[str, dict[str, Any] | None]:
-        text = "" if self._form.drop_answer else delta.text
+        text = "" if self._response_options.drop_answer else delta.text
         entries: list[tuple[int, int, TokenLogprob | None]] = []
         if not self._echoed and self._echo is not None:
             self._echoed = True
             text = self._echo.text + text
             if self._logprobs:
-                entries += _prompt_entries(self._echo, prompt, self._form.options.top_logprobs)
-        if not self._form.drop_answer:
+                entries += _prompt_entries(
+                    self._echo, prompt, self._response_options.options.top_logprobs
+                )
+        if not self._response_options.drop_answer:
             entries += [
                 (entry.offset + self._shift, entry.logprob.token_id, entry.logprob)
                 for entry in delta.logprobs
@@ -118,10 +124,12 @@ def _prompt_entries(
 class _Parts:
     """All choices of a request. A prompt's log-probabilities arrive with its first delta."""
 
-    def __init__(self, form: CompletionForm, tokenizer: Tokenizer) -> None:
-        numbers = range(form.num_choices)
-        self._per_prompt = form.choices_per_prompt
-        self._choices = [_ChoiceParts(form, tokenizer, form.echo_of(i)) for i in numbers]
+    def __init__(self, response_options: CompletionResponseOptions, tokenizer: Tokenizer) -> None:
+        numbers = range(response_options.num_choices)
+        self._per_prompt = response_options.choices_per_prompt
+        self._choices = [
+            _ChoiceParts(response_options, tokenizer, response_options.echo_of(i)) for i in numbers
+        ]
         self._prompts: dict[int, Sequence[TokenLogprob | None]] = {}
 
     def take(self, delta: ChoiceDelta) -> tuple[str, dict[str, Any] | None]:
@@ -144,43 +152,43 @@ class CompletionStream:
 
     def __init__(
         self,
-        form: CompletionForm,
+        response_options: CompletionResponseOptions,
         tokenizer: Tokenizer,
         prompts: Sequence[Sequence[int]],
         usage: Usage,
     ) -> None:
-        self._form = form
-        self._parts = _Parts(form, tokenizer)
+        self._response_options = response_options
+        self._parts = _Parts(response_options, tokenizer)
         self._prompts = prompts
         self._opened: set[int] = set()
-        head = answer_head("cmpl", "text_completion", form.model)
-        live = usage if form.options.continuous_usage else None
-        self._frame = ChunkFrame(head, form.options.include_usage, live)
+        head = answer_head("cmpl", "text_completion", response_options.model)
+        live = usage if response_options.options.continuous_usage else None
+        self._frame = ChunkFrame(head, response_options.options.include_usage, live)
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         """The chunk of one delta; empty when there is nothing to show yet."""
         text, logprobs = self._parts.take(delta)
-        if self._form.options.token_ids:
+        if self._response_options.options.token_ids:
             return self._with_ids(delta, text, logprobs)
         if logprobs is None and delta.finish is None:
             return self._frame.chunk(_PLAIN % (delta.choice, _json(text))) if text else b""
         return self._chunk(delta, text, logprobs)
 
     def _with_ids(self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None) -> bytes:
-        ids = [] if self._form.drop_answer else delta.token_ids
+        ids = [] if self._response_options.drop_answer else delta.token_ids
         more = b',"token_ids":' + _json(ids)
         if delta.choice not in self._opened:
             self._opened.add(delta.choice)
-            prompt = self._prompts[delta.choice // self._form.choices_per_prompt]
+            prompt = self._prompts[delta.choice // self._response_options.choices_per_prompt]
             more += b',"prompt_token_ids":' + _json(prompt)
         return self._chunk(delta, text, logprobs, more)
 
     def _chunk(
         self, delta: ChoiceDelta, text: str, logprobs: dict[str, Any] | None, more: bytes = b""
     ) -> bytes:
-        finish = _json(_finish_of(self._form, delta))
+        finish = _json(_finish_of(self._response_options, delta))
         if delta.finish is not None:
-            finish += b',"stop_reason":' + _json(_stop_reason_of(self._form, delta))
+            finish += b',"stop_reason":' + _json(_stop_reason_of(self._response_options, delta))
         return self._frame.chunk(
             b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}'
             % (delta.choice, _json(text), _json(logprobs), finish, more)
@@ -199,25 +207,28 @@ class CompletionAnswer:
     """Collects the deltas of a completion that is not streamed; see CompletionStream."""
 
     def __init__(
-        self, form: CompletionForm, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]
+        self,
+        response_options: CompletionResponseOptions,
+        tokenizer: Tokenizer,
+        prompts: Sequence[Sequence[int]],
     ) -> None:
-        self._form = form
+        self._response_options = response_options
         self._tokenizer = tokenizer
         self._prompts = prompts
-        self._parts = _Parts(form, tokenizer)
-        self._texts: list[list[str]] = [[] for _ in range(form.num_choices)]
-        self._ids: list[list[int]] = [[] for _ in range(form.num_choices)]
-        self._logprobs: list[dict[str, list[Any]] | None] = [None] * form.num_choices
-        self._finish: list[str | None] = [None] * form.num_choices
-        self._stop_reasons: list[str | int | None] = [None] * form.num_choices
+        self._parts = _Parts(response_options, tokenizer)
+        self._texts: list[list[str]] = [[] for _ in range(response_options.num_choices)]
+        self._ids: list[list[int]] = [[] for _ in range(response_options.num_choices)]
+        self._logprobs: list[dict[str, list[Any]] | None] = [None] * response_options.num_choices
+        self._finish: list[str | None] = [None] * response_options.num_choices
+        self._stop_reasons: list[str | int | None] = [None] * response_options.num_choices
 
     def add(self, delta: ChoiceDelta) -> None:
         """Take a delta."""
         text, logprobs = self._parts.take(delta)
         self._texts[delta.choice].append(text)
-        self._finish[delta.choice] = _finish_of(self._form, delta)
-        self._stop_reasons[delta.choice] = _stop_reason_of(self._form, delta)
-        if self._form.options.token_ids and not self._form.drop_answer:
+        self._finish[delta.choice] = _finish_of(self._response_options, delta)
+        self._stop_reasons[delta.choice] = _stop_reason_of(self._response_options, delta)
+        if self._response_options.options.token_ids and not self._response_options.drop_answer:
             self._ids[delta.choice] += delta.token_ids
         if logprobs is not None:
             self._append(delta.choice, logprobs)
@@ -233,14 +244,18 @@ class CompletionAnswer:
     def body(self, usage: Usage) -> bytes:
         """The answer as JSON."""
         content: dict[str, Any] = {
-            **answer_head("cmpl", "text_completion", self._form.model),
-            "choices": [self._choice(number) for number in range(self._form.num_choices)],
+            **answer_head("cmpl", "text_completion", self._response_options.model),
+            "choices": [
+                self._choice(number) for number in range(self._response_options.num_choices)
+            ],
             "usage": usage_content(usage),
         }
-        return _json(VLLM_COMPLETION | content if self._form.options.vllm_fields else content)
+        return _json(
+            VLLM_COMPLETION | content if self._response_options.options.vllm_fields else content
+        )
 
     def _choice(self, number: int) -> dict[str, Any]:
-        options = self._form.options
+        options = self._response_options.options
         empty: dict[str, list[Any]] = {
             name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
         }
@@ -257,5 +272,7 @@ class CompletionAnswer:
             choice["prompt_logprobs"] = prompt_logprobs_content(self._tokenizer, prompt, count)
         if options.token_ids:
             choice["token_ids"] = self._ids[number]
-            choice["prompt_token_ids"] = self._prompts[number // self._form.choices_per_prompt]
+            choice["prompt_token_ids"] = self._prompts[
+                number // self._response_options.choices_per_prompt
+            ]
         return VLLM_COMPLETION_CHOICE | choice if options.vllm_fields else choice

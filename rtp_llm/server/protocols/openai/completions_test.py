@@ -77,7 +77,7 @@ async def test_whole_answer() -> None:
 @run
 async def test_all_forms_of_prompt() -> None:
     ids = encode("Hello")
-    forms: list[tuple[Any, list[list[int]]]] = [
+    response_options: list[tuple[Any, list[list[int]]]] = [
         ("Hello", [ids]),
         (["Hello"], [ids]),
         (["Hello", "a house"], [ids, encode("a house")]),
@@ -85,7 +85,7 @@ async def test_all_forms_of_prompt() -> None:
         ([ids, [7]], [ids, [7]]),
     ]
     async with served() as server:
-        for prompt, expected in forms:
+        for prompt, expected in response_options:
             server.engine.requests.clear()
             answer = (await server.complete(prompt=prompt, n=2, max_tokens=1)).json()
             assert [r.prompt_token_ids for r in server.engine.requests] == expected
@@ -210,7 +210,7 @@ async def test_answer_continues_the_prompt() -> None:
 
 @run
 async def test_prompt_log_probabilities_of_the_whole_vocabulary() -> None:
-    for most, asked, words in (
+    for most, requested, words in (
         (20, -1, "-1 (the whole vocabulary, 512 tokens) must be between 0 and 20 (see --max-"),
         (511, -1, "--max-prompt-logprobs"),
         (30, 31, "31 must be between 0 and 30 (see --max-prompt-logprobs)"),
@@ -218,7 +218,7 @@ async def test_prompt_log_probabilities_of_the_whole_vocabulary() -> None:
         (-1, -2, "-2 must be between 0 and 512"),
     ):
         async with served(max_prompt_logprobs=most) as server:
-            answer = await server.complete(prompt_logprobs=asked)
+            answer = await server.complete(prompt_logprobs=requested)
             assert answer.status_code == 400 and words in answer.json()["error"]["message"]
             stream = await server.chat(prompt_logprobs=1, stream=True)
             assert stream.status_code == 400

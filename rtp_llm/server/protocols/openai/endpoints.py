@@ -23,7 +23,7 @@ from rtp_llm.server.protocols.openai.completion_answers import CompletionAnswer,
 from rtp_llm.server.protocols.openai.generate_request import (
     RENDER_CHAT,
     RENDER_COMPLETION,
-    RenderForm,
+    RenderOptions,
     rendered_body,
 )
 from rtp_llm.server.protocols.openai.invocation import INVOCATION
@@ -31,7 +31,7 @@ from rtp_llm.server.protocols.openai.tokenization import DETOKENIZE, TOKENIZE
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import COMPLETION
 from rtp_llm.server.turn.prepared import PreparedChat, PreparedCompletion, PreparedJobs
-from rtp_llm.server.types.jobs import ChatForm
+from rtp_llm.server.types.jobs import ChatResponseOptions
 
 
 class Endpoints(EndpointBase):
@@ -61,19 +61,19 @@ class Endpoints(EndpointBase):
         request = await self._state.preprocessing.run(kind, body, self._served_model(http))
         generation, headers = self._generation(request.jobs), self._ignored.headers(request.ignored)
         tokenizer, prompts = self._state.tokenizer, [job.prompt_ids for job in request.jobs]
-        form = request.form
+        response_options = request.response_options
         if request.stream:
             stream: StreamWriter
-            if isinstance(form, ChatForm):
-                stream = ChatStream(form, tokenizer, prompts[0], generation.usage)
+            if isinstance(response_options, ChatResponseOptions):
+                stream = ChatStream(response_options, tokenizer, prompts[0], generation.usage)
             else:
-                stream = CompletionStream(form, tokenizer, prompts, generation.usage)
+                stream = CompletionStream(response_options, tokenizer, prompts, generation.usage)
             return StreamedAnswer(self._state, generation, stream, headers)
         writer: AnswerWriter
-        if isinstance(form, ChatForm):
-            writer = ChatAnswer(form, tokenizer, prompts)
+        if isinstance(response_options, ChatResponseOptions):
+            writer = ChatAnswer(response_options, tokenizer, prompts)
         else:
-            writer = CompletionAnswer(form, tokenizer, prompts)
+            writer = CompletionAnswer(response_options, tokenizer, prompts)
         return WholeAnswer(self._state, generation, writer, headers)
 
     async def render_chat(self, http: Request) -> Response:
@@ -84,7 +84,9 @@ class Endpoints(EndpointBase):
         """POST /v1/completions/render: the same of a completion."""
         return await self._rendered(http, RENDER_COMPLETION)
 
-    async def _rendered(self, http: Request, kind: BodyKind[PreparedJobs[RenderForm]]) -> Response:
+    async def _rendered(
+        self, http: Request, kind: BodyKind[PreparedJobs[RenderOptions]]
+    ) -> Response:
         body, model = await self._read(http), self._served_model(http)
         return self._answer(rendered_body(await self._state.preprocessing.run(kind, body, model)))
 

@@ -143,9 +143,9 @@ async def test_response_compat_writes_what_vllm_always_sends() -> None:
     async with served(response_compat="vllm") as server:
         chat, text = (await server.chat()).json(), (await server.complete()).json()
         body = {"prompt_logprobs": 1, "return_token_ids": True, "max_tokens": 1}
-        asked = (await server.chat(**body)).json()
-        assert asked["prompt_token_ids"] and asked["prompt_logprobs"][1]
-        assert asked["choices"][0]["token_ids"]
+        requested = (await server.chat(**body)).json()
+        assert requested["prompt_token_ids"] and requested["prompt_logprobs"][1]
+        assert requested["choices"][0]["token_ids"]
     for answer in (chat, text):
         for name in ("service_tier", "system_fingerprint", "kv_transfer_params"):
             assert answer.pop(name) is None

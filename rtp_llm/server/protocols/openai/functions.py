@@ -26,20 +26,20 @@ def declared(request: protocol.ChatRequest | protocol.TokenizeRequest) -> tuple[
 
 def choice(request: protocol.ChatRequest) -> ToolChoice:
     """Which tools may or must be called; raises ApiError 400 for an undeclared one."""
-    asked = request.function_call
-    if isinstance(asked, protocol.NamedFunction):
+    requested = request.function_call
+    if isinstance(requested, protocol.NamedFunction):
         names = [each.name for each in request.functions or ()]
-        if asked.name not in names:
-            text = f"function_call: no function is called {asked.name!r}."
+        if requested.name not in names:
+            text = f"function_call: no function is called {requested.name!r}."
             raise bad_request(text, "function_call", "invalid_value")
     if not request.functions:
         return tool_choice(request.tool_choice, request.parallel_tool_calls)
     if request.tool_choice is not None:
         text = "tool_choice: only applies to tools; with functions, send function_call."
         raise bad_request(text, "tool_choice", "invalid_value")
-    if isinstance(asked, protocol.NamedFunction):
-        return ToolChoice("required", (asked.name,), parallel=False)
-    return ToolChoice(asked or "auto", None, parallel=False)
+    if isinstance(requested, protocol.NamedFunction):
+        return ToolChoice("required", (requested.name,), parallel=False)
+    return ToolChoice(requested or "auto", None, parallel=False)
 
 
 def with_tool_calls(messages: Sequence[protocol.Message]) -> list[protocol.Message]:

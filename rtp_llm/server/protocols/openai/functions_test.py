@@ -99,12 +99,12 @@ async def test_histories_are_those_of_tools() -> None:
         "{% for c in m.tool_calls %}({{ c.id }} {{ c.function.name }} {{ c.function.arguments.a }})"
         "{% endfor %}{{ m.tool_call_id }}{{ m.name }};{% endfor %}"
     )
-    asked = {"role": "assistant", "content": None, "function_call": {**FUNCTION}}
+    requested = {"role": "assistant", "content": None, "function_call": {**FUNCTION}}
     result = {"role": "function", "name": "add", "content": "2"}
     async with served() as server:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(demo_tokenizer(), "_template", ChatTemplate(show, {}))
-            response = await server.chat(messages=[HELLO, asked, result, asked, result])
+            response = await server.chat(messages=[HELLO, requested, result, requested, result])
             assert response.status_code == 200, response.text
         ids = server.engine.requests[-1].prompt_token_ids
         assert demo_tokenizer().decode(ids, False) == (

@@ -48,7 +48,7 @@ _SAME = (
 
 
 @dataclass(frozen=True)
-class RenderForm:
+class RenderOptions:
     """The requests of a rendered body, one for each job, without what the jobs have.
 
     `listed`: the answer is a list, even of one request.
@@ -58,37 +58,39 @@ class RenderForm:
     listed: bool
 
 
-def render_chat(body: bytes, model: ServedModel) -> PreparedJobs[RenderForm]:
+def render_chat(body: bytes, model: ServedModel) -> PreparedJobs[RenderOptions]:
     """Prepare the body of a chat that is only rendered; raises ApiError."""
     request, ignored = parse_request(body, ChatRequest, model)
-    job, form = chat_job(request, constraint_of(request), model)
-    rendered = (_generate_request("chatcmpl", request, job, form.options),)
-    return PreparedJobs([job], False, RenderForm(rendered, listed=False), ignored)
+    job, response_options = chat_job(request, constraint_of(request), model)
+    rendered = (_generate_request("chatcmpl", request, job, response_options.options),)
+    return PreparedJobs([job], False, RenderOptions(rendered, listed=False), ignored)
 
 
-RENDER_CHAT = BodyKind("render_chat", render_chat, forms=(RenderForm,))
+RENDER_CHAT = BodyKind("render_chat", render_chat, response_options=(RenderOptions,))
 
 
-def render_completion(body: bytes, model: ServedModel) -> PreparedJobs[RenderForm]:
+def render_completion(body: bytes, model: ServedModel) -> PreparedJobs[RenderOptions]:
     """Prepare the body of a completion that is only rendered; raises ApiError."""
     request, ignored = parse_request(body, CompletionRequest, model)
-    jobs, form = completion_of(request, model)
-    rendered = tuple(_generate_request("cmpl", request, job, form.options) for job in jobs)
-    return PreparedJobs(jobs, False, RenderForm(rendered, listed=True), ignored)
+    jobs, response_options = completion_of(request, model)
+    rendered = tuple(
+        _generate_request("cmpl", request, job, response_options.options) for job in jobs
+    )
+    return PreparedJobs(jobs, False, RenderOptions(rendered, listed=True), ignored)
 
 
 RENDER_COMPLETION = BodyKind(
-    "render_completion", render_completion, forms=(RenderForm,), renders=False
+    "render_completion", render_completion, response_options=(RenderOptions,), renders=False
 )
 
 
-def rendered_body(prepared: PreparedJobs[RenderForm]) -> PreparedBody:
+def rendered_body(prepared: PreparedJobs[RenderOptions]) -> PreparedBody:
     """The answer: the requests, with the token ids and the compiled grammars of their jobs."""
     requests = [
         _filled(request, job)
-        for request, job in zip(prepared.form.requests, prepared.jobs, strict=True)
+        for request, job in zip(prepared.response_options.requests, prepared.jobs, strict=True)
     ]
-    content = requests if prepared.form.listed else requests[0]
+    content = requests if prepared.response_options.listed else requests[0]
     return PreparedBody(msgspec.json.encode(content), prepared.ignored)
 
 

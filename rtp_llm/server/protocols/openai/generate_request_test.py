@@ -19,20 +19,20 @@ FIELDS = {
 
 @run
 async def test_a_rendered_chat_is_what_the_engine_gets() -> None:
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         **{"temperature": 0.123, "top_p": 0.456, "frequency_penalty": 1.1, "max_tokens": 9},
         **{"stop": ["x"], "seed": 7, "logit_bias": {"5": 1.5}, "cache_salt": "s", "priority": 3},
         **{"logprobs": True, "top_logprobs": 2, "bad_words": "bad", "skip_special_tokens": False},
     }
     async with served() as server:
-        answer = await server.post(RENDER_CHAT, **CHAT, **asked)
+        answer = await server.post(RENDER_CHAT, **CHAT, **requested)
         assert answer.status_code == 200, answer.text
         assert not server.engine.requests
         rendered = answer.json()
         assert rendered.keys() == FIELDS and rendered["request_id"].startswith("chatcmpl-")
         assert rendered["features"] is None and rendered["kv_transfer_params"] is None
         assert (rendered["model"], rendered["cache_salt"], rendered["priority"]) == ("demo", "s", 3)
-        await server.chat(**asked)
+        await server.chat(**requested)
         (request,) = server.engine.requests
         assert rendered["token_ids"] == list(request.prompt_token_ids)
         params = rendered["sampling_params"]

@@ -75,9 +75,14 @@ async def test_calls_and_results_reach_the_template(arguments: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(demo_tokenizer(), "_template", ChatTemplate(SHOW, {}))
             call = {**CALL, "function": {**FUNCTION, "arguments": arguments}}
-            asked = {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [call]}
+            requested = {
+                "role": "assistant",
+                "content": None,
+                "reasoning": "hm",
+                "tool_calls": [call],
+            }
             result = {"role": "tool", "tool_call_id": "call_1", "content": "2"}
-            response = await server.chat(messages=[HELLO, asked, result])
+            response = await server.chat(messages=[HELLO, requested, result])
             assert response.status_code == 200, response.text
         prompt = server.engine.requests[-1].prompt_token_ids
         shown = "user:Hello;assistant:(call_1 add 1)hm;tool:2call_1;"

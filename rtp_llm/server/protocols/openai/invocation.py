@@ -10,7 +10,7 @@ from rtp_llm.server.turn.parse import decode
 from rtp_llm.server.turn.prepared import PreparedChat, PreparedCompletion
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import bad_request
-from rtp_llm.server.types.jobs import ChatForm, CompletionForm
+from rtp_llm.server.types.jobs import ChatResponseOptions, CompletionResponseOptions
 
 
 def prepare_invocation(body: bytes, model: ServedModel) -> PreparedChat | PreparedCompletion:
@@ -27,4 +27,8 @@ def prepare_invocation(body: bytes, model: ServedModel) -> PreparedChat | Prepar
     )
 
 
-INVOCATION = BodyKind("invocation", prepare_invocation, forms=(ChatForm, CompletionForm))
+INVOCATION = BodyKind(
+    "invocation",
+    prepare_invocation,
+    response_options=(ChatResponseOptions, CompletionResponseOptions),
+)

@@ -22,18 +22,18 @@ def without_id(answer: dict[str, Any]) -> dict[str, Any]:
 async def test_answers_are_those_of_the_endpoint(
     path: str, body: dict[str, Any], padding: int
 ) -> None:
-    asked = {**body, "max_tokens": 5, "user": "x" * padding}
+    requested = {**body, "max_tokens": 5, "user": "x" * padding}
     async with served() as server:
-        answer = await server.post("/invocations", **asked)
+        answer = await server.post("/invocations", **requested)
         assert answer.status_code == 200, answer.text
-        expected = await server.post(path, **asked)
+        expected = await server.post(path, **requested)
         assert without_id(answer.json()) == without_id(expected.json())
-        streamed = await server.post("/invocations", **asked, stream=True)
+        streamed = await server.post("/invocations", **requested, stream=True)
         assert streamed.headers["content-type"].startswith("text/event-stream")
         assert streamed.text.endswith("data: [DONE]\n\n")
         for odd in ({"max_tokens": -1}, {"model": "other"}, {"n": "x"}):
-            answer = await server.post("/invocations", **asked | odd)
-            expected = await server.post(path, **asked | odd)
+            answer = await server.post("/invocations", **requested | odd)
+            expected = await server.post(path, **requested | odd)
             assert answer.status_code == expected.status_code in (400, 404)
             assert answer.json() == expected.json()
 

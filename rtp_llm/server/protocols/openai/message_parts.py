@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rtp_llm.server.types.jobs import ChatForm
+from rtp_llm.server.types.jobs import ChatResponseOptions
 from rtp_llm.text.parsers.deltas import (
     OutputDelta,
     ReasoningDelta,
@@ -19,9 +19,9 @@ from rtp_llm.text.parsers.deltas import (
 class MessageParts:
     """Shows calls as `tool_calls`, or in the deprecated form as `function_call`."""
 
-    def __init__(self, form: ChatForm) -> None:
-        self._reasoning_fields = form.reasoning_fields
-        self._functions = form.functions
+    def __init__(self, response_options: ChatResponseOptions) -> None:
+        self._reasoning_fields = response_options.reasoning_fields
+        self._functions = response_options.functions
 
     def finish(self, reason: str | None) -> str | None:
         """The finish reason, in the same form."""

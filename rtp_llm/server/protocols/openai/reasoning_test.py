@@ -63,14 +63,14 @@ async def test_thinking_that_is_not_shown_is_counted() -> None:
         assert not FIELDS["both"] & (message.keys() | streamed.keys())
         assert message["content"] == streamed["content"] == "\n\nFour."
         usage = (await server.chat(include_reasoning=False)).json()["usage"]
-        thought = len(agent_tokenizer().encode("<think>so it is 4.", False))
-        assert usage["completion_tokens_details"] == {"reasoning_tokens": thought}
+        reasoning_text = len(agent_tokenizer().encode("<think>so it is 4.", False))
+        assert usage["completion_tokens_details"] == {"reasoning_tokens": reasoning_text}
         options = {"include_usage": True, "continuous_usage_stats": True}
         stream = events((await server.chat(stream=True, stream_options=options)).text)
         counts = [
             chunk["usage"]["completion_tokens_details"]["reasoning_tokens"] for chunk in stream[:-1]
         ]
-        assert counts == sorted(counts) and counts[-1] == thought
+        assert counts == sorted(counts) and counts[-1] == reasoning_text
 
 
 @run

@@ -175,18 +175,18 @@ INT64 = {
 @run
 async def test_bounds_of_64_bits_are_taken_everywhere() -> None:
     function = {"name": "f", "parameters": INT64}
-    asked: list[dict[str, Any]] = [
+    requested: list[dict[str, Any]] = [
         {"response_format": {"type": "json_schema", "json_schema": {"schema": INT64, **more}}}
         for more in ({"strict": True}, {"strict": False})
     ]
-    asked += [
+    requested += [
         {"tools": [{"type": "function", "function": {**function, "strict": strict}}]}
         | {"tool_choice": choice}
         for strict in (True, False)
         for choice in ("auto", "required")
     ]
     async with served_agent("x") as server:
-        for fields in asked:
+        for fields in requested:
             answer = await server.chat(**fields)
             assert answer.status_code == 200, answer.text
 

@@ -15,7 +15,7 @@ from rtp_llm.server.generation.generation import ChoiceDelta, Generation
 from rtp_llm.server.keys.quota import Account
 from rtp_llm.server.protocols.responses.event_log import EventLog
 from rtp_llm.server.protocols.responses.events import Event
-from rtp_llm.server.protocols.responses.keeper import Keeper
+from rtp_llm.server.protocols.responses.store_writer import StoreWriter
 from rtp_llm.server.protocols.responses.writer import ResponseWriter
 from rtp_llm.server.types.errors import ApiError, bad_request, internal, queue_full, unavailable
 
@@ -33,7 +33,7 @@ class BackgroundAnswer:
         state: ServerState,
         generation: Generation,
         writer: ResponseWriter,
-        keeper: Keeper,
+        store_writer: StoreWriter,
         account: Account,
         log: EventLog | None = None,
     ) -> None:
@@ -42,7 +42,7 @@ class BackgroundAnswer:
         self._account = generation.account = account
         self._log = log
         self._writer = writer
-        self._keeper = keeper
+        self._store_writer = store_writer
         self._cut = False
         self._task: asyncio.Task[None] | None = None
 
@@ -50,12 +50,12 @@ class BackgroundAnswer:
         """Start generating. Raises ApiError: 429 for a limit of the key or a store full of running
         responses, 400 for a response that would never fit into the store."""
         response = self._writer.response
-        if not self._keeper.keep(response, self, self._log):
+        if not self._store_writer.keep(response, self, self._log):
             raise self._no_room()
         try:
             deltas = self._generation.deltas()
         except ApiError:
-            self._keeper.forget(response)
+            self._store_writer.forget(response)
             raise
         self._note(self._writer.begin())
         self._account.prolong_request()
@@ -80,7 +80,7 @@ class BackgroundAnswer:
             await asyncio.wait({self._task})
 
     def _no_room(self) -> ApiError:
-        if not self._keeper.fits(self._writer.response):
+        if not self._store_writer.fits(self._writer.response):
             return bad_request(
                 "background: the conversation is longer than all that may be stored (see "
                 "--max-stored-response-bytes).",
@@ -122,4 +122,4 @@ class BackgroundAnswer:
         self._account.end_request()
         if self._log is not None:
             self._log.end()
-        self._keeper.keep(writer.response, events=self._log)
+        self._store_writer.keep(writer.response, events=self._log)

@@ -20,12 +20,12 @@ from rtp_llm.server.protocols.responses.context import Context, join, wanted_by
 from rtp_llm.server.protocols.responses.event_log import EventLog
 from rtp_llm.server.protocols.responses.events import DeletedAnswer, ItemList
 from rtp_llm.server.protocols.responses.items import unknown_item
-from rtp_llm.server.protocols.responses.keeper import Keeper
 from rtp_llm.server.protocols.responses.log_stream import LogStream, events_lost
 from rtp_llm.server.protocols.responses.logprobs import TextLogprobs
 from rtp_llm.server.protocols.responses.response_answer import ResponseAnswer
 from rtp_llm.server.protocols.responses.response_turn import COUNT_INPUT, RESPONSE
 from rtp_llm.server.protocols.responses.store import ResponseStore, StoredItem, StoredResponse
+from rtp_llm.server.protocols.responses.store_writer import StoreWriter
 from rtp_llm.server.protocols.responses.writer import ResponseWriter
 from rtp_llm.server.types.errors import bad_request
 
@@ -54,24 +54,26 @@ class ResponsesEndpoints(EndpointBase):
         context, history = self._context(body, owner)
         model = self._served_model(http)
         request = await self._state.preprocessing.run(RESPONSE, join(context, body), model)
-        generation, form = self._generation(request.jobs), request.form
+        generation, response_options = self._generation(request.jobs), request.response_options
         logprobs = None
-        if form.options.logprobs:
-            logprobs = TextLogprobs(self._state.tokenizer, form.options)
-        writer = ResponseWriter(form, logprobs)
+        if response_options.options.logprobs:
+            logprobs = TextLogprobs(self._state.tokenizer, response_options.options)
+        writer = ResponseWriter(response_options, logprobs)
         headers = self._ignored.headers(request.ignored)
-        inputs = [StoredItem(each["id"], msgspec.json.encode(each)) for each in form.inputs]
-        keeper = Keeper(self._store, owner, inputs, history)
+        inputs = [
+            StoredItem(each["id"], msgspec.json.encode(each)) for each in response_options.inputs
+        ]
+        store_writer = StoreWriter(self._store, owner, inputs, history)
         if writer.response.background:
-            log = keeper.event_log(writer.response) if request.stream else None
+            log = store_writer.event_log(writer.response) if request.stream else None
             account = http.scope[ACCOUNT]
-            BackgroundAnswer(self._state, generation, writer, keeper, account, log).start()
+            BackgroundAnswer(self._state, generation, writer, store_writer, account, log).start()
             if log is not None:
                 return LogStream(log, generation=generation, more_headers=headers)
             begun = json_response(writer.response)
             begun.raw_headers += headers
             return begun
-        answer = ResponseAnswer(writer, keeper)
+        answer = ResponseAnswer(writer, store_writer)
         if request.stream:
             return StreamedAnswer(self._state, generation, answer, headers)
         return WholeAnswer(self._state, generation, answer, headers)

@@ -75,15 +75,15 @@ async def test_counting_needs_no_engine() -> None:
     async with agents(TEXT, max_stored_responses=4) as case:
         responses = case.openai.responses
         tools: list[Any] = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
-        asked: dict[str, Any] = {"model": "demo", "input": "Hello", "tools": tools}
-        count = await responses.input_tokens.count(**asked, instructions="Be short.")
+        requested: dict[str, Any] = {"model": "demo", "input": "Hello", "tools": tools}
+        count = await responses.input_tokens.count(**requested, instructions="Be short.")
         assert (count.object, len(case.engine.requests)) == ("response.input_tokens", 0)
-        made = await responses.create(**asked, instructions="Be short.")
+        made = await responses.create(**requested, instructions="Be short.")
         assert made.usage is not None and made.usage.input_tokens == count.input_tokens
-        asked = {"model": "demo", "previous_response_id": made.id, "input": "And then?"}
-        count = await responses.input_tokens.count(**asked, text={"format": {"type": "text"}})
+        requested = {"model": "demo", "previous_response_id": made.id, "input": "And then?"}
+        count = await responses.input_tokens.count(**requested, text={"format": {"type": "text"}})
         assert len(case.engine.requests) == 1
-        more = await responses.create(**asked)
+        more = await responses.create(**requested)
         assert more.usage is not None and more.usage.input_tokens == count.input_tokens
         with pytest.raises(openai.BadRequestError, match="input: must not be empty"):
             await responses.input_tokens.count(model="demo")

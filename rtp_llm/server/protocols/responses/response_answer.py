@@ -8,7 +8,7 @@ import msgspec
 from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.generation.generation import ChoiceDelta, Usage
 from rtp_llm.server.protocols.responses.events import Event
-from rtp_llm.server.protocols.responses.keeper import Keeper
+from rtp_llm.server.protocols.responses.store_writer import StoreWriter
 from rtp_llm.server.protocols.responses.writer import ResponseWriter
 from rtp_llm.server.types.errors import ApiError
 
@@ -16,9 +16,9 @@ from rtp_llm.server.types.errors import ApiError
 class ResponseAnswer:
     """Implements StreamWriter and AnswerWriter for responses."""
 
-    def __init__(self, writer: ResponseWriter, keeper: Keeper) -> None:
+    def __init__(self, writer: ResponseWriter, store_writer: StoreWriter) -> None:
         self._writer = writer
-        self._keeper = keeper
+        self._store_writer = store_writer
         self._begun = False
         self._cut = False
 
@@ -29,13 +29,13 @@ class ResponseAnswer:
     def end(self, usage: Usage) -> bytes:
         """The events that close the stream."""
         events = [*self._begin(), *self._writer.finish(self._cut, usage)]
-        self._keeper.keep(self._writer.response)
+        self._store_writer.keep(self._writer.response)
         return encode_events(events)
 
     def fail(self, error: ApiError, usage: Usage) -> bytes:
         """The events that close a failed stream."""
         events = [*self._begin(), *self._writer.fail(error, usage)]
-        self._keeper.keep(self._writer.response)
+        self._store_writer.keep(self._writer.response)
         return encode_events(events)
 
     def add(self, delta: ChoiceDelta) -> None:

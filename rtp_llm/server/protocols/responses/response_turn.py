@@ -10,7 +10,6 @@ import msgspec
 
 from rtp_llm.server.protocols.responses.context import ReadContext, split
 from rtp_llm.server.protocols.responses.events import InputTokens
-from rtp_llm.server.protocols.responses.form import ResponseForm
 from rtp_llm.server.protocols.responses.full_items import full_item
 from rtp_llm.server.protocols.responses.items import Items
 from rtp_llm.server.protocols.responses.protocol import (
@@ -18,10 +17,11 @@ from rtp_llm.server.protocols.responses.protocol import (
     ResponsesRequest,
     TextFormat,
 )
+from rtp_llm.server.protocols.responses.response_options import ResponseOptions
 from rtp_llm.server.protocols.responses.tools import Tools
 from rtp_llm.server.turn.answer_options import check_logprobs
 from rtp_llm.server.turn.body_kind import BodyKind
-from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningWish
+from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningOptions
 from rtp_llm.server.turn.constraint import json_object, json_schema
 from rtp_llm.server.turn.count_tokens import count_prompt
 from rtp_llm.server.turn.grammar_source import GrammarSource
@@ -68,15 +68,15 @@ _ECHOED = (
 )
 
 
-def prepare_response(joined: bytes, model: ServedModel) -> PreparedJobs[ResponseForm]:
-    """Turn context and body into a job and the form of its answer; raises ApiError."""
+def prepare_response(joined: bytes, model: ServedModel) -> PreparedJobs[ResponseOptions]:
+    """Turn context and body into a job and its response options; raises ApiError."""
     context, body = split(joined)
     request, ignored = parse_request(body, ResponsesRequest, model)
     stored = context.stores and request.store is not False
     _check(request, stored)
     prompt, options = _read(request, context, model), _options(request, model)
     job = prepare_turn(_turn(request, prompt, options, model), model)
-    form = ResponseForm(
+    response_options = ResponseOptions(
         model=model.name,
         echo=_echo(request, job, stored),
         namespaces=prompt.tools.namespaces,
@@ -87,12 +87,12 @@ def prepare_response(joined: bytes, model: ServedModel) -> PreparedJobs[Response
     return PreparedJobs(
         jobs=[job],
         stream=bool(request.stream),
-        form=form,
+        response_options=response_options,
         ignored=(*ignored, *prompt.unused()),
     )
 
 
-RESPONSE = BodyKind("response", prepare_response, forms=(ResponseForm,))
+RESPONSE = BodyKind("response", prepare_response, response_options=(ResponseOptions,))
 
 
 def prepare_count_input(joined: bytes, model: ServedModel) -> PreparedBody:
@@ -137,7 +137,7 @@ def _read(request: CountInputRequest, context: ReadContext, model: ServedModel) 
     chat = ChatPrompt(
         messages=messages,
         tools=tuple(tools.functions),
-        reasoning=ReasoningWish(effort=options.effort if options else None, optional=True),
+        reasoning=ReasoningOptions(effort=options.effort if options else None, optional=True),
         variables=request.chat_template_kwargs or {},
     )
     choice = tools.choice(request.tool_choice, request.parallel_tool_calls is not False)

@@ -25,8 +25,8 @@ from rtp_llm.server.protocols.responses.events import (
     ReasoningText,
     ResponseObject,
 )
-from rtp_llm.server.protocols.responses.form import ResponseForm
 from rtp_llm.server.protocols.responses.logprobs import TextLogprobs, without_bytes
+from rtp_llm.server.protocols.responses.response_options import ResponseOptions
 from rtp_llm.server.turn.opaque_reasoning import seal
 from rtp_llm.server.types.errors import ApiError
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta
@@ -47,11 +47,11 @@ class ResponseWriter:
 
     def __init__(
         self,
-        form: ResponseForm,
+        response_options: ResponseOptions,
         logprobs: TextLogprobs | None = None,
         response_id: str | None = None,
     ) -> None:
-        self._form = form
+        self._response_options = response_options
         self._logprobs = logprobs
         self._blocks = Blocks()
         self._numbers = itertools.count()
@@ -60,8 +60,8 @@ class ResponseWriter:
             id=response_id or new_id("resp"),
             created_at=int(time.time()),
             status="in_progress",
-            model=form.model,
-            **form.echo,
+            model=response_options.model,
+            **response_options.echo,
         )
         if self.response.background:
             self.response.status = "queued"
@@ -210,10 +210,12 @@ class ResponseWriter:
             return ReasoningItem(
                 id=self._item_id,
                 content=[ReasoningText(text=text)] if done else [],
-                encrypted_content=seal(text) if self._form.seal_reasoning else msgspec.UNSET,
+                encrypted_content=seal(text)
+                if self._response_options.seal_reasoning
+                else msgspec.UNSET,
                 status=status,
             )
-        space, name = self._form.namespaces.get(block.name, (msgspec.UNSET, block.name))
+        space, name = self._response_options.namespaces.get(block.name, (msgspec.UNSET, block.name))
         return FunctionCallItem(
             id=self._item_id,
             call_id=self._call_id,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rtp_llm.server.endpoint.server_sent_events import encode_events
 from rtp_llm.server.generation.generation import Usage
-from rtp_llm.server.protocols.responses.form import ResponseForm
+from rtp_llm.server.protocols.responses.response_options import ResponseOptions
 from rtp_llm.server.protocols.responses.writer import ResponseWriter
 from rtp_llm.server.turn.opaque_reasoning import unseal
 from rtp_llm.server.types.errors import unavailable
@@ -23,7 +23,7 @@ from rtp_llm.text.parsers.deltas import (
     ToolCallBegin,
 )
 
-FORM = ResponseForm(model="demo", namespaces={"ns.g": ("ns", "g")})
+FORM = ResponseOptions(model="demo", namespaces={"ns.g": ("ns", "g")})
 USAGE = Usage(prompt_tokens=9, completion_tokens=7, cached_tokens=4, reasoning_tokens=3)
 CALL: list[OutputDelta] = [
     ReasoningDelta("I should"),
@@ -36,9 +36,9 @@ CALL: list[OutputDelta] = [
 
 
 def stream(
-    deltas: list[OutputDelta], cut: bool = False, form: ResponseForm = FORM
+    deltas: list[OutputDelta], cut: bool = False, response_options: ResponseOptions = FORM
 ) -> list[dict[str, Any]]:
-    writer = ResponseWriter(form)
+    writer = ResponseWriter(response_options)
     data = encode_events(writer.begin())
     for delta in deltas:
         data += encode_events(writer.take([delta]))
@@ -85,9 +85,9 @@ def test_nothing_is_lost_but_white_space_between(deltas: list[OutputDelta]) -> N
 
 def test_a_call_after_a_thought() -> None:
     response = add_up(stream(CALL))
-    thought, call = response["output"]
-    assert thought["content"] == [{"type": "reasoning_text", "text": "I should add."}]
-    assert "encrypted_content" not in thought
+    reasoning_text, call = response["output"]
+    assert reasoning_text["content"] == [{"type": "reasoning_text", "text": "I should add."}]
+    assert "encrypted_content" not in reasoning_text
     assert (call["namespace"], call["name"], call["call_id"]) == ("ns", "g", "call_1")
     assert call["arguments"] == '{"a": 1}'
     assert response["usage"] == {
@@ -100,9 +100,9 @@ def test_a_call_after_a_thought() -> None:
 
 
 def test_what_was_thought_can_be_sent_back_unread() -> None:
-    form = ResponseForm(model="demo", seal_reasoning=True)
-    thought = add_up(stream(CALL, form=form))["output"][0]
-    assert unseal(thought["encrypted_content"]) == "I should add."
+    response_options = ResponseOptions(model="demo", seal_reasoning=True)
+    reasoning_text = add_up(stream(CALL, response_options=response_options))["output"][0]
+    assert unseal(reasoning_text["encrypted_content"]) == "I should add."
     assert unseal("gAAAAA of another server") is None
     assert unseal("rtp-llm-1:?") is None
 

@@ -32,7 +32,7 @@ _BODY = msgspec.json.Decoder(_Body)
 _NAME = msgspec.json.Decoder(str)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Requested(msgspec.Struct, frozen=True):
     """``model``: the requested name, or None. ``prompt``: the first bytes of the prompt's JSON;
     ``length``: its full size in bytes. ``readable``: whether the body is a JSON object."""
 
@@ -42,7 +42,7 @@ class Wanted(msgspec.Struct, frozen=True):
     readable: bool = True
 
 
-def read_wanted(body: bytes) -> Wanted:
+def read_requested(body: bytes) -> Requested:
     """Read model and prompt from a body; empty if not a JSON object, which the server reports.
 
     Takes at most 5 ms per MiB.
@@ -50,11 +50,11 @@ def read_wanted(body: bytes) -> Wanted:
     try:
         fields = _BODY.decode(body)
     except (ValueError, OverflowError, RecursionError):
-        return Wanted(readable=False)
+        return Requested(readable=False)
     leading = _without_billing(bytes(fields.instructions or fields.system))
     rest = memoryview(fields.messages or fields.prompt or fields.input)
     prompt = leading + bytes(rest[: max(0, COMPARED_BYTES - len(leading))])
-    return Wanted(_name_in(fields.model), _text_in(prompt), len(leading) + len(rest))
+    return Requested(_name_in(fields.model), _text_in(prompt), len(leading) + len(rest))
 
 
 def _without_billing(system: bytes) -> bytes:

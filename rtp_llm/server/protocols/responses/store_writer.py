@@ -16,7 +16,7 @@ from rtp_llm.server.protocols.responses.store import Live, ResponseStore, Stored
 _json = msgspec.json.encode
 
 
-class Keeper:
+class StoreWriter:
     """Stores one response, if its `store` field says so.
 
     `inputs`: items of its request; `history`: the items before them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form of an answer."""
+"""Response options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class OllamaForm:
+class OllamaResponseOptions:
     """`chat`: for /api/chat, else /api/generate; `model`: its name as requested; `logprobs`: show
     log-probabilities; `show_thinking` False: omit the thinking."""
 

@@ -19,7 +19,7 @@ from rtp_llm.text.tokenizer import Tokenizer
 NONE = "none"
 
 
-def check_forms(settings: Settings) -> None:
+def check_syntax(settings: Settings) -> None:
     """Raise SettingsError for an unknown format, or for two incompatible ones."""
     calls, reasoning = settings.tool_call_parser, settings.reasoning_parser
     _check("tool_call_parser", calls, TOOL_CALL_FORMS)
@@ -27,7 +27,7 @@ def check_forms(settings: Settings) -> None:
     _check_together(calls and _set(calls), reasoning and _set(reasoning))
 
 
-def choose_forms(settings: Settings, tokenizer: Tokenizer) -> Detected:
+def choose_syntax(settings: Settings, tokenizer: Tokenizer) -> Detected:
     """The formats, with a readable explanation of how they were chosen.
 
     Raises SettingsError if a configured format is incompatible with a detected one.
@@ -65,5 +65,5 @@ def _check_together(calls: str | None, reasoning: str | None) -> None:
     )
 
 
-def _marks(form: str) -> str:
-    return "channels" if reads_channels(form) else "tags"
+def _marks(syntax: str) -> str:
+    return "channels" if reads_channels(syntax) else "tags"

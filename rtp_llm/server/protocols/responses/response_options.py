@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form of a response, including the request fields that it repeats."""
+"""Response options, including the request fields that a response repeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rtp_llm.server.types.jobs import AnswerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResponseForm:
+class ResponseOptions:
     """`echo`: fields of ResponseObject by name; `namespaces`: (namespace, name) of tools that
     were declared in one, by the name the model sees; `seal_reasoning`: give encrypted_content;
     `options`: options for log-probabilities; `inputs`: items of the request, if they are stored."""

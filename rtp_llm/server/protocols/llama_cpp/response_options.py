@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form of an answer."""
+"""Response options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfillForm:
+class InfillResponseOptions:
     """`fields`: fields of the complete answer or the last event; empty: all of them.
 
     `show_tokens`: include token ids in a complete answer; `drop_answer`: only the prompt was

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form of a message."""
+"""Response options of a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageForm:
+class MessageResponseOptions:
     """`show_thinking` False: the thinking is only contained in the signature; `cut_by_context`: the
     context has less room than max_tokens."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
 
-class Intake:
+class RequestQueue:
     """Checks and queues requests. Belongs to the engine's thread."""
 
     def __init__(
@@ -64,9 +64,7 @@ class Intake:
             self._embeddings.give_back_request(request.request_id)
             raise
 
-    def _add(
-        self, request: AddRequest, processors: Sequence[LogitsProcessor]
-    ) -> Sequence[int]:
+    def _add(self, request: AddRequest, processors: Sequence[LogitsProcessor]) -> Sequence[int]:
         grammar = None
         if request.grammar is not None and self._uncompiled is not None:
             compilation = self._uncompiled.compile(request.grammar)
