@@ -51,10 +51,9 @@ class Answer(msgspec.Struct, frozen=True):
     """The result of a call: a refusal, `prepared` jobs, or else the tail is the answer.
 
     `prepared`: an encoded PreparedJobs; `options_index`: which of its kind's `response_options` it
-    has; `lengths`:
-    lengths of the integer lists in the tail: each prompt, then each echo's offsets; `sources`: the
-    jobs' different sources of grammars, and `source_of`: the index of each job's, if there are any.
-    `ignored`: if the tail is the answer.
+    has; `lengths`: lengths of the integer lists in the tail: each prompt, then each echo's offsets;
+    `sources`: the jobs' different sources of grammars, and `source_of`: the index of each job's, if
+    there are any. `ignored`: if the tail is the answer.
     """
 
     refusal: Refusal | None = None
