@@ -82,12 +82,12 @@ def measure(
     device = the_gpu()
     device.make_current()
     world, sizes = World.connect(membership, device, TIMEOUT), SHAPES[shape]
-    response_options = TokenForm(sizes["hidden_size"], torch.bfloat16, sizes["num_experts_per_tok"])
+    form = TokenForm(sizes["hidden_size"], torch.bfloat16, sizes["num_experts_per_tok"])
     with torch.inference_mode():
-        direct = SymmetricDispatch.connect(world.tensors, device, response_options, max(tokens))
+        direct = SymmetricDispatch.connect(world.tensors, device, form, max(tokens))
         if direct is None:
             raise SystemExit("no peer memory; what the log says is above")
-        layer = _Layer(world, device, response_options, experts_of(sizes), direct)
+        layer = _Layer(world, device, form, experts_of(sizes), direct)
         return [layer.times(count, rounds) for count in tokens]
 
 
@@ -98,16 +98,11 @@ class _Layer:
         self,
         world: World,
         device: Device,
-        response_options: TokenForm,
+        form: TokenForm,
         experts: int,
         direct: SymmetricDispatch,
     ) -> None:
-        self._world, self._device, self._response_options, self._direct = (
-            world,
-            device,
-            response_options,
-            direct,
-        )
+        self._world, self._device, self._form, self._direct = world, device, form, direct
         self._experts, self._slots = experts, experts // world.size
 
     def times(self, count: int, rounds: int) -> dict[str, float]:
@@ -125,10 +120,10 @@ class _Layer:
         return found
 
     def _tokens(self, count: int) -> TokenRows:
-        place, response_options = self._device.torch_device, self._response_options
+        place, form = self._device.torch_device, self._form
         torch.manual_seed(self._world.rank)
-        x = torch.randn(count, response_options.hidden).to(place, response_options.dtype)
-        weights, ids = torch.rand(count, self._experts, device=place).topk(response_options.k)
+        x = torch.randn(count, form.hidden).to(place, form.dtype)
+        weights, ids = torch.rand(count, self._experts, device=place).topk(form.k)
         return TokenRows(x, ids.int(), weights)
 
     def _bytes_sent(self, rows: TokenRows) -> float:
@@ -137,12 +132,7 @@ class _Layer:
         ranks = torch.arange(self._world.size, device=owners.device)
         wanted = (owners[:, :, None] == ranks).any(1)
         wanted[:, self._world.rank] = False
-        return (
-            2.0
-            * int(wanted.sum().item())
-            * self._response_options.hidden
-            * self._response_options.dtype.itemsize
-        )
+        return 2.0 * int(wanted.sum().item()) * self._form.hidden * self._form.dtype.itemsize
 
     def _through(self, all_to_all: AllToAll, rows: TokenRows) -> Tensor:
         there, sent = all_to_all.dispatch(rows)

@@ -128,14 +128,14 @@ def library_product(operands: Operands) -> Product | None:
 
 
 def deep_gemm_product(
-    operands: Operands, response_options: Callable[[ModuleType], Callable[..., None]], *rest: object
+    operands: Operands, form: Callable[[ModuleType], Callable[..., None]], *rest: object
 ) -> Product | None:
     """Return DeepGEMM's product, called with `rest` after the result; None if not installed."""
     try:
         library = importlib.import_module("deep_gemm")
     except ImportError:
         return None
-    multiply = response_options(library)
+    multiply = form(library)
     *groups, rows, _ = operands.q.shape
     out = operands.q.new_empty((*groups, rows, operands.weights[0].shape[-2]), dtype=torch.bfloat16)
     x = (operands.q, operands.scales[..., :rows].mT)

@@ -93,7 +93,7 @@ def test_sequences_of_one_prompt(folder: Path, answers: Answers) -> None:
     engine.run()
     for index in (1, 2):
         answers.check(2, engine.outcomes[request, index])
-    assert not engine.engine._intake._embeddings._taken
+    assert not engine.engine._requests._embeddings._taken
 
 
 def test_graphs(folder: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:

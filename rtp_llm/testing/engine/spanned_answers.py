@@ -68,4 +68,4 @@ def play(engine: TinyEngine, answers: Answers, times: int = 1) -> None:
     engine.assert_all_free()
     store = engine.built.worker.runner.inputs._embeddings
     assert store is not None and not store._spans
-    assert not engine.engine._intake._embeddings._taken
+    assert not engine.engine._requests._embeddings._taken

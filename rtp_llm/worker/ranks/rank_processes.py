@@ -39,9 +39,9 @@ _LAST_WORDS_SECONDS = 1.0
 class RankProcesses:
     """Processes of the ranks of this machine, spawned and never forked. They end with this process.
 
-    A thread listens to them: their log lines go to this process's log, and ``rank_failure`` is notified
-    when the first of them ends unexpectedly or is stopped. ``on_news`` may be set: that thread
-    calls it when the connector of a rank has sent a message.
+    A thread listens to them: their log lines go to this process's log, and ``rank_failure`` is
+    notified when the first of them ends unexpectedly or is stopped. ``on_news`` may be set: that
+    thread calls it when the connector of a rank has sent a message.
     """
 
     def __init__(
