@@ -161,7 +161,7 @@ def test_what_arrives_is_what_was_computed_byte_by_byte(pair: Pair) -> None:
 
     def looked_at(awaited: Any, first: Any) -> Any:
         # Neither side has released a block yet.
-        for layer, rows in awaited.load.buffer.rows:
+        for layer, rows in decode._own.loads[awaited.name].buffer.rows:
             assert content(rows.tolist()) == content(sent[layer])
             compared.append(layer)
         return deliver(awaited, first)
