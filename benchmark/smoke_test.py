@@ -14,7 +14,7 @@ import torch
 
 from benchmark import random_model, request_files
 from benchmark.uniform_routing import uniform_routing
-from rtp_llm.layers import linear_factory
+from rtp_llm.layers.linear import factory as linear_factory
 from rtp_llm.layers.moe import gate
 from rtp_llm.testing.server_processes import REAL
 
