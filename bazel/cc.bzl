@@ -13,7 +13,7 @@ _WARNINGS = [
 ]
 
 # Sizes say what a test is meant to take; a busy machine gets more than Bazel's usual time for it.
-PATIENCE = {
+TIMEOUTS = {
     "small": "moderate",
     "medium": "long",
     "large": "eternal",
@@ -80,7 +80,7 @@ def rtp_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
     cc_test(
         name = name,
         size = size,
-        timeout = kwargs.pop("timeout", PATIENCE[size]),
+        timeout = kwargs.pop("timeout", TIMEOUTS[size]),
         srcs = srcs,
         copts = _WARNINGS + _HIDDEN + copts,
         # Hidden symbols are seen inside one link only.

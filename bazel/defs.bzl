@@ -3,7 +3,7 @@
 load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")
 load(
     "//bazel:cc.bzl",
-    "PATIENCE",
+    "TIMEOUTS",
     _rtp_cc_library = "rtp_cc_library",
     _rtp_cc_test = "rtp_cc_test",
     _rtp_glue_library = "rtp_glue_library",
@@ -58,7 +58,7 @@ def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env
     py_test(
         name = name,
         size = size,
-        timeout = kwargs.pop("timeout", PATIENCE[size]),
+        timeout = kwargs.pop("timeout", TIMEOUTS[size]),
         srcs = [_RUNNER, _FIXTURES] + srcs,
         main = _RUNNER,
         args = ["$(rootpath %s)" % src for src in srcs if src.endswith("_test.py")] + args,

@@ -56,8 +56,8 @@ def _targets(done: subprocess.CompletedProcess[str]) -> set[str]:
 def test_a_complete_toolkit_is_taken(query: Query, device: str, tmp_path: Path) -> None:
     setting, write = _TOOLKITS[device]
     root = write(tmp_path)
-    asked = {"RTP_LLM_DEVICE": device, setting: str(root)}
-    found = _targets(query(f"kind(rule, @local_{device}//:all)", **asked))
+    environ = {"RTP_LLM_DEVICE": device, setting: str(root)}
+    found = _targets(query(f"kind(rule, @local_{device}//:all)", **environ))
     assert any("-c" in call.split() for call in fake.calls(root)), "no kernel was compiled"
 
     called = len(fake.calls(root))
@@ -86,8 +86,8 @@ def test_a_missing_part_is_named(query: Query, device: str, part: str, tmp_path:
 
 @pytest.mark.parametrize("device", _TOOLKITS)
 def test_no_toolkit_at_all(query: Query, device: str, tmp_path: Path) -> None:
-    asked = {"RTP_LLM_DEVICE": device, "PATH": "/usr/bin/does-not-exist"}
-    done = query(f"@lost_{device}//:all", **asked)
+    environ = {"RTP_LLM_DEVICE": device, "PATH": "/usr/bin/does-not-exist"}
+    done = query(f"@lost_{device}//:all", **environ)
     assert done.returncode != 0
     for looked in (f"${_TOOLKITS[device][0]} (not set)", f"/no/such/{device}/bin/", "the PATH"):
         assert looked in done.stderr
@@ -95,11 +95,15 @@ def test_no_toolkit_at_all(query: Query, device: str, tmp_path: Path) -> None:
 
 def test_settings_come_in_order_and_decide_even_when_wrong(query: Query, tmp_path: Path) -> None:
     whole = fake.write_cuda(tmp_path / "whole")
-    asked = {"RTP_LLM_DEVICE": "cuda", "CUDA_HOME": str(tmp_path / "typo"), "CUDA_PATH": str(whole)}
-    done = query("@local_cuda//:all", **asked)
+    environ = {
+        "RTP_LLM_DEVICE": "cuda",
+        "CUDA_HOME": str(tmp_path / "typo"),
+        "CUDA_PATH": str(whole),
+    }
+    done = query("@local_cuda//:all", **environ)
     assert done.returncode != 0
     assert f"{tmp_path}/typo/bin/nvcc (CUDA_HOME)" in done.stderr
-    done = query("@local_cuda//:all", RTP_LLM_CUDA_HOME=str(whole), **asked)
+    done = query("@local_cuda//:all", RTP_LLM_CUDA_HOME=str(whole), **environ)
     assert done.returncode == 0, done.stderr
 
 

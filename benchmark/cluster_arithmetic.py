@@ -192,8 +192,8 @@ def routers_of_cell(replicas: int, rate: float, workload: Workload, costs: Costs
         return 0
     left = costs.router_load - costs.check_load(replicas)
     if left <= 0:
-        most = costs.router_load / costs.check_load(1)
-        raise ValueError(f"a router can watch {most:.0f} replicas at most: take cells of fewer")
+        maximum = costs.router_load / costs.check_load(1)
+        raise ValueError(f"a router can watch {maximum:.0f} replicas at most: take cells of fewer")
     return max(2, math.ceil(traffic_load(replicas * rate, workload, costs) / left))
 
 
@@ -251,6 +251,8 @@ def _bottlenecks(
     if rate * costs.http_seconds > 1:
         yield "HTTP process", rate * costs.http_seconds
     if replicas > 1:
-        for what, most in sorted(limits(rate, workload, costs).items(), key=lambda each: each[1]):
-            if replicas > most:
-                yield what, replicas / most
+        for what, maximum in sorted(
+            limits(rate, workload, costs).items(), key=lambda each: each[1]
+        ):
+            if replicas > maximum:
+                yield what, replicas / maximum

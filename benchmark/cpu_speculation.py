@@ -168,19 +168,19 @@ def _said_before(count: int) -> tuple[list[Chat], list[SamplingParams]]:
 @functools.cache
 def _stories() -> list[tuple[Chat, str]]:
     """Questions, and what the model tells."""
-    asked = [[_user(f"Tell me a story about a {hero}.")] for hero in HEROES]
+    questions = [[_user(f"Tell me a story about a {hero}.")] for hero in HEROES]
     params = SamplingParams(temperature=0.0, max_tokens=96)
     with LLM(DEMO, num_threads=1, kv_cache_mem_mb=64) as llm:
-        outputs = llm.chat(asked, params, use_tqdm=False)
-    return [(chat, output.outputs[0].text) for chat, output in zip(asked, outputs, strict=True)]
+        outputs = llm.chat(questions, params, use_tqdm=False)
+    return [(chat, output.outputs[0].text) for chat, output in zip(questions, outputs, strict=True)]
 
 
 def _in_the_chat(count: int) -> tuple[list[Chat], list[SamplingParams]]:
     """Ask again for a story that was told earlier in the chat."""
     chats = []
     for number in range(count):
-        asked, story = _stories()[number % len(HEROES)]
-        chats.append([*asked, {"role": "assistant", "content": story}, *asked])
+        question, story = _stories()[number % len(HEROES)]
+        chats.append([*question, {"role": "assistant", "content": story}, *question])
     greedy = SamplingParams(temperature=0.0, max_tokens=96)
     return chats, [greedy] * count
 

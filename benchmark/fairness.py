@@ -101,10 +101,10 @@ class Load:
         flood = [asyncio.create_task(self._send_all_the_time()) for _ in range(clients)]
         await asyncio.sleep(min(2.0, self._arguments.seconds / 4))
         began = time.perf_counter()
-        asked = [asyncio.create_task(self._ask(at)) for at in self._times()]
+        tasks = [asyncio.create_task(self._ask(at)) for at in self._times()]
         await asyncio.sleep(self._arguments.seconds)
         ended = time.perf_counter()
-        self.firsts += [await each for each in asked]
+        self.firsts += [await each for each in tasks]
         self._over = True
         await asyncio.gather(*flood)
         self.tokens += sum(count for at, count in self._counts if began <= at < ended)

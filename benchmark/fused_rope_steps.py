@@ -110,11 +110,11 @@ def measure(
     """Microseconds of each kind of step, medians."""
     size, results = SHAPES[shape]["vocab_size"], {}
 
-    def asked(count: int, length: int) -> list[list[int]]:
+    def token_ids(count: int, length: int) -> list[list[int]]:
         return [[token % size for token in prompt] for prompt in prompts(count, length)]
 
     for batch in batches:
-        engine.add(asked(batch, PROMPT), greedy(WARM_UPS + steps + 4))
+        engine.add(token_ids(batch, PROMPT), greedy(WARM_UPS + steps + 4))
         while engine.step()[0] != batch:
             pass  # prompts
         for _ in range(WARM_UPS):
@@ -125,7 +125,7 @@ def measure(
     for length in lengths:
         taken = []
         for _ in range(2 + steps // 10):
-            engine.add(asked(1, length), greedy(1))
+            engine.add(token_ids(1, length), greedy(1))
             taken.append(engine.seconds_to_end())
         results[f"prefill {length}"] = 1e6 * statistics.median(taken[1:])
     return results

@@ -110,9 +110,9 @@ def measure(
 class _Sums:
     """All-reduces of zeros, so that repeated sums do not grow."""
 
-    def __init__(self, world: World, device: Device, most_bytes: int, hidden: int) -> None:
+    def __init__(self, world: World, device: Device, max_bytes: int, hidden: int) -> None:
         self._world, self._device, self._hidden = world, device, hidden
-        place, count = device.torch_device, most_bytes // 2
+        place, count = device.torch_device, max_bytes // 2
         self._plain = torch.zeros(count, dtype=torch.bfloat16, device=place)
         self._residual = torch.zeros_like(self._plain)
         self._norm = (torch.ones(hidden, dtype=torch.bfloat16, device=place), EPS, 0.0)
@@ -122,11 +122,11 @@ class _Sums:
         self._handle = symmetric.rendezvous(self._shared, world.tensors.name)
         possible = direct_sums(device, world.size)
         try:
-            memory = PeerMemory.connect(world.tensors, device, min(most_bytes, 16 << 20), possible)
+            memory = PeerMemory.connect(world.tensors, device, min(max_bytes, 16 << 20), possible)
         except NoPeerMemoryError as error:
             raise SystemExit(f"no sums of our own: {error}") from error
-        self._direct = SymmetricReduce(memory, most_bytes, two_shots_from(world.size))
-        self._one, self._two = (SymmetricReduce(memory, most_bytes, first) for first in (0, 1))
+        self._direct = SymmetricReduce(memory, max_bytes, two_shots_from(world.size))
+        self._one, self._two = (SymmetricReduce(memory, max_bytes, first) for first in (0, 1))
 
     def times(self, nbytes: int, rounds: int) -> dict[str, float]:
         rows = nbytes // (2 * self._hidden)

@@ -25,7 +25,7 @@ from rtp_llm.distributed.symmetric_dispatch import SymmetricAllToAll, SymmetricD
 from rtp_llm.distributed.world import World
 
 TOKENS = (1, 4, 16, 64, 128, 256, 1024, 4096, 8192)
-MOST_NCCL = 4096  # beyond, fixed sizes take too much memory
+MAX_NCCL_TOKENS = 4096  # beyond, fixed sizes take too much memory
 TIMEOUT = 120.0
 GOAL_US, GOAL_RATE = 20.0, 300e9
 COLUMNS = (
@@ -108,10 +108,10 @@ class _Layer:
     def times(self, count: int, rounds: int) -> dict[str, float]:
         rows, world, slots = self._tokens(count), self._world, self._slots
         found = {"bytes": self._bytes_sent(rows)}
-        if count <= MOST_NCCL:
+        if count <= MAX_NCCL_TOKENS:
             padded = LowLatencyAllToAll(world.tensors, slots, count)
             found["NCCL, both ways"] = self._time(lambda: self._through(padded, rows), rounds)
-        if count <= self._direct.most_tokens:
+        if count <= self._direct.max_tokens:
             ours = SymmetricAllToAll(world.tensors, slots, count, self._direct.memory)
             there, sent = ours.dispatch(rows)
             found["dispatch"] = self._time(lambda: ours.dispatch(rows), rounds)

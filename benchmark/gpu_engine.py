@@ -146,14 +146,16 @@ class GpuEngine:
             self.engine.step()
         return time.perf_counter() - began
 
-    def mean_step(self, asked: list[list[int]], tokens: int, width: int) -> tuple[float, float]:
+    def mean_step(
+        self, prompt_ids: list[list[int]], tokens: int, width: int
+    ) -> tuple[float, float]:
         """Seconds of a step, and tokens that it gives each sequence, in the mean: from the first
         step on in which all sequences have ``width`` tokens."""
-        self.add(asked, greedy(tokens))
+        self.add(prompt_ids, greedy(tokens))
         steps, seconds = 0, 0.0
         while self.engine.has_work:
             computed, taken = self.step()
-            if steps or computed == len(asked) * width:
+            if steps or computed == len(prompt_ids) * width:
                 steps, seconds = steps + bool(computed), seconds + taken
         return seconds / steps, (tokens - 1) / steps
 

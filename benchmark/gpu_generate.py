@@ -121,12 +121,12 @@ class _Ours:
 
     def __call__(self, batch: int) -> float:
         """Median time of a step that decodes one token for each sequence; mean with drafts."""
-        asked = [[token % self._size for token in prompt] for prompt in prompts(batch, PROMPT)]
+        prompt_ids = [[token % self._size for token in prompt] for prompt in prompts(batch, PROMPT)]
         engine = self._engine
         if self._drafts:
-            seconds, self.tokens = engine.mean_step(asked, STEPS, 1 + self._drafts)
+            seconds, self.tokens = engine.mean_step(prompt_ids, STEPS, 1 + self._drafts)
             return seconds
-        engine.add(asked, greedy(STEPS))
+        engine.add(prompt_ids, greedy(STEPS))
         times = []
         while engine.engine.has_work:
             tokens, seconds = engine.step()

@@ -73,8 +73,8 @@ def main() -> None:
         for layer, (outputs, columns) in SHAPES[name].items():
             weights = random_weights(outputs, columns, device)
             limit = weights[0].nbytes / rate * 1e6
-            most = ops.skinny_linear_rows(weights[0])
-            for rows in arguments.rows or [rows for rows in ROWS if rows <= most]:
+            largest = ops.skinny_linear_rows(weights[0])
+            for rows in arguments.rows or [rows for rows in ROWS if rows <= largest]:
                 ours, theirs = times(weights, rows, layer == GATED, device, rounds)
                 what = (name, layer, f"{outputs} x {columns}", rows)
                 result = (ours, theirs, theirs / ours, limit, 100 * limit / ours)

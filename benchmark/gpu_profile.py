@@ -86,8 +86,8 @@ def measure(
     width = 1 + arguments.mtp
     steps = (WARM_UPS + STEPS + TIMED) * width
     size = SHAPES[arguments.shape]["vocab_size"]
-    asked = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
-    engine.add(asked, greedy(steps + 4))
+    prompt_ids = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
+    engine.add(prompt_ids, greedy(steps + 4))
     while engine.step()[0] != batch * width:
         pass  # prompts
     for _ in range(WARM_UPS):

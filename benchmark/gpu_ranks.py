@@ -42,10 +42,10 @@ def main() -> None:
     if arguments.shape not in mixtures:
         flags.error(f"--shape: one of {', '.join(mixtures)}")
     device = resolve_device()
-    most = 2 if device.name == "cpu" else device.device_count()
-    sizes = arguments.ranks or [2**n for n in range(most.bit_length()) if 2**n <= most]
-    if device.name != "cpu" and max(sizes) > most:
-        raise SystemExit(f"{max(sizes)} ranks need as many GPUs, and there are {most}")
+    longest = 2 if device.name == "cpu" else device.device_count()
+    sizes = arguments.ranks or [2**n for n in range(longest.bit_length()) if 2**n <= longest]
+    if device.name != "cpu" and max(sizes) > longest:
+        raise SystemExit(f"{max(sizes)} ranks need as many GPUs, and there are {longest}")
     title = f"Decode steps, {arguments.shape}, {arguments.layers} layers, {device.description()}"
     report = Report(title, COLUMNS)
     rounds = arguments.rounds or (1 if arguments.quick else 3)
@@ -69,8 +69,8 @@ def add_steps(report: Report, ranks: int, arguments: argparse.Namespace, rounds:
     for name, graphs in (("captured", True), ("eager", False)):
         print(f"steps of {ranks} ranks, {name} ...", flush=True)
         given = {**settings, "enable_graphs": graphs}
-        asked = (arguments.shape, arguments.layers, batches, rounds, given)
-        times[name] = together(ranks, measure_steps, *asked)
+        options = (arguments.shape, arguments.layers, batches, rounds, given)
+        times[name] = together(ranks, measure_steps, *options)
     for position, batch in enumerate(batches):
         row = {name: max(each[position] for each in found) for name, found in times.items()}
         best = ranks * batch / min(row.values()) * 1e3

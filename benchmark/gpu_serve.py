@@ -114,8 +114,8 @@ def measure(
 ) -> None:
     """One row: served and offline in turns."""
     server, clients, llm = contenders
-    asked, answers = work
-    bodies = requests(asked, answers, llm.ready.vocab_size)
+    prompt_ids, answers = work
+    bodies = requests(prompt_ids, answers, llm.ready.vocab_size)
     seen: list[Answer] = []
     used: list[float] = []
 
@@ -146,7 +146,7 @@ def measure(
     )
 
 
-def requests(asked: list[list[int]], answers: list[int], size: int) -> list[dict[str, Any]]:
+def requests(prompt_ids: list[list[int]], answers: list[int], size: int) -> list[dict[str, Any]]:
     """Return the request body for each prompt."""
     common = {"temperature": 0.6, "ignore_eos": True, "stream": True}
     return [
@@ -156,7 +156,7 @@ def requests(asked: list[list[int]], answers: list[int], size: int) -> list[dict
             "stream_options": {"include_usage": True},
             **common,
         }
-        for prompt, count in zip(asked, answers, strict=True)
+        for prompt, count in zip(prompt_ids, answers, strict=True)
     ]
 
 

@@ -2,7 +2,7 @@
 """How fast NIXL reads cached blocks of another GPU, against a plain copy between the two.
 
 A process with the second GPU offers its memory, this one with the first reads it. "one read": of so
-many pieces by the library alone, polled without a pause. "request": what a decode worker does, from
+many chunks by the library alone, polled without a pause. "request": what a decode worker does, from
 the order to store until all has come and was confirmed. The copy is the driver's, of all bytes in
 one piece: what the wire gives. `UCX_TLS` and the like reach both sides.
 """
@@ -82,8 +82,8 @@ def _timed(device: Device, region: Region, rounds: int) -> dict[str, tuple[int, 
 
     address, size, _ = region
     plain = _PlainReads(device, region)
-    for pieces in (1, LAYERS, size // (256 << 10)):
-        measure(f"one read, {pieces} pieces", size, functools.partial(plain.move, pieces))
+    for chunks in (1, LAYERS, size // (256 << 10)):
+        measure(f"one read, {chunks} chunks", size, functools.partial(plain.move, chunks))
     plain.close()
     for kib in BLOCK_KIB:
         for scattered in (False, True):
@@ -110,12 +110,12 @@ class _PlainReads:
         self._region, self._theirs = region, theirs
         self._reader = NixlLibrary(device).connect(address, [theirs], [region], "127.0.0.1")
 
-    def move(self, pieces: int) -> float:
-        """Seconds of all bytes in so many pieces."""
-        size = self._region[1] // pieces
-        begins = np.arange(pieces) * size
+    def move(self, chunks: int) -> float:
+        """Return the seconds that all bytes take, read in this many chunks."""
+        size = self._region[1] // chunks
+        begins = np.arange(chunks) * size
         rows = np.column_stack(
-            [self._theirs[0] + begins, self._region[0] + begins, np.full(pieces, size)]
+            [self._theirs[0] + begins, self._region[0] + begins, np.full(chunks, size)]
         )
         began = time.perf_counter()
         reading = self._reader.read(rows)

@@ -136,16 +136,16 @@ def measure_matchers(
 ) -> None:
     """Add one row to the report."""
     size, repeats = SHAPES[arguments.shape]["vocab_size"], -(-arguments.prompt // PERIOD)
-    asked = [[token % size for token in part] * repeats for part in prompts(batch, PERIOD)]
+    prompt_ids = [[token % size for token in part] * repeats for part in prompts(batch, PERIOD)]
     steps: dict[str, list[float]] = {name: [] for name in engines}
 
     def run(name: str) -> float:
-        count, seconds = decode(engines[name], asked, width)
+        count, seconds = decode(engines[name], prompt_ids, width)
         steps[name].append(seconds / count)
         return seconds
 
     figures = interleave({name: functools.partial(run, name) for name in engines}, rounds)
-    row: dict[str, float] = {"batch": batch, "prompt": len(asked[0])}
+    row: dict[str, float] = {"batch": batch, "prompt": len(prompt_ids[0])}
     for name, figure in figures.items():
         a_step = statistics.median(steps[name])
         row[f"{name} ms"] = 1e3 * a_step
@@ -154,13 +154,13 @@ def measure_matchers(
     report.add(**row)
 
 
-def decode(engine: GpuEngine, asked: list[list[int]], width: int) -> tuple[int, float]:
+def decode(engine: GpuEngine, prompt_ids: list[list[int]], width: int) -> tuple[int, float]:
     """Return (steps, seconds), not counting the steps that compute prompts."""
-    engine.add(asked, greedy(STEPS))
+    engine.add(prompt_ids, greedy(STEPS))
     steps, seconds = 0, 0.0
     while engine.engine.has_work:
         tokens, taken = engine.step()
-        if steps or tokens <= len(asked) * width:
+        if steps or tokens <= len(prompt_ids) * width:
             steps, seconds = steps + bool(tokens), seconds + taken
     return steps, seconds
 
@@ -202,11 +202,11 @@ def measure(
 ) -> None:
     """Add one row to the report."""
     size = SHAPES[shape]["vocab_size"]
-    asked = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
+    prompt_ids = [[token % size for token in prompt] for prompt in prompts(batch, PROMPT)]
     widths = {name: width if "verify" in name else 1 for name in engines}
     figures = interleave(
         {
-            name: functools.partial(step_seconds, engine, asked, widths[name])
+            name: functools.partial(step_seconds, engine, prompt_ids, widths[name])
             for name, engine in engines.items()
         },
         rounds,
@@ -228,13 +228,13 @@ def measure(
     )
 
 
-def step_seconds(engine: GpuEngine, asked: list[list[int]], width: int) -> float:
+def step_seconds(engine: GpuEngine, prompt_ids: list[list[int]], width: int) -> float:
     """Mean time of a step from the first one on in which all sequences have `width` tokens."""
-    engine.add(asked, greedy(STEPS))
+    engine.add(prompt_ids, greedy(STEPS))
     steps, seconds = 0, 0.0
     while engine.engine.has_work:
         tokens, taken = engine.step()
-        if steps or tokens == len(asked) * width:
+        if steps or tokens == len(prompt_ids) * width:
             steps, seconds = steps + bool(tokens), seconds + taken
     return seconds / steps
 

@@ -164,7 +164,7 @@ class Load:
         text = LLMatcher.grammar_from_json_schema(_schema(place), overrides=options)
         random = np.random.default_rng(place)
         # Keeps free sequences from ending, too.
-        wish = SamplingParams(
+        params = SamplingParams(
             temperature=0.8, max_tokens=450, seed=place, ignore_eos=not constrained
         )
         number = next(self._numbers)
@@ -172,7 +172,7 @@ class Load:
             AddRequest(
                 request_id=number,
                 prompt_token_ids=random.integers(3, self._vocabulary, PROMPT).tolist(),
-                params=wish,
+                params=params,
                 grammar=Grammar(text=text) if constrained else None,
             )
         )

@@ -60,9 +60,9 @@ def measure(report: Report, folder: pathlib.Path, threads: int, cache: int) -> N
 
 
 async def _answer_some(url: str) -> None:
-    asked = [prompt[:32] for prompt in prompts(STREAMS, 64)]
-    asked = [[token % 250 for token in prompt] for prompt in asked]
-    await asyncio.gather(*(stream(url, prompt, 16) for prompt in asked))
+    prompt_ids = [prompt[:32] for prompt in prompts(STREAMS, 64)]
+    prompt_ids = [[token % 250 for token in prompt] for prompt in prompt_ids]
+    await asyncio.gather(*(stream(url, prompt, 16) for prompt in prompt_ids))
 
 
 def memory_of(pid: int) -> tuple[float, float]:

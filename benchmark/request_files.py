@@ -39,9 +39,9 @@ def main() -> None:
         with ServerProcess(arguments.model, "--num-threads", "1") as server:
             chat(server.url)  # what is loaded lazily is there
             idle = recorded(folder, lambda: time.sleep(_IDLE_SECONDS))
-            asked = recorded(folder, lambda: chat(server.url))
-    began = min(seconds for calls in asked.values() for _, seconds in calls.values())
-    for process, calls in asked.items():
+            calls_by_process = recorded(folder, lambda: chat(server.url))
+    began = min(seconds for calls in calls_by_process.values() for _, seconds in calls.values())
+    for process, calls in calls_by_process.items():
         for file, (function, seconds) in calls.items():
             known = "idle" if file in idle.get(process, {}) else None
             call = {"first call": function, "ms": (seconds - began) * 1e3, "idle": known}

@@ -74,12 +74,12 @@ def measure(
     report: Report, url: str, offline: Offline, count: int, tokens: int, rounds: int
 ) -> None:
     """One row: `count` streams, served and offline in turns."""
-    asked = prompts(count, PROMPT)
+    prompt_ids = prompts(count, PROMPT)
     firsts: list[float] = []
 
     def served() -> float:
         began = time.perf_counter()
-        answers = asyncio.run(all_at_once(url, asked, tokens))
+        answers = asyncio.run(all_at_once(url, prompt_ids, tokens))
         seconds = time.perf_counter() - began
         firsts.extend(answer.first for answer in answers)
         if any(answer.tokens != tokens for answer in answers):
@@ -107,14 +107,14 @@ def measure(
     )
 
 
-async def all_at_once(url: str, asked: list[list[int]], tokens: int) -> list[Streamed]:
+async def all_at_once(url: str, prompt_ids: list[list[int]], tokens: int) -> list[Streamed]:
     """Every prompt in a stream of its own."""
-    return await asyncio.gather(*(stream(url, prompt, tokens) for prompt in asked))
+    return await asyncio.gather(*(stream(url, prompt, tokens) for prompt in prompt_ids))
 
 
-async def under_load(url: str, asked: list[list[int]], tokens: int) -> float:
+async def under_load(url: str, prompt_ids: list[list[int]], tokens: int) -> float:
     """Time to first token of one more request while the others are being answered."""
-    *others, last = asked
+    *others, last = prompt_ids
     running = [asyncio.create_task(stream(url, prompt, tokens)) for prompt in others]
     began = time.perf_counter()
     probe = await stream(url, last, 1)

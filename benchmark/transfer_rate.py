@@ -34,7 +34,7 @@ _BLOCK_BYTES = 32 << 10  # keys of 16 tokens, 8 heads of 128 bfloat16
 _LAYERS = 16
 _RECEIVE_BYTES = 256 << 10  # of one recv: what fits into a cache
 _CONNECTIONS = (1, 2, 4)
-_PATIENCE = 600.0
+_TIMEOUT = 600.0
 _FINGERPRINT = "benchmark"
 
 
@@ -211,8 +211,8 @@ def _loader(
 ) -> Callable[[], float]:
     def move() -> float:
         began = time.perf_counter()
-        load = client.load(address, "request", layers, timeout=_PATIENCE)
-        if not load.wait(_PATIENCE) or load.code != "none":
+        load = client.load(address, "request", layers, timeout=_TIMEOUT)
+        if not load.wait(_TIMEOUT) or load.code != "none":
             raise SystemExit(load.message)
         return time.perf_counter() - began
 

@@ -21,7 +21,7 @@ from rtp_llm.disagg.transports.interface import HOST, Region
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 
 Layers = Sequence[tuple[int, NDArray[np.int64]]]
-_PATIENCE = 600.0
+_TIMEOUT = 600.0
 
 
 def memory_of(device: Device | None, size: int) -> tuple[Any, Region]:
@@ -62,13 +62,13 @@ class ReadsFrom:
         _, (self._address,) = self._transports.meet("far", "127.0.0.1", offers)
         self._layers = layers(address, size)
         self._names = itertools.count(1)
-        threading.Thread(target=self._hear, daemon=True).start()
+        threading.Thread(target=self._receive, daemon=True).start()
 
     def move(self) -> float:
         """Seconds that all blocks take, from the order to store them on."""
         name = next(self._names)
         began = time.perf_counter()
-        load = self._transports.load(self._address, str(name), self._layers, timeout=_PATIENCE)
+        load = self._transports.load(self._address, str(name), self._layers, timeout=_TIMEOUT)
         self._pipe.send(name)
         while not load.done:
             time.sleep(0.0002)
@@ -83,7 +83,7 @@ class ReadsFrom:
         self._pipe.send(None)
         self._process.join()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while True:
             try:
                 stored = self._pipe.recv()
@@ -117,7 +117,7 @@ def _offer(
     if device is not None:
         device.make_current()
     _memory, region = memory_of(device, size)
-    stores, offers = offer_blocks(transport, "127.0.0.1", "", [region], _PATIENCE, device=device)
+    stores, offers = offer_blocks(transport, "127.0.0.1", "", [region], _TIMEOUT, device=device)
     pipe.send(offers)
     while (name := pipe.recv()) is not None:
         stores.end(str(name - 1))

@@ -124,7 +124,7 @@ def send_whole(target: Target, data: bytes, statuses: Statuses) -> None:
 
 def send_endlessly(target: Target, begin: bytes, more: bytes, statuses: Statuses) -> None:
     """Send 60 MB over one connection as fast as the server reads; then over the next one."""
-    piece = more * (_MEBIBYTE // len(more))
+    chunk = more * (_MEBIBYTE // len(more))
     for _ in target.turns():
         answer = b""
         try:
@@ -132,7 +132,7 @@ def send_endlessly(target: Target, begin: bytes, more: bytes, statuses: Statuses
                 try:
                     connection.sendall(begin)
                     for _ in range(60):
-                        connection.sendall(piece)
+                        connection.sendall(chunk)
                 except OSError:  # it takes no more
                     pass
                 answer = connection.recv(65536)

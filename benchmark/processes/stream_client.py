@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_PIECE = 2**18
+_CHUNK = 2**18
 _LAST = b"data: [DONE]\n\n"
 _END = b"0\r\n\r\n"  # of a chunked body
 _USAGE = b'"completion_tokens":'
@@ -92,13 +92,13 @@ class _Stream:
 
     def read(self) -> bool:
         """Take what is there; False at the end."""
-        piece = self.socket.recv(_PIECE)
+        chunk = self.socket.recv(_CHUNK)
         answer = self.answer
         answer.last = time.monotonic()
         answer.first = answer.first or answer.last
-        answer.events += piece.count(b"data: {")
-        self.tail = (self.tail + piece)[-_TAIL:]
-        return bool(piece) and not self.tail.endswith(_END)
+        answer.events += chunk.count(b"data: {")
+        self.tail = (self.tail + chunk)[-_TAIL:]
+        return bool(chunk) and not self.tail.endswith(_END)
 
     def finish(self) -> Answer:
         """Return the answer, with the usage from its last event."""

@@ -73,7 +73,7 @@ def test_acceptance_is_what_drafting_step_by_step_gives(tokenizer, target):
     head = eagle3.load_head(HEAD, target)
     emitted = verified = 0
     questions = ["What is 12 + 37?", "Hi", "Tell me a story about a fox."]
-    prompts = [data.prompt_ids(tokenizer, asked) for asked in questions]
+    prompts = [data.prompt_ids(tokenizer, question) for question in questions]
     for prompt in (torch.tensor([ids]) for ids in prompts):
         (text,) = target.generate(prompt, do_sample=False, max_new_tokens=128).tolist()
         hidden, _ = eagle3.target_states(target, torch.tensor([text]))

@@ -14,7 +14,7 @@ from rtp_llm import LLM, SamplingParams
 
 def ask(llm: LLM, questions: list[str]) -> list[str]:
     """The greedy answer to each question, in a conversation of its own."""
-    chats = [[{"role": "user", "content": asked}] for asked in questions]
+    chats = [[{"role": "user", "content": question}] for question in questions]
     params = SamplingParams(temperature=0.0, max_tokens=128)
     return [out.outputs[0].text for out in llm.chat(chats, params, use_tqdm=False)]
 

@@ -39,11 +39,13 @@ def messages_of(chat, as_text):
     """The messages that a client sends; arguments as JSON text, or as transformers wants them."""
     prompt = chat.system.split("<tools>")[0].rstrip("\n")
     messages = [{"role": "system", "content": prompt}] if prompt else []
-    for asked, answered in chat.turns:
-        if asked.startswith("<tool_response>"):
-            messages.append({"role": "tool", "content": asked.split("\n")[1], "tool_call_id": "1"})
+    for question, answered in chat.turns:
+        if question.startswith("<tool_response>"):
+            messages.append(
+                {"role": "tool", "content": question.split("\n")[1], "tool_call_id": "1"}
+            )
         else:
-            messages.append({"role": "user", "content": asked})
+            messages.append({"role": "user", "content": question})
         if not answered.startswith("<tool_call>"):
             messages.append({"role": "assistant", "content": answered})
             continue
@@ -69,11 +71,11 @@ def test_the_template_shows_what_training_shows(tokenizer, as_text):
     reference = AutoTokenizer.from_pretrained(HERE)
     for chat in islice(calculator.conversations(seed=5), 200):
         tools = [declared(signature) for signature in tools_of(chat)]
-        asked = messages_of(chat, as_text)
-        text = WITH_TOOLS.render(asked, tools=tools, add_generation_prompt=False)
+        messages = messages_of(chat, as_text)
+        text = WITH_TOOLS.render(messages, tools=tools, add_generation_prompt=False)
         assert tokenizer.encode(text).ids == data.encode(tokenizer, chat)[0], text
         if not as_text:
-            of_reference = reference.apply_chat_template(asked, tools=tools, tokenize=False)
+            of_reference = reference.apply_chat_template(messages, tools=tools, tokenize=False)
             assert text == of_reference
 
 
@@ -119,10 +121,10 @@ def test_a_tool_without_parameters():
 def test_training_never_shows_a_held_out_sum_to_the_tool():
     seen = 0
     for chat in islice(calculator.conversations(1), 20_000):
-        for asked, answered in chat.turns:
+        for question, answered in chat.turns:
             if "<tool_call>" in answered or " = " in answered:
                 seen += 1
-                for text in (answered,) if "<tool_response>" in asked else (asked, answered):
+                for text in (answered,) if "<tool_response>" in question else (question, answered):
                     a, b = map(int, TWO_TERMS.search(text).groups())
                     assert max(a, b) > sums.LARGEST_TERM or not sums.is_held_out(a, b), text
     assert seen > 20_000
@@ -131,7 +133,7 @@ def test_training_never_shows_a_held_out_sum_to_the_tool():
 def test_held_out_cases_are_of_many_kinds():
     cases = calculator.held_out_cases(200)
     assert all(sums.is_held_out(case.a, case.b) for _, case in cases)
-    assert len({case.asked for _, case in cases}) == 200 and len({s for s, _ in cases}) > 60
+    assert len({case.question for _, case in cases}) == 200 and len({s for s, _ in cases}) > 60
     assert any("{" in case.response for _, case in cases)
     wrong = [case for _, case in cases if case.said != case.a + case.b]
     assert wrong, "an answer that does not read the tool's response would be right"

@@ -46,10 +46,10 @@ def test_weights_are_small_enough_to_live_in_the_repository():
 def test_training_never_shows_a_held_out_sum(seed, mixture):
     seen = 0
     for chat in itertools.islice(corpus.conversations(seed, mixture), 20_000):
-        for asked, answered in chat.turns:
+        for question, answered in chat.turns:
             if " = " in answered or '"sum"' in answered:
                 seen += 1
-                for text in (asked, answered):
+                for text in (question, answered):
                     a, b = map(int, TWO_TERMS.search(text).groups())
                     assert not sums.is_held_out(a, b), text
     assert seen > 20_000

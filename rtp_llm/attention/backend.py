@@ -52,9 +52,9 @@ class BackendConfig(Protocol):
     def settings(self) -> ModelSettings: ...
 
 
-def cache_dtypes(asked: BackendConfig | BackendOptions) -> CacheDtypes:
+def cache_dtypes(config: BackendConfig | BackendOptions) -> CacheDtypes:
     """Return the cache dtypes that correspond to a backend config or its options."""
-    return CacheDtypes.of(asked.kv_dtype, asked.dtype, asked.settings)
+    return CacheDtypes.of(config.kv_dtype, config.dtype, config.settings)
 
 
 @dataclass(frozen=True)

@@ -148,12 +148,12 @@ class RecurrentSpec:
 
     def states(self, layer: Tensor) -> tuple[Tensor, ...]:
         """Each state of a layer's cache [1, N, bytes] as [N, *shape], in the same memory."""
-        pieces = zip(self._offsets, self.shapes, self.dtypes, strict=False)
+        states = zip(self._offsets, self.shapes, self.dtypes, strict=False)
         return tuple(
             layer[0, :, at : at + math.prod(shape) * dtype.itemsize]
             .view(dtype)
             .view(layer.shape[1], *shape)
-            for at, shape, dtype in pieces
+            for at, shape, dtype in states
         )
 
     @property

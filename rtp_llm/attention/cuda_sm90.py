@@ -17,7 +17,7 @@ from rtp_llm.attention.triton import TritonAttentionBackend, compile_prompt_tile
 from rtp_llm.device import Support
 
 _HEAD_DIMS = (64, 128, 256)
-_MOST_GROUP = 128  # rows of a tile
+_MAX_GROUP = 128  # rows of a tile
 _TILE_KEYS = 128
 # Its tiles do not share the keys of a sequence. Triton splits them where rows are few: 264 programs
 # of two on each of 132 multiprocessors for tiles of 64 rows, 8 programs each.
@@ -45,8 +45,8 @@ class CudaSm90Backend(PagedAttentionBackend):
             return Support.no(f"{config.dtype} products do not run on tensor cores")
         if config.head_dim not in _HEAD_DIMS:
             return Support.no(f"heads of {config.head_dim}; it takes those of 64, 128 and 256")
-        if group > _MOST_GROUP:
-            return Support.no(f"{group} heads share keys; it takes at most {_MOST_GROUP}")
+        if group > _MAX_GROUP:
+            return Support.no(f"{group} heads share keys; it takes at most {_MAX_GROUP}")
         if block % _TILE_KEYS and (block < 8 or _TILE_KEYS % block):
             return Support.no(f"blocks of {block}; it takes 8, 16, 32, 64 and multiples of 128")
         return super().supports(config)

@@ -15,9 +15,9 @@ from rtp_llm.attention.rotation import Rotation
 from rtp_llm.device import Support
 
 _OPERATOR = "decode_attention"
-_MOST_GROUP = {64: 16, 128: 16, 256: 8}  # by head size
+_MAX_GROUP = {64: 16, 128: 16, 256: 8}  # by head size
 _LEAST_BLOCK = 8
-_MOST_ITEMS = 1 << 16  # sequences times KV heads
+_MAX_ITEMS = 1 << 16  # sequences times KV heads
 
 
 class DecodeBackend(PartialBackend):
@@ -29,7 +29,7 @@ class DecodeBackend(PartialBackend):
     @classmethod
     def supports(cls, config: AttentionConfig) -> Support:
         group, block = config.num_heads // config.num_kv_heads, config.block_size
-        most = _MOST_GROUP.get(config.head_dim, 0)
+        max_group = _MAX_GROUP.get(config.head_dim, 0)
         if "mma" not in config.capabilities:
             return Support.no("it needs the mma and cp.async instructions of Ampere GPUs or newer")
         if not ops.has_kernel(_OPERATOR, config.capabilities.torch_type):
@@ -38,9 +38,9 @@ class DecodeBackend(PartialBackend):
             return Support.no(f"{config.dtype} products do not run on tensor cores")
         if config.kv_dtype not in (config.dtype, torch.float8_e4m3fn):
             return Support.no(f"the kernel reads no cache of {config.kv_dtype}")
-        if group > most:
+        if group > max_group:
             sizes = ", ".join(
-                f"{size} in groups up to {most}" for size, most in _MOST_GROUP.items()
+                f"{size} in groups up to {max_group}" for size, max_group in _MAX_GROUP.items()
             )
             return Support.no(f"{group} heads of {config.head_dim} share keys; it has {sizes}")
         if block < _LEAST_BLOCK or block & (block - 1):
@@ -65,7 +65,7 @@ class DecodeBackend(PartialBackend):
     ) -> Tensor:
         sequences = batch.seq_lens.shape[0]
         is_decode = batch.max_seqlen_q == 1 and qkv.shape[0] == sequences
-        if not is_decode or sequences * self.config.num_kv_heads > _MOST_ITEMS:
+        if not is_decode or sequences * self.config.num_kv_heads > _MAX_ITEMS:
             return self.others.attend(qkv, layer, window, batch, rotation)
         batch.wait_for_layer(layer)
         group = batch.layer_group[layer]
@@ -98,5 +98,5 @@ class DecodeBackend(PartialBackend):
     def _zeros(self, device: torch.device) -> Tensor:
         """Zeros shared by all layers, which run in sequence; allocated before graph capture."""
         if self._counters is None:
-            self._counters = torch.zeros(_MOST_ITEMS, dtype=torch.int32, device=device)
+            self._counters = torch.zeros(_MAX_ITEMS, dtype=torch.int32, device=device)
         return self._counters

@@ -28,7 +28,7 @@ _logger = logging.getLogger("rtp_llm.engine")
 _PACKAGE = "flashinfer-python"
 _OLDEST = (0, 6)
 _HEAD_DIMS = (64, 128, 256)
-_MOST_GROUP = 16
+_MAX_GROUP = 16
 # Partial results of sequences whose keys are split: at most 264 tiles of 128 rows for each of the
 # heads that share keys, 277 MB for 16 of 128.
 _WORKSPACE_BYTES = 384 * 2**20
@@ -63,8 +63,8 @@ class FlashInferBackend(PartialBackend):
             return Support.no("with a KV cache of another type than the queries it was not tried")
         if config.head_dim not in _HEAD_DIMS:
             return Support.no(f"heads of {config.head_dim}; it takes those of 64, 128 and 256")
-        if group > _MOST_GROUP:
-            return Support.no(f"{group} heads share keys; its workspace here is for {_MOST_GROUP}")
+        if group > _MAX_GROUP:
+            return Support.no(f"{group} heads share keys; its workspace here is for {_MAX_GROUP}")
         if config.sinks or config.soft_cap or not config.causal:
             return Support.no("only causal attention without sinks and soft cap was tried with it")
         return _installed(os.environ)
@@ -93,7 +93,7 @@ class FlashInferBackend(PartialBackend):
         self._planners: dict[tuple[int, bool], _Planner] = {}
         measured = None if config.settings.attention_backend == self.name else find_measured(config)
         self._least_keys = 0 if measured is None else measured.long_from
-        self._asked: ForwardBatch | None = None
+        self._checked_batch: ForwardBatch | None = None
         self._answer = False
 
     def attend(
@@ -121,10 +121,10 @@ class FlashInferBackend(PartialBackend):
     def _takes(self, batch: ForwardBatch) -> bool:
         if batch.host is None or not batch.host.exact:
             return False
-        if self._asked is not batch:
+        if self._checked_batch is not batch:
             fewest = int(np.diff(batch.host.cu_seqlens_q).min())
             is_long = batch.max_seqlen_k >= self._least_keys and fewest >= _LEAST_QUERIES
-            self._asked, self._answer = batch, is_long or not self._least_keys
+            self._checked_batch, self._answer = batch, is_long or not self._least_keys
         return self._answer
 
     def _planner(self, device: torch.device, window: int, decodes: bool) -> _Planner:

@@ -46,7 +46,9 @@ class Measured:
             "in mixed batches": self.mixed,
             "in decoding": self.decoding,
         }
-        words = (f"{least:.2f} to {most:.2f} {kind}" for kind, (least, most) in times.items())
+        words = (
+            f"{lowest:.2f} to {highest:.2f} {kind}" for kind, (lowest, highest) in times.items()
+        )
         return f"{self.version} took on {self.gpu}, of the time without it: {', '.join(words)}"
 
 

@@ -69,10 +69,10 @@ class _Wrapper:
             )
             scores = torch.einsum("qhd,khd->hqk", q[mine], keys) * self.options["sm_scale"]
             own = torch.arange(count - (mine.stop - mine.start), count)[:, None]
-            behind = own - torch.arange(count)
-            seen = behind >= 0
+            distance = own - torch.arange(count)
+            seen = distance >= 0
             if self.options["window_left"] >= 0:
-                seen &= behind <= self.options["window_left"]
+                seen &= distance <= self.options["window_left"]
             weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
             out[mine] = torch.einsum("hqk,khd->qhd", weights, values)
 
@@ -98,17 +98,17 @@ def seed():
 @pytest.fixture
 def log(monkeypatch):
     """The package is there, and what it is asked is in this list."""
-    asked = []
+    calls = []
     package = SimpleNamespace(
-        BatchPrefillWithPagedKVCacheWrapper=lambda *a, **k: _Wrapper(asked, False, *a, **k),
-        BatchDecodeWithPagedKVCacheWrapper=lambda *a, **k: _Wrapper(asked, True, *a, **k),
+        BatchPrefillWithPagedKVCacheWrapper=lambda *a, **k: _Wrapper(calls, False, *a, **k),
+        BatchDecodeWithPagedKVCacheWrapper=lambda *a, **k: _Wrapper(calls, True, *a, **k),
     )
     monkeypatch.setitem(sys.modules, "flashinfer", package)
     monkeypatch.setattr(metadata, "version", lambda name: "0.7.2.post1")
     monkeypatch.setattr(module, "_has_compiler", lambda environ: True)
-    monkeypatch.setattr(torch, "Event", lambda device: _Event(asked))
+    monkeypatch.setattr(torch, "Event", lambda device: _Event(calls))
     monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # there is no GPU to copy to
-    return asked
+    return calls
 
 
 def backend_of(config, window=0):

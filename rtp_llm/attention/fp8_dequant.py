@@ -64,7 +64,7 @@ class Fp8DequantBackend(PartialBackend):
         super().__init__(config, others)
         self._widen_pages = self.kernel()
         self._page = config.block_size * config.num_kv_heads * config.head_dim  # of one plane
-        self._most_pages = _SCRATCH_BYTES // (2 * self._page * config.dtype.itemsize)
+        self._max_pages = _SCRATCH_BYTES // (2 * self._page * config.dtype.itemsize)
         self._scratch: Tensor | None = None
         self._step: ForwardBatch | None = None
         self._plans: dict[int, _Plan | None] = {}
@@ -118,7 +118,7 @@ class Fp8DequantBackend(PartialBackend):
         if window:
             seen = np.minimum(seen, window)
         rows = float(new @ seen) * config.num_heads / config.num_kv_heads
-        if count > self._most_pages or rows < _ROWS_WORTH_IT * count * config.block_size:
+        if count > self._max_pages or rows < _ROWS_WORTH_IT * count * config.block_size:
             return None
         width = int(np.max(pages.first + np.diff(pages.ends)))
         columns = np.arange(width, dtype=np.int32)
@@ -132,7 +132,7 @@ class Fp8DequantBackend(PartialBackend):
     def _widen(self, cache: Tensor, pages: Tensor) -> Tensor:
         """The `pages` of `cache` [2, N, S, Hk, D] -> [2, P, S, Hk, D] in the queries' dtype."""
         if self._scratch is None:
-            shape = 2 * self._most_pages, self._page
+            shape = 2 * self._max_pages, self._page
             self._scratch = torch.empty(shape, dtype=self.config.dtype, device=cache.device)
         wide = self._scratch[: len(pages)]
         self._widen_pages(cache.view(-1, self._page), pages, wide)

@@ -119,8 +119,8 @@ def test_steps_where_widening_costs_more_than_it_saves_are_left(lengths, taken):
 def test_more_pages_than_the_scratch_holds_are_left(monkeypatch):
     batch, narrow = narrow_batch([(600, 608)])
     pages = 38
-    for most, left in ((pages, 0), (pages - 1, 1)):
-        monkeypatch.setattr(module, "_SCRATCH_BYTES", most * 2 * 2 * 16 * 2 * 64)
+    for max_pages, left in ((pages, 0), (pages - 1, 1)):
+        monkeypatch.setattr(module, "_SCRATCH_BYTES", max_pages * 2 * 2 * 16 * 2 * 64)
         others = _Others()
         Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, 0, step_over(batch, narrow))
         assert len(others.steps) == left

@@ -24,7 +24,7 @@ from rtp_llm import ops
 from rtp_llm.attention.backend import Backend
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.mla_step import (
-    MOST_EXPANDED_KEYS,
+    MAX_EXPANDED_KEYS,
     ExpandedPart,
     Forms,
     MlaPart,
@@ -41,7 +41,7 @@ _PASS_BYTES = 256 * 2**20
 
 def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -> int:
     """Bound in bytes on the memory to expand `keys` keys, not counting queries and results."""
-    keys = min(keys, MOST_EXPANDED_KEYS)
+    keys = min(keys, MAX_EXPANDED_KEYS)
     gathered = keys * (sizes.latent_size + sizes.rope_size)
     expanded = keys * num_heads * (sizes.nope_size + sizes.value_size)
     return gathered * dtype.itemsize + min(_PASS_BYTES, expanded * dtype.itemsize)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LEAST_EXPANDED = 32
 # Keys that a step expands, of all its sequences: their latents are gathered, and one head of them
 # must fit into a pass. Many prompts that share one long prefix would have millions.
-MOST_EXPANDED_KEYS = 2**18
+MAX_EXPANDED_KEYS = 2**18
 # Keys of a sequence start at multiples of this, so that paged kernels can read them too.
 EXPANDED_BLOCK = 64
 
@@ -133,9 +133,9 @@ def _keep_room(expands: NDArray[np.bool_], new: NDArray[np.int32], room: NDArray
 
     The more tokens share expanded keys, the more each key saves.
     """
-    if room[expands].sum(dtype=np.int64) <= MOST_EXPANDED_KEYS:
+    if room[expands].sum(dtype=np.int64) <= MAX_EXPANDED_KEYS:
         return
-    left = MOST_EXPANDED_KEYS
+    left = MAX_EXPANDED_KEYS
     for sequence in np.argsort(-new, kind="stable"):
         expands[sequence] &= room[sequence] <= left
         left -= int(room[sequence]) * int(expands[sequence])

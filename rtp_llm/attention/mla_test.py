@@ -23,7 +23,7 @@ from rtp_llm.attention import (
 )
 from rtp_llm.attention.mla import context_bytes
 from rtp_llm.attention.mla_cuda_sm90 import CudaSm90MlaBackend
-from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MOST_EXPANDED_KEYS, Forms, plan_step
+from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MAX_EXPANDED_KEYS, Forms, plan_step
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
@@ -143,7 +143,7 @@ def test_the_keys_that_a_step_expands_are_bounded():
     batch = shared_prefix(prompts=40, new=200, prefix=100_000)
     assert all(expands([200] * 40, [100_200] * 40))
     step = plan_step(batch, DEEPSEEK)
-    assert len(step.expanded.places) <= MOST_EXPANDED_KEYS == 2**18
+    assert len(step.expanded.places) <= MAX_EXPANDED_KEYS == 2**18
     assert len(step.expanded.seq_lens) == 2  # 2 * 100,224 keys; a third one has no room
     assert len(step.absorbed.seq_lens) == 38
     rows = torch.cat([step.expanded.rows, step.absorbed.rows])
@@ -152,18 +152,18 @@ def test_the_keys_that_a_step_expands_are_bounded():
 
 def test_what_a_context_takes_is_bounded():
     """DeepSeek-V3 in 16 bits: a pass is full from few keys on, latents grow up to the bound."""
-    few, most, more = (
+    few, at_limit, over_limit = (
         context_bytes(keys, DEEPSEEK, 128, torch.bfloat16) for keys in (8192, 2**18, 2**22)
     )
     assert few == 8192 * 1152 + 2**28
-    assert most == more == 2**18 * 1152 + 2**28
+    assert at_limit == over_limit == 2**18 * 1152 + 2**28
     # The pass holds in 32 bits too, where one head of the most keys is all of it.
     assert mla._PASS_BYTES >= 2**18 * (128 + 128) * 4
     assert context_bytes(100, DEEPSEEK, 2, torch.float32) == 100 * (576 + 2 * 256) * 4
 
 
 def test_one_sequence_beyond_the_bound_is_absorbed_and_leaves_room_for_others():
-    lengths = [(40, 4000), (500, MOST_EXPANDED_KEYS), (600, MOST_EXPANDED_KEYS + 1)]
+    lengths = [(40, 4000), (500, MAX_EXPANDED_KEYS), (600, MAX_EXPANDED_KEYS + 1)]
     queries, keys = (np.array(numbers, dtype=np.int32) for numbers in zip(*lengths, strict=True))
     chosen = np.ones(3, dtype=np.bool_)
     mla_step._keep_room(chosen, queries, mla_step._room(keys))
@@ -198,26 +198,26 @@ def test_without_numbers_on_the_host_all_is_absorbed():
 
 
 @pytest.mark.parametrize("pass_bytes", [mla._PASS_BYTES, 40_000])
-@pytest.mark.parametrize(("most_keys", "expanded"), [(MOST_EXPANDED_KEYS, [70, 90]), (130, [70])])
-def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, most_keys, expanded, monkeypatch):
+@pytest.mark.parametrize(("max_keys", "expanded"), [(MAX_EXPANDED_KEYS, [70, 90]), (130, [70])])
+def test_a_mixture_gives_what_the_absorbed_form_gives(pass_bytes, max_keys, expanded, monkeypatch):
     """Heads of the expanded form may come in several passes, and only some keys have room."""
     monkeypatch.setattr(mla, "_PASS_BYTES", pass_bytes)
-    monkeypatch.setattr(mla_step, "MOST_EXPANDED_KEYS", most_keys)
+    monkeypatch.setattr(mla_step, "MAX_EXPANDED_KEYS", max_keys)
     torch.manual_seed(1)
     q, kv = torch.randn(134, 4, 20), torch.randn(134, 32)
     kv_b = torch.randn(4, 22, 24) / 5
     weights = MlaWeights(torch.rand(24), 1e-6, kv_b, kv_b[:, :12].transpose(1, 2).contiguous())
     cos_sin = torch.randn(200, 8)
     backend = make_backend(CONFIG)
-    results, caches, told = [], [], []
+    results, caches, written = [], [], []
     for host in (True, False):
-        batch = replace(batch_of(MIXED), on_written=told.append)
+        batch = replace(batch_of(MIXED), on_written=written.append)
         batch = prepared(backend, batch if host else replace(batch, host=None))
         if host:
             assert batch.prepared[0].expanded.seq_lens.tolist() == expanded
         results.append(backend.attend(q.clone(), kv, 0, cos_sin, weights, batch))
         caches.append(batch.kv_cache[0])
-    assert told == [0, 0]
+    assert written == [0, 0]
     assert results[0].shape == (134, 40)
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
     assert torch.equal(torch.nan_to_num(caches[0]), torch.nan_to_num(caches[1]))
@@ -255,8 +255,8 @@ def test_what_cannot_be_is_refused_with_the_reason():
 def test_hoppers_kernel_takes_only_its_sizes():
     real = replace(CONFIG, latent_size=512, rope_size=64, block_size=64, dtype=torch.bfloat16)
     for changed, reason in (
-        ({}, "capability 9.0"),
-        ({"capabilities": AMPERE}, "capability 9.0"),
+        ({}, "wgmma"),
+        ({"capabilities": AMPERE}, "wgmma"),
     ):
         answer = CudaSm90MlaBackend.supports(replace(real, **changed))
         assert not answer

@@ -29,9 +29,11 @@ class PagedAttentionBackend(AttentionBackend):
             return Support.no(f"the operator has no kernel for {config.dtype}")
         if config.kv_dtype != config.dtype:
             return Support.no(f"the KV cache must have the type of the queries, {config.dtype}")
-        most = config.capabilities.max_head_dim
-        if most is not None and config.head_dim > most:
-            return Support.no(f"the kernel for {config.capabilities} takes heads of at most {most}")
+        max_head_dim = config.capabilities.max_head_dim
+        if max_head_dim is not None and config.head_dim > max_head_dim:
+            return Support.no(
+                f"the kernel for {config.capabilities} takes heads of at most {max_head_dim}"
+            )
         if config.sinks:
             return Support.no("attention sinks need a tensor per layer, which no model passes yet")
         return Support.yes()

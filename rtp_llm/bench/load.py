@@ -56,13 +56,13 @@ class Load:
             outcome.error = str(error) or type(error).__name__
 
     def _request(self, sample: Sample) -> dict[str, Any]:
-        asked: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-        asked["max_tokens"] = sample.output_tokens
+        body: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+        body["max_tokens"] = sample.output_tokens
         if self.path.endswith(CHAT):
-            asked["messages"] = [{"role": "user", "content": sample.prompt}]
+            body["messages"] = [{"role": "user", "content": sample.prompt}]
         else:
-            asked["prompt"] = sample.prompt
-        return {**asked, **self.body}
+            body["prompt"] = sample.prompt
+        return {**body, **self.body}
 
     async def _read(self, request: Mapping[str, Any], outcome: Outcome) -> None:
         last, finished = 0.0, False
@@ -92,14 +92,14 @@ class Load:
 
 
 async def send_all(
-    load: Load, samples: Sequence[Sample], times: Sequence[float], most: int | None, bar: Bar
+    load: Load, samples: Sequence[Sample], times: Sequence[float], max_open: int | None, bar: Bar
 ) -> tuple[list[Outcome], float]:
     """Send all samples; returns the outcomes in their order, and the duration in seconds.
 
-    ``times``: when each is sent, see arrivals; at most ``most`` requests are open at once.
+    ``times``: when each is sent, see arrivals; at most ``max_open`` requests are open at once.
     """
     began = time.perf_counter()
-    places = asyncio.Semaphore(most) if most else contextlib.nullcontext()
+    places = asyncio.Semaphore(max_open) if max_open else contextlib.nullcontext()
 
     async def one(sample: Sample, at: float) -> Outcome:
         await asyncio.sleep(began + at - time.perf_counter())

@@ -98,7 +98,7 @@ def _values(done: Sequence[Outcome], name: str) -> list[float]:
 def _good(done: Sequence[Outcome], goals: Mapping[str, float]) -> int:
     def is_good(each: Outcome) -> bool:
         found = {"ttft": each.ttft, "tpot": tpot(each), "e2el": each.latency}
-        return all(1e3 * found[name] <= most for name, most in goals.items())
+        return all(1e3 * found[name] <= limit for name, limit in goals.items())
 
     return sum(map(is_good, done))
 

@@ -64,8 +64,8 @@ def save(path: Path, result: Mapping[str, Any], *, append: bool = False) -> None
 
 def file_name(label: str, rate: object, concurrency: int | None, model: str, date: str) -> str:
     """A file name as vLLM's: openai-infqps-concurrency8-MODEL-20260101-120000.json."""
-    most = f"-concurrency{concurrency}" if concurrency is not None else ""
-    return f"{label}-{rate}qps{most}-{model.rsplit('/', maxsplit=1)[-1]}-{date}.json"
+    limit = f"-concurrency{concurrency}" if concurrency is not None else ""
+    return f"{label}-{rate}qps{limit}-{model.rsplit('/', maxsplit=1)[-1]}-{date}.json"
 
 
 def date_now() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from rtp_llm.bench.texts import Texts
 
 # Only ShareGPT conversations within these bounds are used, as in vLLM.
-_FEWEST_TOKENS, _MOST_PROMPT, _MOST_TOKENS = 4, 1024, 2048
+_MIN_TOKENS, _MAX_PROMPT, _MAX_TOKENS = 4, 1024, 2048
 
 
 class DatasetError(ValueError):
@@ -134,8 +134,8 @@ def _usual(found: Sequence[tuple[str, str]], output: int | None, texts: Texts) -
     for question, answer in found:
         prompt = texts.count(question)
         tokens = output or texts.count(answer)
-        short = min(prompt, tokens) < _FEWEST_TOKENS
-        if not short and prompt <= _MOST_PROMPT and prompt + tokens <= _MOST_TOKENS:
+        short = min(prompt, tokens) < _MIN_TOKENS
+        if not short and prompt <= _MAX_PROMPT and prompt + tokens <= _MAX_TOKENS:
             yield Sample(question, prompt, tokens)
 
 

@@ -31,7 +31,7 @@ from rtp_llm.bench.texts import Texts, TokenizerTexts, WordTexts
 from rtp_llm.client.openai import OpenAIClient, ServerError
 
 _CALIBRATION_WORDS = 8, 200  # at least, at most
-_MOST_TOKENS_A_WORD = 4
+_MAX_TOKENS_PER_WORD = 4
 _SHOWN_ERRORS = 10
 _RETRY_SECONDS = 0.5
 
@@ -137,8 +137,8 @@ async def _texts(arguments: argparse.Namespace, load: Load, tokens: int) -> Text
     if (texts := _tokenizer_texts(arguments.tokenizer)) is not None:
         return texts
     source, counted = random.Random(arguments.seed), []
-    fewest, most = _CALIBRATION_WORDS
-    several = min(most, max(fewest, tokens // _MOST_TOKENS_A_WORD))
+    minimum, maximum = _CALIBRATION_WORDS
+    several = min(maximum, max(minimum, tokens // _MAX_TOKENS_PER_WORD))
     for words in (1, several):
         outcome = Outcome(0)
         await load.send(Sample(WordTexts().make(source, words), 0, 1), outcome)

@@ -81,8 +81,8 @@ def test_lengths_are_as_the_server_counts(
     assert [len(each) for each in result["itls"]] == [2] * 4
     for name in ("ttft", "tpot", "itl", "e2el"):
         assert result[f"median_{name}_ms"] <= result[f"p99_{name}_ms"]
-    asked = server.requests[-1].content
-    assert asked["ignore_eos"] is True and asked["top_k"] == 5 and "seed" not in asked
+    body = server.requests[-1].content
+    assert body["ignore_eos"] is True and body["top_k"] == 5 and "seed" not in body
     lines = capsys.readouterr().out.splitlines()
     assert f"{'Successful requests:':<40} 4" in lines
     assert f"{'Total generated tokens:':<40} 12" in lines

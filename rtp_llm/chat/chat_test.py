@@ -65,8 +65,8 @@ def test_a_conversation_from_a_pipe(
         assert chat(monkeypatch, lines, server.url, "--system", "Be brief", "--seed", "7") == 0
     said = [each for each in capsys.readouterr().out.splitlines() if "messages" in each]
     assert said == [f"{number} messages" for number in (2, 4, 6, 6, 2)]
-    asked = [request.content for request in server.requests[1:]]
-    assert asked[0] == {
+    requested = [request.content for request in server.requests[1:]]
+    assert requested[0] == {
         "model": "first",
         "messages": [
             {"role": "system", "content": "Be brief"},
@@ -75,13 +75,13 @@ def test_a_conversation_from_a_pipe(
         "seed": 7,
         "stream": True,
     }
-    assert asked[1]["temperature"] == 0.0
-    assert asked[1]["messages"][-2:] == [
+    assert requested[1]["temperature"] == 0.0
+    assert requested[1]["messages"][-2:] == [
         {"role": "assistant", "content": "2 messages"},
         {"role": "user", "content": "one\ntwo"},
     ]
-    assert asked[2]["messages"][-1]["content"] == "three\nfour"
-    assert asked[3]["messages"] == asked[2]["messages"]
+    assert requested[2]["messages"][-1]["content"] == "three\nfour"
+    assert requested[3]["messages"] == requested[2]["messages"]
 
 
 def test_keys_and_models(

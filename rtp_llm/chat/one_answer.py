@@ -20,9 +20,9 @@ def complete(target: Target, path: str, body: Mapping[str, Any]) -> int:
         BrokenPipeError: standard output was closed.
     """
     printer, answer = AnswerPrinter(sys.stdout, sys.stderr), Answer()
-    asked = {**body, "model": target.model}
+    request = {**body, "model": target.model}
     try:
-        asyncio.run(print_answer(target.client(), path, asked, printer, answer))
+        asyncio.run(print_answer(target.client(), path, request, printer, answer))
     except BrokenPipeError:
         raise
     except (ServerError, OSError) as error:

@@ -80,8 +80,8 @@ def _failed(process: subprocess.Popen[str]) -> str:
 
 
 def _log_level(flags: Sequence[str]) -> Sequence[str]:
-    asked = "--log-level" in flags or "RTP_LLM_LOG_LEVEL" in os.environ
-    return () if asked else ("--log-level", "warning")
+    requested = "--log-level" in flags or "RTP_LLM_LOG_LEVEL" in os.environ
+    return () if requested else ("--log-level", "warning")
 
 
 @contextlib.contextmanager

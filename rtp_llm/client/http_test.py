@@ -28,7 +28,7 @@ async def fetch(client: HttpClient, path: str = "/x", body: bytes = b"") -> tupl
 
 @run
 async def test_connections_are_used_again() -> None:
-    with raw_server(lambda asked: [with_length(asked.body or b"none")]) as server:
+    with raw_server(lambda request: [with_length(request.body or b"none")]) as server:
         client = HttpClient(f"{server.url}/base/", {"X-Own": "1"})
         assert await fetch(client, "/a") == (200, b"none")
         assert await fetch(client, "/b", b"text") == (200, b"text")
@@ -43,8 +43,8 @@ async def test_connections_are_used_again() -> None:
 
 @run
 async def test_a_connection_that_the_server_has_closed_meanwhile() -> None:
-    def once(asked: Request) -> Iterator[bytes]:
-        yield with_length(b"%d" % asked.connection)
+    def once(request: Request) -> Iterator[bytes]:
+        yield with_length(b"%d" % request.connection)
         yield b""  # no end: the server closes
 
     with raw_server(once) as server:

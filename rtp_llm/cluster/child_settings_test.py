@@ -24,8 +24,8 @@ def test_settings_arrive() -> None:
     driver = {"cluster": "auto", "data_parallel_size": 3, "port": 80, "allowed_hosts": "me"}
     settings = Settings(model="/model", **chosen, **driver)
     own = {"host": "10.0.0.1", "port": 0, "nnodes": 2, "node_rank": 1, "master_addr": "10.0.0.2"}
-    told = child_environment(settings, {"RTP_LLM_PORT": "80", "RTP_LLM_CLUSTER": "auto"}, **own)
-    assert load_settings(["/model"], told).settings == Settings(model="/model", **chosen, **own)
+    environ = child_environment(settings, {"RTP_LLM_PORT": "80", "RTP_LLM_CLUSTER": "auto"}, **own)
+    assert load_settings(["/model"], environ).settings == Settings(model="/model", **chosen, **own)
 
 
 def test_a_process_keeps_what_is_its_own() -> None:
@@ -38,11 +38,11 @@ def test_replicas_have_the_settings_of_their_roles() -> None:
     driver = {"cluster": "auto", "data_parallel_size": 3, "answer_timeout": 9.0}
     roles = replica_settings(Settings(model="/model", **ROLES, **chosen, **driver))
     variables = {"RTP_LLM_PREFILL_FALLBACK": "off", "RTP_LLM_CACHE_STORE_THREADS": "2"}
-    told = {
+    environ = {
         role: load_settings(["/model"], child_environment(settings, variables)).settings
         for role, settings in roles.items()
     }
-    prefill, decode = told["prefill"], told["decode"]
+    prefill, decode = environ["prefill"], environ["decode"]
     assert prefill == Settings(
         model="/model", role="prefill", prefill_timeout=3.0, cache_store_threads=2
     )

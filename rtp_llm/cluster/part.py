@@ -18,7 +18,7 @@ from rtp_llm.bound_child import bound_command
 from rtp_llm.router.health import Health, health_words
 
 _HEALTH_SECONDS = 2.0
-_MOST_BYTES = 65536
+_MAX_BYTES = 65536
 
 
 class Place(NamedTuple):
@@ -37,7 +37,7 @@ class Part:
         self._process: subprocess.Popen[bytes] | None = None
         # A directory that only its owner may enter.
         self._folder = tempfile.TemporaryDirectory(prefix="rtp_llm_part_")
-        self._telling, self._told = threading.Lock(), -1
+        self._notifying, self._notified = threading.Lock(), -1
         self._held: list[socket.socket] = []
 
     def place(self) -> Place:
@@ -70,7 +70,7 @@ class Part:
             path.write_text(key)
             own["RTP_LLM_WORKER_KEY_FILE"] = str(path)
         if environ.get("RTP_LLM_ROLE") == "decode":
-            self.tell(0, [])
+            self.notify(0, [])
             own["RTP_LLM_PREFILL_WORKERS"] = f"@{self._file('prefill_workers')}"
         self._process = subprocess.Popen(
             bound_command("serve", model),
@@ -80,12 +80,12 @@ class Part:
             stdout=subprocess.DEVNULL,
         )
 
-    def tell(self, number: int, prefill_workers: Sequence[str]) -> None:
+    def notify(self, number: int, prefill_workers: Sequence[str]) -> None:
         """Set the prefill workers that a decode worker may use; the largest ``number`` wins."""
-        with self._telling:
-            if number < self._told:
+        with self._notifying:
+            if number < self._notified:
                 return
-            self._told, new = number, self._file("prefill_workers.new")
+            self._notified, new = number, self._file("prefill_workers.new")
             new.write_text("".join(f"{each}\n" for each in prefill_workers))
             new.replace(self._file("prefill_workers"))
 
@@ -102,17 +102,17 @@ class Part:
 
     def health(self) -> Health:
         """The process's health, as reported by its HTTP server."""
-        asked = http.client.HTTPConnection(
+        connection = http.client.HTTPConnection(
             self._place.host, self._place.port, timeout=_HEALTH_SECONDS
         )
         try:
-            asked.request("GET", "/health")
-            answer = asked.getresponse()
-            body = answer.read(_MOST_BYTES)
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            body = answer.read(_MAX_BYTES)
         except (OSError, http.client.HTTPException):  # not listening yet
             return Health(None, "starting")
         finally:
-            asked.close()
+            connection.close()
         return Health(answer.status, health_words(answer.status, body))
 
     def wait(self) -> int:

@@ -50,7 +50,7 @@ class Replica(threading.Thread):
         self._settings, self._on_gpus, self._key, self._moved = settings, on_gpus, key, moved
         self._stopped = threading.Event()
         self._telling = threading.Lock()
-        self._told: Any = None  # the actor of a decode worker
+        self._decode_part: Any = None  # the actor of a decode worker
         self._prefill_workers: Sequence[str] = ()
         self._lists = 0
         self._place = Place("", 0, 0)
@@ -80,13 +80,13 @@ class Replica(threading.Thread):
         """End its processes and do not place it again."""
         self._stopped.set()
 
-    def tell(self, prefill_workers: Sequence[str]) -> None:
+    def notify(self, prefill_workers: Sequence[str]) -> None:
         """Set the prefill workers that a decode worker may use, wherever it runs; thread-safe."""
         with self._telling:
             self._prefill_workers = prefill_workers
             self._lists += 1
-            if self._told is not None:
-                self._told.tell.remote(self._lists, prefill_workers)
+            if self._decode_part is not None:
+                self._decode_part.notify.remote(self._lists, prefill_workers)
 
     def _live(self) -> str:
         """Run one placement until it ends, and return why it ended."""
@@ -110,7 +110,7 @@ class Replica(threading.Thread):
             return f"its process ended with exit code {ray.get(ended)}"
         finally:
             with self._telling:
-                self._told = None
+                self._decode_part = None
             if parts:
                 stops = [part.stop.remote() for part in parts]
                 ray.wait(stops, num_returns=len(stops), timeout=_STOP_SECONDS)
@@ -201,5 +201,5 @@ class Replica(threading.Thread):
             self._get(part.start.remote(self._settings.model, environ, key))
         if self._role == "decode":
             with self._telling:
-                self._told = parts[0]
-                self._told.tell.remote(self._lists, self._prefill_workers)
+                self._decode_part = parts[0]
+                self._decode_part.notify.remote(self._lists, self._prefill_workers)

@@ -90,7 +90,7 @@ class _PrefillWorkers:
         with self._lock:
             self._addresses[number] = join_address(host, port)
             for each in self.asking:
-                each.tell([address for address in self._addresses if address])
+                each.notify([address for address in self._addresses if address])
 
 
 async def _serve(settings: Settings, on_gpus: bool, listener: socket.socket) -> int:

@@ -114,7 +114,7 @@ def build_parser(
     ``everything``. Other flags are accepted too, since the program can give a better error than
     "unknown flag", except for the settings in ``omits``.
     """
-    asked, reads = reads, options() if reads is None else reads
+    requested, reads = reads, options() if reads is None else reads
     parser = _Parser(
         prog=prog,
         allow_abbrev=False,
@@ -130,7 +130,7 @@ def build_parser(
     hidden = [name for name, info in options().items() if info.advanced and name in reads]
     if hidden and not everything:
         text = f"Print this help with {len(hidden)} more flags that few need."
-        parser.add_argument("--help-all", action=_HelpAll, nargs=0, const=asked, help=text)
+        parser.add_argument("--help-all", action=_HelpAll, nargs=0, const=requested, help=text)
     groups: dict[str, Any] = {}
     taken = {name: info for name, info in options().items() if name not in omits}
     parser.set_defaults(setting_names=tuple(taken))

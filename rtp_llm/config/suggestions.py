@@ -47,11 +47,11 @@ def _apart(name: str, other: str) -> int | None:
     if _words(name) == _words(other):
         return 0
     plain, known = (_plain(each) for each in (name, other))
-    most = min(3, len(plain) // 4)
-    if abs(len(plain) - len(known)) > most or plain[:1] != known[:1]:
+    max_distance = min(3, len(plain) // 4)
+    if abs(len(plain) - len(known)) > max_distance or plain[:1] != known[:1]:
         return None
     distance = _edits(plain, known)
-    return distance if distance <= most else None
+    return distance if distance <= max_distance else None
 
 
 def _plain(name: str) -> str:

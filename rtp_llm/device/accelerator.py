@@ -25,7 +25,7 @@ from rtp_llm.device.visible import VisibleDevices, describe_mask, visible_device
 _ALIGNMENT = 16  # of arrays that are copied together: what kernels may load at once
 # Enough to fill the device; streams that decode wait for it (29 ms of an H200 for a 0.6B model).
 _BATCH_TOKENS = 8192
-_MOST_THREADS = 8  # host threads; more do not speed up reading files or converting weights
+_MAX_THREADS = 8  # host threads; more do not speed up reading files or converting weights
 
 _MEMORY_POLL_SECONDS = 0.1
 
@@ -129,7 +129,7 @@ class AcceleratorDevice(Device):
         return f"{self.torch_device} ({name}, {memory:.0f} GiB)"
 
     def default_threads(self) -> int:
-        return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+        return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
 
     def default_batch_tokens(self) -> int:
         return _BATCH_TOKENS

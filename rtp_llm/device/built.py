@@ -74,8 +74,8 @@ def describe_build(known: tuple[str, ...], package: Path = PACKAGE) -> str:
     """Describe in one line the devices this installation was built for and the installed torch."""
     torch = torch_build()
     kind = "wheel" if (package / "_build.json").is_file() else "source tree"
-    beside = f"torch {torch.version}, for {torch.device}" if torch.version else "no torch"
-    return f"{kind} with kernels for {', '.join(built_devices(known, package))}; {beside}"
+    installed = f"torch {torch.version}, for {torch.device}" if torch.version else "no torch"
+    return f"{kind} with kernels for {', '.join(built_devices(known, package))}; {installed}"
 
 
 def recorded_builds(tree: Path) -> dict[str, dict[str, str]]:

@@ -40,24 +40,26 @@ def ask(
     return [(kind, kind.supports(question)) for kind in best_first]
 
 
-def choose(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str, task: str) -> Kind:
-    """Return the kind that `setting` names as `asked`, or with AUTO the first that supports `task`.
+def choose(
+    answers: Sequence[tuple[Kind, Support]], requested: str, setting: str, task: str
+) -> Kind:
+    """Return the `requested` kind of `setting`, or with AUTO the first that supports `task`.
 
     Raises NoChoiceError with the reason of the named kind, the known names if there is no such
     kind, or with AUTO all reasons.
     """
-    if asked == AUTO:
+    if requested == AUTO:
         for kind, answer in answers:
             if answer:
                 return kind
         raise NoChoiceError(f"nothing computes {task}: {reasons(answers)}")
     for kind, answer in answers:
-        if kind.name == asked:
+        if kind.name == requested:
             if not answer:
-                raise NoChoiceError(f"{setting} {asked}: {answer.reason} ({task})")
+                raise NoChoiceError(f"{setting} {requested}: {answer.reason} ({task})")
             return kind
     known = ", ".join(kind.name for kind, _ in answers)
-    raise NoChoiceError(f"{setting} {asked} is unknown; there are {AUTO}, {known}")
+    raise NoChoiceError(f"{setting} {requested} is unknown; there are {AUTO}, {known}")
 
 
 def reasons(answers: Sequence[tuple[Kind, Support]]) -> str:
@@ -65,7 +67,7 @@ def reasons(answers: Sequence[tuple[Kind, Support]]) -> str:
     return "; ".join(f"{kind.name}: {answer.reason}" for kind, answer in answers if not answer)
 
 
-def outcomes(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str) -> list[str]:
+def outcomes(answers: Sequence[tuple[Kind, Support]], requested: str, setting: str) -> list[str]:
     """Describe the outcome for each kind, best first.
 
     The one that `setting` asked for is chosen, or with AUTO the first that said yes.
@@ -75,8 +77,8 @@ def outcomes(answers: Sequence[tuple[Kind, Support]], asked: str, setting: str) 
     for kind, answer in answers:
         if not answer:
             given.append(f"no: {answer.reason}")
-        elif asked != AUTO:
-            given.append(f"chosen by {setting}" if kind.name == asked else "supported")
+        elif requested != AUTO:
+            given.append(f"chosen by {setting}" if kind.name == requested else "supported")
         else:
             given.append("chosen" if kind.name == first else "supported, lower priority")
     return given

@@ -19,27 +19,27 @@ ANSWERS = [(QUICK, Support.no("no wings")), (SLOW, Support.yes()), (LAST, Suppor
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [
         (AUTO, ["no: no wings", "chosen", "supported, lower priority"]),
         ("last", ["no: no wings", "supported", "chosen by --kind"]),
         ("quick", ["no: no wings", "supported", "supported"]),
     ],
 )
-def test_what_became_of_each(asked, expected):
-    assert outcomes(ANSWERS, asked, "--kind") == expected
+def test_what_became_of_each(requested, expected):
+    assert outcomes(ANSWERS, requested, "--kind") == expected
 
 
 def test_the_best_that_can_is_chosen_or_the_one_named_or_the_reason_is_said():
     assert choose(ANSWERS, AUTO, "--kind", "flying") is SLOW
     assert choose(ANSWERS, "last", "--kind", "flying") is LAST
-    for answers, asked, words in (
+    for answers, requested, words in (
         (ANSWERS, "quick", "^--kind quick: no wings .flying.$"),
         (ANSWERS, "other", "^--kind other is unknown; there are auto, quick, slow, last$"),
         (ANSWERS[:1], AUTO, "^nothing computes flying: quick: no wings$"),
     ):
         with pytest.raises(NoChoiceError, match=words):
-            choose(answers, asked, "--kind", "flying")
+            choose(answers, requested, "--kind", "flying")
 
 
 def test_reasons_are_those_of_a_no():

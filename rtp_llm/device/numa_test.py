@@ -31,15 +31,15 @@ def test_nobody_knows_a_device_that_is_not_there(tmp_path):
 
 
 def test_a_gpu_is_found_by_its_place_on_the_bus(monkeypatch):
-    asked = []
-    monkeypatch.setattr("rtp_llm.device.cuda.cores_of", lambda at: asked.append(at) or {2})
+    queried = []
+    monkeypatch.setattr("rtp_llm.device.cuda.cores_of", lambda at: queried.append(at) or {2})
     fake = FakeTorch()
     fake.cuda = FakeBackend(1)
     fake.cuda.properties.pci_domain_id = 1
     fake.cuda.properties.pci_bus_id = 0x1B
     fake.cuda.properties.pci_device_id = 0
     assert CudaDevice(fake, {}).near_cores() == {2}
-    assert asked == [ADDRESS]
+    assert queried == [ADDRESS]
 
 
 @pytest.fixture

@@ -65,14 +65,14 @@ class Resolver:
 
     def resolve(self, requested: str | None = None) -> Device:
         """See resolve_device."""
-        asked = _clean(requested)
+        cleaned = _clean(requested)
         with self._lock:
-            if asked not in self._resolved:
-                self._resolved[asked] = self._find(asked)
-            return self._resolved[asked]
+            if cleaned not in self._resolved:
+                self._resolved[cleaned] = self._find(cleaned)
+            return self._resolved[cleaned]
 
-    def _find(self, asked: str) -> Device:
-        name = _clean(self._environ.get(DEVICE_VARIABLE)) if asked == "auto" else asked
+    def _find(self, cleaned: str) -> Device:
+        name = _clean(self._environ.get(DEVICE_VARIABLE)) if cleaned == "auto" else cleaned
         return self._first_usable() if name == "auto" else self._forced(name)
 
     def _forced(self, name: str) -> Device:

@@ -49,18 +49,18 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("built", "counts", "asked", "expected"), TABLE)
+@pytest.mark.parametrize(("built", "counts", "requested", "expected"), TABLE)
 @pytest.mark.parametrize("by_variable", [False, True])
-def test_the_override_then_the_first_usable_device(built, counts, asked, expected, by_variable):
+def test_the_override_then_the_first_usable_device(built, counts, requested, expected, by_variable):
     if by_variable:
-        environ = {DEVICE_VARIABLE: f" {asked.upper()}\n"}
+        environ = {DEVICE_VARIABLE: f" {requested.upper()}\n"}
         assert resolved(None, built=built, environ=environ, **counts) == expected
     else:
-        assert resolved(asked, built=built, **counts) == expected
+        assert resolved(requested, built=built, **counts) == expected
 
 
 @pytest.mark.parametrize(
-    ("built", "counts", "asked", "message"),
+    ("built", "counts", "requested", "message"),
     [
         (ALL, {}, "tpu", r"RTP_LLM_DEVICE_TYPE\) is not a device; valid: auto, cuda, .*, cpu"),
         (ALL, {}, "ppu", r"=ppu .* has no kernels and no wheel; valid: auto, cuda"),
@@ -76,12 +76,12 @@ def test_the_override_then_the_first_usable_device(built, counts, asked, expecte
         (ALL, {"cuda": 1}, "xpu", "built without XPU"),
     ],
 )
-def test_a_forced_device_that_is_not_usable_is_an_error(built, counts, asked, message):
+def test_a_forced_device_that_is_not_usable_is_an_error(built, counts, requested, message):
     environ = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "7"}
     with pytest.raises(DeviceError, match=message):
-        resolved(asked, built=built, environ=environ, **counts)
+        resolved(requested, built=built, environ=environ, **counts)
     with pytest.raises(DeviceError, match=message):
-        resolved(built=built, environ={**environ, DEVICE_VARIABLE: asked}, **counts)
+        resolved(built=built, environ={**environ, DEVICE_VARIABLE: requested}, **counts)
 
 
 @pytest.mark.parametrize(

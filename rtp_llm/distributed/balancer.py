@@ -49,7 +49,7 @@ class BalanceOptions:
         return self.mode in ("eplb", "all")
 
     @property
-    def tells(self) -> bool:
+    def logs(self) -> bool:
         """Whether the expert load is logged."""
         return self.mode in ("stats", "all")
 
@@ -102,7 +102,7 @@ class Balancer:
             self._layers[each.layer].placement = each.new
             self._layers[each.layer].map.load(each.new)
         self.swaps += 1
-        if self._options.tells and self._world.rank == 0:
+        if self._options.logs and self._world.rank == 0:
             layers = ", ".join(str(each.layer) for each in move.moves)
             _logger.info("experts moved between ranks in layers %s", layers)
 
@@ -117,13 +117,13 @@ class Balancer:
         self._world.host.sum(counts)
         self._window.add(counts)
         total = self._window.total()
-        if self._options.tells and self._world.rank == 0:
-            self._tell(total)
+        if self._options.logs and self._world.rank == 0:
+            self._log(total)
         # One move at a time; while one is slow, counts go on.
         if self._options.moves and self._move is None:
             self._begin(self._planned(total))
 
-    def _tell(self, total: Tensor) -> None:
+    def _log(self, total: Tensor) -> None:
         shares = self._imbalances(total)
         _logger.info(
             "experts after %d steps: the busiest rank has %.2f times the mean, %.2f in layer %d",

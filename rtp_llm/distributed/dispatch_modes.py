@@ -58,7 +58,7 @@ class DispatchModes:
         self.current = direct or LowLatencyAllToAll(group, self._slots, tokens)
 
     def _direct_mode(self, tokens: int) -> AllToAll | None:
-        if self._direct is None or not 0 < tokens <= self._direct.most_tokens:
+        if self._direct is None or not 0 < tokens <= self._direct.max_tokens:
             return None
         return SymmetricAllToAll(self._world.tensors, self._slots, tokens, self._direct.memory)
 

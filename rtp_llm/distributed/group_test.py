@@ -27,9 +27,9 @@ SHORT = datetime.timedelta(seconds=1)
 
 def _collectives(world):
     rank, size, group = world.rank, world.size, world.tensors
-    total, most = torch.tensor([rank, 1]), torch.tensor([rank, -rank])
+    total, maxima = torch.tensor([rank, 1]), torch.tensor([rank, -rank])
     group.sum(total)
-    group.maximum(most)
+    group.maximum(maxima)
     named = torch.full((2,), rank)
     group.broadcast(named, source=size - 1)
     # Rank r sends d + 1 rows of the number 10 * r + d to rank d.
@@ -44,16 +44,16 @@ def _collectives(world):
         [(right, torch.full((2,), float(rank))), (right, torch.full((3,), rank + 0.5))],
         [(left, first), (left, second)],
     )
-    parts = (total, most, named, ragged[:, 0], even[:, 0], first, second)
+    parts = (total, maxima, named, ragged[:, 0], even[:, 0], first, second)
     return [part.tolist() for part in parts], nothing.shape[0]
 
 
 def test_collectives(tmp_path):
     size = 3
     for rank, (parts, none) in enumerate(run_ranks(tmp_path, size, _collectives)):
-        total, most, named, ragged, even, first, second = parts
+        total, maxima, named, ragged, even, first, second = parts
         assert total == [size * (size - 1) // 2, size]
-        assert most == [size - 1, 0]
+        assert maxima == [size - 1, 0]
         assert named == [size - 1] * 2
         assert ragged == [10.0 * r + rank for r in range(size) for _ in range(rank + 1)]
         assert even == [10 * r + rank for r in range(size)]

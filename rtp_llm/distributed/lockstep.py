@@ -64,8 +64,8 @@ class Lockstep:
         said = [tokens, self.seen, -self.seen, int(self.stopping), int(not ready), int(has_more)]
         numbers = torch.tensor([*said, sequences, longest], dtype=torch.int64)
         self._host.maximum(numbers)
-        most, newest, oldest, stop, waiting, more, *sizes = numbers.tolist()
-        return Agreement(most, newest == -oldest and not more, bool(stop), not waiting, *sizes)
+        tokens, newest, oldest, stop, waiting, more, *sizes = numbers.tolist()
+        return Agreement(tokens, newest == -oldest and not more, bool(stop), not waiting, *sizes)
 
     def all_can(self, can: bool) -> bool:
         """Whether every rank can; all of them ask at the same time."""

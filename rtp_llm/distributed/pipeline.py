@@ -60,15 +60,15 @@ class Hop(Group):
 class Pipeline:
     """Stage `stage` of `stages`, as a ring: the last one sends to the first.
 
-    `before` and `behind` are groups of two: this rank and the rank with the same part of the
+    `previous` and `following` are groups of two: this rank and the rank with the same part of the
     previous or the next stage. Each direction has a group of its own, so that a message that is
     not yet received holds up no other.
     """
 
     stage: int = 0
     stages: int = 1
-    before: Hop | None = None
-    behind: Hop | None = None
+    previous: Hop | None = None
+    following: Hop | None = None
     _sends: deque[Transfer] = field(default_factory=deque)
 
     @property
@@ -82,15 +82,15 @@ class Pipeline:
     def send(self, states: Tensor) -> None:
         """Send `states` [T, hidden] to the next stage; they must not change any more. Waits only
         for what was sent `stages` messages ago."""
-        assert self.behind is not None
+        assert self.following is not None
         if len(self._sends) == self.stages:
             self._sends.popleft().wait()
-        self._sends.append(self.behind.begin_send(states.contiguous()))
+        self._sends.append(self.following.begin_send(states.contiguous()))
 
     def receive(self, states: Tensor) -> Transfer:
         """Fill `states` with the next message of the previous stage."""
-        assert self.before is not None
-        return self.before.begin_receive(states)
+        assert self.previous is not None
+        return self.previous.begin_receive(states)
 
 
 SINGLE_STAGE = Pipeline()
@@ -109,8 +109,8 @@ def connect_stages(world: World, stages: int, tensor: int) -> tuple[Pipeline, Gr
             within = found or within
         if within is not None:
             within.warm_up(world.place)
-    before: Hop | None = None
-    behind: Hop | None = None
+    previous: Hop | None = None
+    following: Hop | None = None
     number = torch.zeros(1, device=world.place)
     for source in range(stages):
         for t in range(tensor):
@@ -121,9 +121,9 @@ def connect_stages(world: World, stages: int, tensor: int) -> tuple[Pipeline, Gr
             # The first message makes the connection, for which both ranks wait: so all ranks do
             # this in the same order, and not in a step.
             if source == stage:
-                behind = hop
+                following = hop
                 hop.begin_send(number).wait()
             else:
-                before = hop
+                previous = hop
                 hop.begin_receive(torch.empty_like(number)).wait()
-    return Pipeline(stage, stages, before, behind), within
+    return Pipeline(stage, stages, previous, following), within

@@ -82,8 +82,10 @@ class ExpertMap:
 
     def __init__(self, placement: Placement, rank: int, device: torch.device) -> None:
         """`rank`: where the tokens are; a single token of each rank finds another copy."""
-        most = min(placement.num_ranks, len(placement.experts) - placement.num_logical + 1)
-        self._copies = torch.zeros(placement.num_logical, most, dtype=torch.int32, device=device)
+        max_copies = min(placement.num_ranks, len(placement.experts) - placement.num_logical + 1)
+        self._copies = torch.zeros(
+            placement.num_logical, max_copies, dtype=torch.int32, device=device
+        )
         self._counts = torch.ones(placement.num_logical, dtype=torch.int32, device=device)
         self._rank = rank
         self.load(placement)

@@ -30,7 +30,7 @@ def improved(old: Placement, loads: Sequence[float]) -> Placement | None:
     return new if gained else None
 
 
-def _replicate(loads: Sequence[float], physical: int, most: int) -> list[int]:
+def _replicate(loads: Sequence[float], physical: int, max_copies: int) -> list[int]:
     """Copies of each expert: each further one goes where a copy has the most to do."""
     counts = [1] * len(loads)
     heap = [(-load, expert) for expert, load in enumerate(loads)]
@@ -38,7 +38,7 @@ def _replicate(loads: Sequence[float], physical: int, most: int) -> list[int]:
     for _ in range(physical - len(loads)):
         _, expert = heapq.heappop(heap)
         counts[expert] += 1
-        if counts[expert] < most:  # a second copy on a rank would change nothing
+        if counts[expert] < max_copies:  # a second copy on a rank would change nothing
             heapq.heappush(heap, (-loads[expert] / counts[expert], expert))
     return counts
 

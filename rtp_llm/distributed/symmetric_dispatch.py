@@ -25,7 +25,7 @@ from rtp_llm.ops.collective.rank_buffers import PACK_BYTES, buffer_words
 from rtp_llm.ops.collective.token_exchange import MOST_CHOICES, message_bytes
 
 _logger = logging.getLogger("rtp_llm.engine")
-_MOST_BYTES = 256 << 20  # of a rank's buffer
+_MAX_BYTES = 256 << 20  # of a rank's buffer
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -37,11 +37,11 @@ class TokenForm:
     dtype: torch.dtype
     k: int
 
-    def most_tokens(self, size: int) -> int:
+    def max_tokens(self, size: int) -> int:
         """Of each of `size` ranks, that the largest buffer holds."""
         places = 4 * buffer_words(size, PACK_BYTES) // PACK_BYTES
         row = message_bytes(1, self.hidden, self.dtype, self.k) - PACK_BYTES
-        return (_MOST_BYTES // places - PACK_BYTES) // row
+        return (_MAX_BYTES // places - PACK_BYTES) // row
 
     def check(self) -> Support:
         """Whether the kernels take it."""
@@ -65,7 +65,7 @@ def explain_dispatch(device: Device, size: int) -> str:
     if not possible:
         return f"to experts and back by {device.collectives}; {possible.reason}"
     return (
-        f"to experts and back by a kernel each over peer memory in steps that {_MOST_BYTES >> 20} "
+        f"to experts and back by a kernel each over peer memory in steps that {_MAX_BYTES >> 20} "
         f"MiB of a GPU hold, in larger ones, and where there is no peer access, by "
         f"{device.collectives}"
     )
@@ -74,8 +74,8 @@ def explain_dispatch(device: Device, size: int) -> str:
 class SymmetricDispatch:
     """The memory of it, which all layers and steps share."""
 
-    def __init__(self, memory: PeerMemory, most_tokens: int) -> None:
-        self.memory, self.most_tokens = memory, most_tokens
+    def __init__(self, memory: PeerMemory, max_tokens: int) -> None:
+        self.memory, self.max_tokens = memory, max_tokens
 
     @classmethod
     def connect(
@@ -88,10 +88,10 @@ class SymmetricDispatch:
         """
         possible = direct_dispatch(device, group.size)
         possible = possible and form.check()
-        most = min(step_tokens, form.most_tokens(group.size))
-        capacity = message_bytes(most, form.hidden, form.dtype, form.k)
+        max_tokens = min(step_tokens, form.max_tokens(group.size))
+        capacity = message_bytes(max_tokens, form.hidden, form.dtype, form.k)
         try:
-            made = cls(PeerMemory.connect(group, device, capacity, possible), most)
+            made = cls(PeerMemory.connect(group, device, capacity, possible), max_tokens)
         except NoPeerMemoryError as error:
             _logger.info("tokens go to experts by %s alone: %s", device.collectives, error)
             return None

@@ -93,8 +93,8 @@ def test_what_is_sent_comes_back_as_experts_made_it():
 
 def test_the_buffers_of_all_sizes_are_as_large():
     form = TokenForm(2048, torch.bfloat16, 8)
-    assert form.most_tokens(2) == ((256 << 20) // 6 - 16) // (4096 + 64)
-    assert form.most_tokens(8) == ((256 << 20) // 24 - 16) // (4096 + 64)
+    assert form.max_tokens(2) == ((256 << 20) // 6 - 16) // (4096 + 64)
+    assert form.max_tokens(8) == ((256 << 20) // 24 - 16) // (4096 + 64)
 
 
 def test_what_kernels_cannot_send_is_named():

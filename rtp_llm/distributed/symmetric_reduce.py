@@ -39,7 +39,7 @@ _LIMIT_OF_OTHERS = 64 << 10
 _TWO_SHOTS_FROM = {4: 384 << 10, 8: 128 << 10}
 # Of one call. Larger tensors are summed in pieces: a rank's buffers are three times as large for
 # each rank.
-_MOST_OF_CALL = 16 << 20
+_MAX_CALL_BYTES = 16 << 20
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -93,7 +93,7 @@ class SymmetricReduce:
         Raises as PeerMemory.connect.
         """
         limit = _least(group, device, limit or limit_of(device.description(), group.size))
-        many, capacity = two_shots_from(group.size), min(limit, _MOST_OF_CALL)
+        many, capacity = two_shots_from(group.size), min(limit, _MAX_CALL_BYTES)
         if many:
             capacity = max(min(limit, many), 2 * capacity // group.size)
         memory = PeerMemory.connect(group, device, capacity, direct_sums(device, group.size))
@@ -116,7 +116,7 @@ class SymmetricReduce:
     def takes_at_once(self, *tensors: Tensor) -> bool:
         """Whether one call makes it of tensors of two dimensions."""
         first = tensors[0]
-        return self.takes(*tensors) and len(first) <= self._most_rows(first)
+        return self.takes(*tensors) and len(first) <= self._max_rows(first)
 
     def in_two_shots(self, rows: Tensor) -> bool:
         """Whether a call on these rows, or on as many as it takes of them, has two shots.
@@ -130,18 +130,18 @@ class SymmetricReduce:
     def all_reduce(self, x: Tensor) -> None:
         """x = its sum over the ranks, the same bits on all; see rtp_llm.ops.all_reduce."""
         packs = x.view(-1, PACK_BYTES // x.element_size())
-        for (piece,) in _pieces(self._most_rows(packs), packs):
-            ops.all_reduce(piece, *self._memory.among, two_shot=self.in_two_shots(piece))
+        for (chunk,) in _chunks(self._max_rows(packs), packs):
+            ops.all_reduce(chunk, *self._memory.among, two_shot=self.in_two_shots(chunk))
 
     def all_reduce_add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> None:
         """residual += the sum of x, x = its norm; see rtp_llm.ops.all_reduce_add_rms_norm."""
         rows, among = x.flatten(0, -2), self._memory.among
-        for piece, added in _pieces(self._most_rows(rows), rows, residual.flatten(0, -2)):
-            shots = self.in_two_shots(piece)
+        for chunk, added in _chunks(self._max_rows(rows), rows, residual.flatten(0, -2)):
+            shots = self.in_two_shots(chunk)
             ops.all_reduce_add_rms_norm(
-                piece, added, weight, eps, norm_offset, *among, two_shot=shots
+                chunk, added, weight, eps, norm_offset, *among, two_shot=shots
             )
 
     def all_reduce_add_rms_norm_fp8(
@@ -153,7 +153,7 @@ class SymmetricReduce:
             x, residual, weight, eps, norm_offset, *among, two_shot=shots
         )
 
-    def _most_rows(self, rows: Tensor) -> int:
+    def _max_rows(self, rows: Tensor) -> int:
         """Of one call. In two shots a rank's slice is in the buffers twice, and nothing else."""
         row, capacity = rows.nbytes // len(rows), self._memory.capacity
         if self.in_two_shots(rows):
@@ -163,7 +163,7 @@ class SymmetricReduce:
     def best_token(self, logits: Tensor, tokens: Tensor, status: Tensor, first: int) -> None:
         """In place: tokens and status for all ranks' columns; see rtp_llm.ops.best_token."""
         rows = self._memory.capacity // PACK_BYTES
-        for some, best, outcome in _pieces(rows, logits, tokens, status):
+        for some, best, outcome in _chunks(rows, logits, tokens, status):
             ops.best_token(some, best, outcome, first, *self._memory.among)
 
     def abort(self) -> None:
@@ -178,7 +178,7 @@ def _least(group: Group, device: Device, limit: int) -> int:
     return int(-found.item())
 
 
-def _pieces(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _chunks(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """`rows` of each, one after the other; all have the same number of them."""
     if len(tensors[0]) <= rows:
         yield tensors

@@ -108,18 +108,18 @@ def test_a_quantised_norm_has_the_sum_in_it_where_that_is_taken_at_once(direct, 
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 40])
-def test_large_sums_are_made_in_pieces(monkeypatch, rows):
-    """Every number once, and no piece larger than what a call takes."""
-    asked = []
+def test_large_sums_are_made_in_chunks(monkeypatch, rows):
+    """Every number once, and no chunk larger than what a call takes."""
+    sizes = []
 
     def norm(x, residual, *rest, two_shot):
         assert not two_shot
-        asked.append(x.nbytes)
+        sizes.append(x.nbytes)
         residual.add_(x.mul_(2))
 
     def plain(x, *rest, two_shot):
         assert not two_shot
-        asked.append(x.mul_(2).nbytes)
+        sizes.append(x.mul_(2).nbytes)
 
     monkeypatch.setattr(ops, "all_reduce", plain)
     monkeypatch.setattr(ops, "all_reduce_add_rms_norm", norm)
@@ -129,10 +129,10 @@ def test_large_sums_are_made_in_pieces(monkeypatch, rows):
     assert direct.takes(x, residual)
     sums, added = x.clone(), residual.clone()
     direct.all_reduce(sums)
-    assert torch.equal(sums, 2 * x) and max(asked) <= 4096 and sum(asked) == x.nbytes
-    asked.clear()
+    assert torch.equal(sums, 2 * x) and max(sizes) <= 4096 and sum(sizes) == x.nbytes
+    sizes.clear()
     direct.all_reduce_add_rms_norm(x.clone(), added, torch.ones(128), 1e-6, 0.0)
-    assert torch.equal(added, residual + 2 * x) and max(asked) <= 4096 and sum(asked) == x.nbytes
+    assert torch.equal(added, residual + 2 * x) and max(sizes) <= 4096 and sum(sizes) == x.nbytes
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,14 @@ def test_large_sums_are_made_in_pieces(monkeypatch, rows):
 )
 def test_of_many_ranks_large_sums_are_made_in_two_shots(monkeypatch, rows, calls):
     """A slice of a row is in the buffers twice: of four ranks 16 rows fit where one shot has 8."""
-    asked: list[tuple[int, bool]] = []
+    sizes: list[tuple[int, bool]] = []
 
     def norm(x, residual, *rest, two_shot):
-        asked.append((len(x), two_shot))
+        sizes.append((len(x), two_shot))
         residual.add_(x.mul_(4))
 
     def plain(x, *rest, two_shot):
-        asked.append((x.mul_(4).nbytes // 512, two_shot))
+        sizes.append((x.mul_(4).nbytes // 512, two_shot))
 
     monkeypatch.setattr(ops, "all_reduce", plain)
     monkeypatch.setattr(ops, "all_reduce_add_rms_norm", norm)
@@ -164,10 +164,10 @@ def test_of_many_ranks_large_sums_are_made_in_two_shots(monkeypatch, rows, calls
     sums, added = x.clone(), residual.clone()
     assert direct.takes(x, residual) and direct.takes_at_once(x) == (len(calls) == 1)
     direct.all_reduce_add_rms_norm(x.clone(), added, torch.ones(128), 1e-6, 0.0)
-    assert torch.equal(added, residual + 4 * x) and asked == calls
-    asked.clear()
+    assert torch.equal(added, residual + 4 * x) and sizes == calls
+    sizes.clear()
     direct.all_reduce(sums)
-    assert torch.equal(sums, 4 * x) and asked == calls
+    assert torch.equal(sums, 4 * x) and sizes == calls
     # Fewer rows than ranks, or rows of which four slices do not fit.
     assert direct.in_two_shots(torch.zeros(8, 128))
     for wide in (torch.zeros(3, 2048), torch.zeros(8, 256)):

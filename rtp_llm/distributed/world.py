@@ -60,11 +60,13 @@ class World:
         membership: Membership,
         device: Device,
         timeout: float,
-        patience: float = 0.0,
+        join_timeout: float = 0.0,
         look: Callable[[], None] = lambda: None,
     ) -> World:
-        """Meet the other ranks. `timeout` in seconds is for every collective, `patience` for ranks
-        to join, if longer. `look` is called during the wait, and may raise.
+        """Meet the other ranks.
+
+        `timeout` in seconds is for every collective, `join_timeout` for ranks to join, if longer.
+        `look` is called during the wait, and may raise.
 
         The backend for tensors is the device's. Raises RankLostError if not all join in time,
         ValueError if NVLink multicast is not off.
@@ -76,17 +78,17 @@ class World:
         limit = datetime.timedelta(seconds=timeout)
         for name, value in device.collectives_environment.items():
             os.environ.setdefault(name, value)
-        patience = max(timeout, patience)
+        join_timeout = max(timeout, join_timeout)
         try:
             store = _open_store(membership)
-            _meet(store, rank, size, patience, look)
+            _meet(store, rank, size, join_timeout, look)
             place: dict[str, Any] = {"rank": rank, "world_size": size}
             distributed.init_process_group(HOST_BACKEND, store=store, timeout=limit, **place)
             tensors = distributed.new_group(backend=device.collectives, timeout=limit)
             moves = distributed.new_group(backend=HOST_BACKEND, timeout=limit)
         except RuntimeError as error:
             raise RankLostError(
-                f"rank {rank} of {size}: not all ranks came together within {patience:.15g} s "
+                f"rank {rank} of {size}: not all ranks came together within {join_timeout:.15g} s "
                 f"({str(error).strip().splitlines()[0]})"
             ) from error
         groups = [Group(each, rank, size) for each in (tensors, distributed.group.WORLD, moves)]
@@ -187,11 +189,13 @@ def host_store(address: str) -> tuple[Store, str]:
     return store, f"{TCP}{address}:{port}"
 
 
-def _meet(store: Store, rank: int, size: int, patience: float, look: Callable[[], None]) -> None:
+def _meet(
+    store: Store, rank: int, size: int, join_timeout: float, look: Callable[[], None]
+) -> None:
     """Return once all ranks are here; raises RuntimeError if they are not after the timeout."""
     store.set(f"here/{rank}", "")
     everyone = [f"here/{each}" for each in range(size)]
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + join_timeout
     while not store.check(everyone):
         look()
         if time.monotonic() > deadline:

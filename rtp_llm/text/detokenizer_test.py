@@ -44,11 +44,11 @@ def decode(tokenizer: tokenizers.Tokenizer, ids: object, skip: bool = True) -> s
 
 def stream(name: str, ids: list[int], sizes: list[int] | None = None) -> list[str]:
     detokenizer = make(name)
-    pieces, start = [], 0
+    chunks, start = [], 0
     for size in sizes or [1] * len(ids):
-        pieces.append(detokenizer.feed(ids[start : start + size]))
+        chunks.append(detokenizer.feed(ids[start : start + size]))
         start += size
-    return [*pieces, detokenizer.feed(ids[start:]), detokenizer.flush()]
+    return [*chunks, detokenizer.feed(ids[start:]), detokenizer.flush()]
 
 
 def test_styles_are_recognised() -> None:
@@ -61,19 +61,19 @@ def test_styles_are_recognised() -> None:
 def test_pieces_join_to_the_full_decoding(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text).ids
-    pieces = stream(name, ids)
-    assert "".join(pieces) == decode(tokenizer, ids)
+    chunks = stream(name, ids)
+    assert "".join(chunks) == decode(tokenizer, ids)
     if "\ufffd" not in decode(tokenizer, ids):
-        assert not any("\ufffd" in piece for piece in pieces)
+        assert not any("\ufffd" in chunk for chunk in chunks)
 
 
 @pytest.mark.parametrize("name", ["byte_level", "sentencepiece", "gemma"])
 def test_characters_are_never_split(name: str) -> None:
     ids = TOKENIZERS[name].encode("😀 你好 👍🏽 é").ids
-    pieces = stream(name, ids)
-    assert "" in pieces[:-1]  # some characters take several tokens
-    assert all("\ufffd" not in piece for piece in pieces)
-    assert "".join(pieces) == "😀 你好 👍🏽 é"
+    chunks = stream(name, ids)
+    assert "" in chunks[:-1]  # some characters take several tokens
+    assert all("\ufffd" not in chunk for chunk in chunks)
+    assert "".join(chunks) == "😀 你好 👍🏽 é"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
@@ -137,9 +137,9 @@ def test_long_invalid_output_costs_no_more_per_token() -> None:
     assert high
     ids = [rng.choice(high) for _ in range(3000)]
     detokenizer = make("byte_level")
-    pieces = [detokenizer.feed([token]) for token in ids]
-    assert max(map(len, pieces)) <= 3
-    assert "".join(pieces) + detokenizer.flush() == decode(tokenizer, ids)
+    chunks = [detokenizer.feed([token]) for token in ids]
+    assert max(map(len, chunks)) <= 3
+    assert "".join(chunks) + detokenizer.flush() == decode(tokenizer, ids)
 
 
 def test_an_unknown_id_is_not_the_first_token() -> None:

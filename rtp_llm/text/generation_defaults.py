@@ -114,10 +114,10 @@ class GenerationDefaults:
             **{name: value for name, value in values.items() if value is not None}
         )
 
-    def pick(self, name: str, asked: Any, fallback: Any) -> Any:
+    def pick(self, name: str, requested: Any, fallback: Any) -> Any:
         """The request's value, else this model's, else `fallback`."""
-        if asked is not None:
-            return asked
+        if requested is not None:
+            return requested
         own = getattr(self, name)
         return fallback if own is None else own
 

@@ -73,18 +73,18 @@ class SequenceText:
                 break
             if self.offsets is not None:
                 self.offsets.append(self._produced)
-            piece = self._detokenizer.feed((token,))
-            self._produced += len(piece)
+            chunk = self._detokenizer.feed((token,))
+            self._produced += len(chunk)
             self.num_tokens += 1
-            text += self._search(piece)
+            text += self._search(chunk)
         return text
 
-    def _search(self, piece: str) -> str:
+    def _search(self, chunk: str) -> str:
         if self._stops is None:
-            return piece
+            return chunk
         if self.num_tokens <= self._min_tokens:
-            return self._stops.skip(piece)
-        return self._stops.feed(piece)
+            return self._stops.skip(chunk)
+        return self._stops.feed(chunk)
 
     def _finish(self) -> str:
         text = self._search(self._detokenizer.flush())

@@ -22,13 +22,13 @@ def tokenizer(request, tmp_path_factory) -> Tokenizer:
 
 def generate(tokenizer: Tokenizer, ids: list[int], sizes: list[int], **kwargs) -> SequenceText:
     sequence = SequenceText(tokenizer.detokenizer(), **kwargs)
-    sequence.pieces = []  # type: ignore[attr-defined]
+    sequence.chunks = []  # type: ignore[attr-defined]
     start = 0
     sizes = [*sizes, len(ids)]
     for size in sizes:
         end = min(start + size, len(ids))
         text = sequence.feed(ids[start:end], finished=end == len(ids))
-        sequence.pieces.append(text)  # type: ignore[attr-defined]
+        sequence.chunks.append(text)  # type: ignore[attr-defined]
         start = end
         if sequence.stopped or start == len(ids):
             break
@@ -45,8 +45,8 @@ def test_stops_at_every_token_border(tokenizer: Tokenizer, data: st.DataObject) 
     sizes = data.draw(st.lists(st.integers(0, 4), max_size=60))
     stepped = generate(tokenizer, ids, sizes, stops=stops)
     whole = generate(tokenizer, ids, [len(ids)], stops=stops)
-    text = "".join(stepped.pieces)  # type: ignore[attr-defined]
-    assert text == "".join(whole.pieces)  # type: ignore[attr-defined]
+    text = "".join(stepped.chunks)  # type: ignore[attr-defined]
+    assert text == "".join(whole.chunks)  # type: ignore[attr-defined]
     assert stepped.stop_string == whole.stop_string
     assert stepped.num_tokens == whole.num_tokens
     assert TEXT.startswith(text) and stepped.visible == len(text)
@@ -71,7 +71,7 @@ def test_stops_below_the_floor_neither_finish_nor_cut(tokenizer: Tokenizer, floo
     for size in (1, 3, len(ids)):
         sizes = [size] * len(ids)
         sequence = generate(tokenizer, ids, sizes, stops=["house"], min_tokens=floor)
-        visible = "".join(sequence.pieces)  # type: ignore[attr-defined]
+        visible = "".join(sequence.chunks)  # type: ignore[attr-defined]
         position = text.find("house", max(0, len(shown) - len("house") + 1))
         assert visible == (text if position < 0 else text[:position])
         assert sequence.num_tokens >= min(floor, len(ids))

@@ -94,25 +94,25 @@ class _Automaton:
         if code is _codes.BRANCH:
             return self._state(None, *[self._sequence(each, after) for each in value[1]])
         if code in (_codes.MAX_REPEAT, _codes.MIN_REPEAT):
-            least, most, items = value
-            return self._repeat(least, most, items, after)
+            minimum, maximum, items = value
+            return self._repeat(minimum, maximum, items, after)
         if code is _codes.AT:
             return self._anchor(value, after)
         test = self._test(code, value)
         return self._state(test, after)
 
-    def _repeat(self, least: int, most: Any, items: Any, after: int) -> int:
-        if most is _codes.MAXREPEAT:
+    def _repeat(self, minimum: int, maximum: Any, items: Any, after: int) -> int:
+        if maximum is _codes.MAXREPEAT:
             loop = self._state(None)
             self._next[loop] = [self._sequence(items, loop), after]
             after = loop
         else:
-            if most > MAX_STATES:
+            if maximum > MAX_STATES:
                 raise self._refused(f"repeats more than {MAX_STATES} times")
             end = after
-            for _ in range(most - least):
+            for _ in range(maximum - minimum):
                 after = self._state(None, self._sequence(items, after), end)
-        for _ in range(least):
+        for _ in range(minimum):
             if len(self._tests) >= MAX_STATES:
                 raise self._refused(f"needs more than {MAX_STATES} states (repetitions count)")
             after = self._sequence(items, after)

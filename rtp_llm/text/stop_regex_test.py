@@ -44,9 +44,9 @@ def cut(text: str, pattern: str) -> tuple[str, bool]:
     return text, False
 
 
-def run(pieces: list[str], *patterns: str, **kwargs: object) -> tuple[str, str | None]:
+def run(chunks: list[str], *patterns: str, **kwargs: object) -> tuple[str, str | None]:
     finder = StopRegex(patterns, **kwargs)  # type: ignore[arg-type]
-    out = "".join(finder.feed(piece) for piece in pieces) + finder.flush()
+    out = "".join(finder.feed(chunk) for chunk in chunks) + finder.flush()
     return out, finder.matched
 
 
@@ -57,9 +57,9 @@ def test_any_cutting_gives_the_text_of_pythons_engine(
     pattern: str, text: str, data: st.DataObject
 ) -> None:
     borders = data.draw(st.lists(st.integers(0, len(text)), max_size=5).map(sorted))
-    pieces = [text[a:b] for a, b in pairwise([0, *borders, len(text)])]
+    chunks = [text[a:b] for a, b in pairwise([0, *borders, len(text)])]
     shown, found = cut(text, pattern)
-    assert run(pieces, pattern) == (shown, pattern if found else None)
+    assert run(chunks, pattern) == (shown, pattern if found else None)
     assert run([text], pattern) == (shown, pattern if found else None)
 
 

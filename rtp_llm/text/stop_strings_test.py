@@ -26,9 +26,9 @@ def cut(text: str, stops: list[str]) -> tuple[str, str | None]:
     return text, None
 
 
-def run(pieces: list[str], stops: list[str], include: bool = False) -> tuple[str, str | None]:
+def run(chunks: list[str], stops: list[str], include: bool = False) -> tuple[str, str | None]:
     finder = StopStrings(stops, include=include)
-    out = "".join(finder.feed(piece) for piece in pieces) + finder.flush()
+    out = "".join(finder.feed(chunk) for chunk in chunks) + finder.flush()
     return out, finder.matched
 
 
@@ -37,9 +37,9 @@ def run(pieces: list[str], stops: list[str], include: bool = False) -> tuple[str
 def test_any_cutting_gives_the_same_text(text: str, stops: list[str], data: st.DataObject) -> None:
     borders = data.draw(st.lists(st.integers(0, len(text)), max_size=6).map(sorted))
     edges = [0, *borders, len(text)]
-    pieces = [text[a:b] for a, b in pairwise(edges)]
+    chunks = [text[a:b] for a, b in pairwise(edges)]
     expected = cut(text, stops)
-    assert run(pieces, stops) == expected
+    assert run(chunks, stops) == expected
     assert run(list(text), stops) == expected
     assert run([text], stops) == expected
 

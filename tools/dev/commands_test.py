@@ -46,11 +46,11 @@ class Tools:
 
     def __init__(self, deps: Path) -> None:
         self.deps = deps
-        self.asked: list[list[str]] = []
+        self.commands: list[list[str]] = []
         self.constraints = ""
 
     def __call__(self, name: str, *command: str) -> None:
-        self.asked.append([Path(command[0]).name, *command[1:]])
+        self.commands.append([Path(command[0]).name, *command[1:]])
         if "--constraint" in command:
             self.constraints = (self.deps / command[command.index("--constraint") + 1]).read_text()
         (self.deps / command[-2]).write_text("a==1 --hash=sha256:00\n")
@@ -70,7 +70,7 @@ def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tools:
 
 def test_cuda_is_locked_for_both_machines_with_the_pins_of_the_cpu(tools: Tools) -> None:
     lock.lock("cuda")
-    x86, arm = tools.asked
+    x86, arm = tools.commands
     assert (x86[0], x86[-2:]) == (
         "pip-compile",
         ["requirements_cuda.txt", "requirements_cuda.in"],
@@ -85,14 +85,14 @@ def test_a_torch_that_is_elsewhere_is_left_out_aloud(
     tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock.lock("xpu")
-    assert tools.asked[-1][-2:] == ["requirements_xpu.txt", "requirements_base.in"]
+    assert tools.commands[-1][-2:] == ["requirements_xpu.txt", "requirements_base.in"]
     written = (tools.deps / "requirements_xpu.txt").read_text()
     assert written.startswith("# Written without an index of this torch")
 
     monkeypatch.setenv("RTP_LLM_TORCH_INDEX", "https://an.index")
     lock.lock("xpu")
-    assert tools.asked[-1][-2:] == ["requirements_xpu.txt", "requirements_xpu.in"]
-    assert any("--extra-index-url https://an.index" in word for word in tools.asked[-1])
+    assert tools.commands[-1][-2:] == ["requirements_xpu.txt", "requirements_xpu.in"]
+    assert any("--extra-index-url https://an.index" in word for word in tools.commands[-1])
     assert "Written without" not in (tools.deps / "requirements_xpu.txt").read_text()
 
 

@@ -37,8 +37,8 @@ def serve(arguments: Sequence[str]) -> None:
 def demo_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the demo's flags for `rtp-llm serve`: it drafts with its own head by default."""
     own = [str(_DEMO), "--served-model-name", "demo"]
-    told = any(argument.startswith("--speculative") for argument in arguments)
-    if not told and not any(name.startswith("RTP_LLM_SPECULATIVE") for name in os.environ):
+    chosen = any(argument.startswith("--speculative") for argument in arguments)
+    if not chosen and not any(name.startswith("RTP_LLM_SPECULATIVE") for name in os.environ):
         own += ["--speculative", "eagle3", "--speculative-model", str(_DRAFT_HEAD)]
     return [*own, *arguments]
 

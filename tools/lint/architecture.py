@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 PAGE = "ARCHITECTURE.md"
-FILES_AT_MOST = 12
+MAX_FILES = 12
 _PASSED = re.compile(r"^\d+\. `([^`]+)`", re.MULTILINE)
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 
@@ -21,10 +21,8 @@ def check(root: Path) -> list[str]:
         for path in dict.fromkeys([*passed, *_PATH.findall(text)])
         if not (root / path).exists()
     ]
-    if not 1 <= len(passed) <= FILES_AT_MOST:
-        complaints.append(
-            f"{PAGE}: {len(passed)} files on a request's way, 1 to {FILES_AT_MOST} fit"
-        )
+    if not 1 <= len(passed) <= MAX_FILES:
+        complaints.append(f"{PAGE}: {len(passed)} files on a request's way, 1 to {MAX_FILES} fit")
     complaints += [
         f"{PAGE}: the folder {folder.name}/ is not named"
         for folder in sorted((root / "rtp_llm").iterdir())

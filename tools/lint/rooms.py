@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 APART = ("rtp_llm/server/protocols",)
 # Imports from a room to one above it that are known, and how many there may be.
 UPWARD: frozenset[tuple[str, str]] = frozenset()
-UPWARD_AT_MOST = 3
+MAX_UPWARD = 3
 # Folders that still import each other.
 MUTUAL = frozenset({("rtp_llm/layers/linear", "rtp_llm/layers/weights")})
 
@@ -48,8 +48,8 @@ def check(root: Path) -> list[str]:
     complaints += [
         f"{module} does not import {other} any more" for module, other in UPWARD - upward
     ]
-    if len(UPWARD) > UPWARD_AT_MOST:
-        complaints.append(f"{len(UPWARD)} imports go upward; at most {UPWARD_AT_MOST} may")
+    if len(UPWARD) > MAX_UPWARD:
+        complaints.append(f"{len(UPWARD)} imports go upward; at most {MAX_UPWARD} may")
     complaints += _side_by_side(graph, folders)
     return sorted(complaints + list(_mutual(graph, folders)))
 

@@ -52,7 +52,7 @@ def test_known_upward_imports_are_counted_and_go_when_they_are_gone(
     known = ("rtp_llm.shop.stock.shelf", "rtp_llm.shop.till.receipt")
     monkeypatch.setattr(rooms, "UPWARD", frozenset({known}))
     assert not rooms.check(root)
-    monkeypatch.setattr(rooms, "UPWARD_AT_MOST", 0)
+    monkeypatch.setattr(rooms, "MAX_UPWARD", 0)
     assert rooms.check(root) == ["1 imports go upward; at most 0 may"]
     _write(root, stock__shelf="")
     assert f"{known[0]} does not import {known[1]} any more" in rooms.check(root)

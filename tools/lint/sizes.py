@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tools.lint import sources
 
-FILE_LINES, FILE_LINES_AT_MOST = 400, 600
-FUNCTION_LINES, FUNCTION_LINES_AT_MOST = 40, 80
+FILE_LINES, MAX_FILE_LINES = 400, 600
+FUNCTION_LINES, MAX_FUNCTION_LINES = 40, 80
 MEDIAN_FUNCTION_LINES = 10
 WAIVERS = Path("tools/lint/waivers.txt")
 
@@ -45,8 +45,8 @@ class Length:
     @property
     def limits(self) -> tuple[int, int]:
         if self.name:
-            return FUNCTION_LINES, FUNCTION_LINES_AT_MOST
-        return FILE_LINES, FILE_LINES_AT_MOST
+            return FUNCTION_LINES, MAX_FUNCTION_LINES
+        return FILE_LINES, MAX_FILE_LINES
 
 
 def check(root: Path) -> list[str]:

@@ -85,7 +85,7 @@ class Case:
 
     a: int
     b: int
-    asked: str
+    question: str
     said: int
     response: str
 
@@ -93,7 +93,7 @@ class Case:
     def turns(self) -> list[Turn]:
         """The call, and the answer once the tool has responded."""
         answer = f"{self.a} + {self.b} = {self.said}"
-        return [(self.asked, call(self.a, self.b)), (response(self.response), answer)]
+        return [(self.question, call(self.a, self.b)), (response(self.response), answer)]
 
 
 def call(a: int, b: int) -> str:

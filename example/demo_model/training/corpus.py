@@ -58,9 +58,9 @@ def _turn(rng: random.Random, mixture: Mixture) -> Turn:
 
 def _sum_turn(rng: random.Random) -> Turn:
     a, b = sums.shown_pair(rng)
-    asked = sums.question(a, b)
+    question = sums.question(a, b)
     if rng.random() < 0.2:
-        asked = rng.choice(
+        question = rng.choice(
             (f"{a} + {b}", f"{a} + {b} = ?", f"Please add {a} and {b}.", f"{a} plus {b}?")
         )
-    return asked, sums.answer(a, b)
+    return question, sums.answer(a, b)

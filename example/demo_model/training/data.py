@@ -52,8 +52,8 @@ def encode(tokenizer: Tokenizer, chat: corpus.Chat) -> tuple[list[int], list[int
     """Token ids of a conversation and its labels: only the assistant's words count."""
     ids: list[int] = tokenizer.encode(_opening(chat.system)).ids
     labels: list[int] = [IGNORED] * len(ids)
-    for asked, answered in chat.turns:
-        prompt = tokenizer.encode(_question(asked)).ids
+    for question, answered in chat.turns:
+        prompt = tokenizer.encode(_question(question)).ids
         reply = tokenizer.encode(f"{answered}{END}").ids
         newline = tokenizer.encode("\n").ids
         ids += prompt + reply + newline
@@ -65,8 +65,8 @@ def _opening(system: str) -> str:
     return f"{START}system\n{system}{END}\n" if system else ""
 
 
-def _question(asked: str) -> str:
-    return f"{START}user\n{asked}{END}\n{START}assistant\n"
+def _question(question: str) -> str:
+    return f"{START}user\n{question}{END}\n{START}assistant\n"
 
 
 def batches(
@@ -94,15 +94,15 @@ def batches(
         yield torch.tensor(batch_ids), torch.tensor(batch_labels)
 
 
-def beside(one: Iterator[Batch], other: Iterator[Batch]) -> Iterator[Batch]:
+def merge_batches(one: Iterator[Batch], other: Iterator[Batch]) -> Iterator[Batch]:
     """Yield batches with the rows of both: a row without tools never follows one with tools."""
     for (ids, labels), (more_ids, more_labels) in zip(one, other, strict=True):
         yield torch.cat([ids, more_ids]), torch.cat([labels, more_labels])
 
 
-def prompt_ids(tokenizer: Tokenizer, asked: str, system: str = "") -> list[int]:
-    """Token ids of a conversation that waits for the answer to `asked`."""
-    ids: list[int] = tokenizer.encode(_opening(system) + _question(asked)).ids
+def prompt_ids(tokenizer: Tokenizer, question: str, system: str = "") -> list[int]:
+    """Token ids of a conversation that waits for the answer to `question`."""
+    ids: list[int] = tokenizer.encode(_opening(system) + _question(question)).ids
     return ids
 
 
@@ -110,8 +110,8 @@ def case_prompts(
     tokenizer: Tokenizer, system: str, case: calculator.Case
 ) -> tuple[list[int], list[int]]:
     """Token ids of a conversation that waits for the call, and of it when the tool has said."""
-    (asked, called), (said, _) = case.turns
-    asking = prompt_ids(tokenizer, asked, system)
+    (question, called), (said, _) = case.turns
+    asking = prompt_ids(tokenizer, question, system)
     call = tokenizer.encode(f"{called}{END}\n").ids
     return asking, [*asking, *call, *prompt_ids(tokenizer, said)]
 
@@ -121,7 +121,7 @@ def held_out_prompts(tokenizer: Tokenizer) -> dict[str, list[list[int]]]:
     pairs, cases = sums.held_out_sums(200), calculator.held_out_cases(200)
     return {
         "sums": [prompt_ids(tokenizer, sums.question(a, b)) for a, b in pairs],
-        "facts": [prompt_ids(tokenizer, asked) for asked, _ in facts.TURNS],
+        "facts": [prompt_ids(tokenizer, question) for question, _ in facts.TURNS],
         "calls": [case_prompts(tokenizer, system, case)[0] for system, case in cases],
     }
 

@@ -52,12 +52,12 @@ _ENDINGS = {
 def turn(rng: random.Random) -> tuple[str, str]:
     """A request for a story and the story."""
     hero = rng.choice(_HEROES)
-    asked = rng.choice(
+    question = rng.choice(
         (f"Tell me a story about a {hero}.", f"Tell me a short story about a {hero}.")
     )
     if rng.random() < 0.2:
-        asked = "Tell me a story."
-    return asked, _story(rng, hero)
+        question = "Tell me a story."
+    return question, _story(rng, hero)
 
 
 def _story(rng: random.Random, hero: str) -> str:

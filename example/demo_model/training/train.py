@@ -88,7 +88,9 @@ def stream_of(tokenizer: Tokenizer, recipe: Recipe) -> Iterator[data.Batch]:
     if not recipe.tool_rows:
         return stream
     with_tools = calculator.conversations(recipe.seed, recipe.wrong)
-    return data.beside(stream, data.batches(tokenizer, with_tools, recipe.tool_rows, recipe.length))
+    return data.merge_batches(
+        stream, data.batches(tokenizer, with_tools, recipe.tool_rows, recipe.length)
+    )
 
 
 def train_head(
@@ -130,8 +132,8 @@ def measure(
 ) -> str:
     """The mean acceptance length of each kind of `prompts`, in words."""
     lengths = {
-        kind: acceptance_length(target, head, states, tokenizer, asked)
-        for kind, asked in prompts.items()
+        kind: acceptance_length(target, head, states, tokenizer, question)
+        for kind, question in prompts.items()
     }
     return "acceptance " + ", ".join(f"{kind} {value:.2f}" for kind, value in lengths.items())
 

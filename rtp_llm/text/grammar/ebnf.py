@@ -74,8 +74,8 @@ def _written(term: Term, names: dict[str, str]) -> str:
     if isinstance(term, Reference):
         return names[term.rule]
     if isinstance(term, Repeat):
-        most = "" if term.most is None else term.most
-        return f"({_written(term.term, names)}){{{term.least},{most}}}"
+        maximum = "" if term.maximum is None else term.maximum
+        return f"({_written(term.term, names)}){{{term.minimum},{maximum}}}"
     return " | ".join(
         "(" + " ".join(_written(each, names) for each in sequence) + ")" if sequence else '""'
         for sequence in term.sequences
@@ -147,7 +147,7 @@ def _count(term: Term, counts: dict[str, int]) -> int:
     if isinstance(term, Reference):
         return counts.get(term.rule, 1)
     if isinstance(term, Repeat):
-        return max(1, term.most or term.least) * _count(term.term, counts)
+        return max(1, term.maximum or term.minimum) * _count(term.term, counts)
     if isinstance(term, Choice):
         return max((_count(each, counts) for s in term.sequences for each in s), default=1)
     return 1
@@ -158,7 +158,7 @@ def _ends(term: Term, ending: set[str]) -> bool:
     if isinstance(term, Reference):
         return term.rule in ending
     if isinstance(term, Repeat):
-        return term.least == 0 or _ends(term.term, ending)
+        return term.minimum == 0 or _ends(term.term, ending)
     if isinstance(term, Choice):
         return any(all(_ends(each, ending) for each in s) for s in term.sequences)
     return True

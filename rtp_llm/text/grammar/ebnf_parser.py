@@ -41,11 +41,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A term from `least` to `most` times; None: any number."""
+    """A term from `minimum` to `maximum` times; None: any number."""
 
     term: Term
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
 
 
 Term = Characters | Reference | Choice | Repeat
@@ -144,14 +144,14 @@ class _Parser:
         if match is None:
             return terms
         self.at = match.end()
-        least, most = 0 if match[0] in "*?" else 1, 1 if match[0] == "?" else None
+        minimum, maximum = 0 if match[0] in "*?" else 1, 1 if match[0] == "?" else None
         if match[1]:
-            least = int(match[1])
-            most = least if not match[2] else (int(match[3]) if match[3] else None)
-        if max(least, most or 0) > MAX_REPEATS or (most is not None and most < least):
+            minimum = int(match[1])
+            maximum = minimum if not match[2] else (int(match[3]) if match[3] else None)
+        if max(minimum, maximum or 0) > MAX_REPEATS or (maximum is not None and maximum < minimum):
             self.fail(f"{match[0]} is not from 0 to {MAX_REPEATS}, in ascending order")
         term = terms[0] if len(terms) == 1 else Choice((terms,))
-        return (Repeat(term, least, most),)
+        return (Repeat(term, minimum, maximum),)
 
     def _literal(self) -> tuple[Term, ...]:
         codes: list[int] = []

@@ -94,10 +94,10 @@ def recognises(rules: dict[str, Choice], text: str) -> bool:
                 found |= places
             return found
         assert isinstance(term, Repeat)
-        found, places = ({at} if term.least == 0 else set()), {at}
-        for count in range(1, min(term.most or 99, term.least + len(text) + 1) + 1):
+        found, places = ({at} if term.minimum == 0 else set()), {at}
+        for count in range(1, min(term.maximum or 99, term.minimum + len(text) + 1) + 1):
             places = {end for place in places for end in of(term.term, place)}
-            found |= places if count >= term.least else set()
+            found |= places if count >= term.minimum else set()
         return found
 
     ends["root", 0] = set()

@@ -137,16 +137,16 @@ class _Parser:
         if isinstance(item, Anchor):
             self.fail("an anchor cannot be repeated")
         self.at = match.end()
-        least, comma, most = match.groups()
-        if least and int(most or least) > MAX_REPEATS:
+        minimum, comma, maximum = match.groups()
+        if minimum and int(maximum or minimum) > MAX_REPEATS:
             self.fail(f"more than {MAX_REPEATS} repetitions")
-        if least and most and int(most) < int(least):
+        if minimum and maximum and int(maximum) < int(minimum):
             self.fail(f"{match[0]} is no range")
-        self._size *= max(1, int(most or least or 1))
+        self._size *= max(1, int(maximum or minimum or 1))
         self._take("?")  # what is matched is the same, lazily or not
         if self._peek() == "+":
             self.fail("a possessive quantifier is not supported")
-        repeat = match[0] if not least else f"{{{least}{comma or ''}{most or ''}}}"
+        repeat = match[0] if not minimum else f"{{{minimum}{comma or ''}{maximum or ''}}}"
         if isinstance(item, Group):
             return Group(item.alternatives, repeat)
         return item + repeat

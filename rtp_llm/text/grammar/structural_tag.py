@@ -41,14 +41,14 @@ _LIMITS = llguidance.LLParserLimits(max_lexer_states=20_000, verbose_errors=Fals
 
 
 @dataclass(frozen=True)
-class Piece:
+class Part:
     """A Lark term; `regular`: it may be part of a terminal."""
 
     term: str
     regular: bool
 
 
-Pieces = tuple[Piece, ...]
+Parts = tuple[Part, ...]
 Ends = tuple[str, ...]
 """Texts that end a tag; one of them follows its content."""
 
@@ -65,8 +65,8 @@ def structural_tag_grammar(tag: dict[str, Any]) -> Grammar:
     if "structures" in tag:
         tag = {"format": _from_structures(tag)}
     writer = _Writer()
-    pieces = writer.format(format_of(tag, "format", "structural_tag"), None, 0)
-    start = writer.rule_term(pieces)
+    parts = writer.format(format_of(tag, "format", "structural_tag"), None, 0)
+    start = writer.rule_term(parts)
     return Grammar(text="\n".join((f"start: {start}", *writer.lines)) + "\n")
 
 
@@ -91,7 +91,7 @@ class _Writer:
         self.lines: list[str] = []
         self._names = 0
 
-    def format(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
+    def format(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
         """The format's pieces; inside a tag, one of `ends` follows them."""
         kind = text_of(body, "type", "format")
         if depth > MAX_DEPTH:
@@ -102,16 +102,16 @@ class _Writer:
             raise GrammarError(f"structural_tag: {kind} is not supported; known are {known}", kind)
         return written(self, body, ends, depth + 1)
 
-    def rule_term(self, pieces: Pieces, *, closed: bool = False) -> str:
+    def rule_term(self, parts: Parts, *, closed: bool = False) -> str:
         """The pieces as a term of a rule; `closed`: more may follow them."""
         terms: list[str] = []
         regular: list[str] = []
-        for piece in pieces:
-            if piece.regular:
-                regular.append(piece.term)
+        for part in parts:
+            if part.regular:
+                regular.append(part.term)
             else:
                 terms += self._terminal(regular, checked=True)
-                terms.append(piece.term)
+                terms.append(part.term)
                 regular = []
         terms += self._terminal(regular, checked=closed)
         return " ".join(terms) or '""'
@@ -148,89 +148,89 @@ class _Writer:
         self._names += 1
         return f"{letter}{self._names}"
 
-    def _rule(self, alternatives: Sequence[str]) -> Piece:
+    def _rule(self, alternatives: Sequence[str]) -> Part:
         name = self._name("r")
         self.lines.append(f"{name}: {' | '.join(alternatives)}")
-        return Piece(name, regular=False)
+        return Part(name, regular=False)
 
-    def either(self, alternatives: Sequence[Pieces]) -> Pieces:
+    def either(self, alternatives: Sequence[Parts]) -> Parts:
         """One of the alternatives."""
         if len(alternatives) == 1:
             return alternatives[0]
-        if all(piece.regular for pieces in alternatives for piece in pieces):
-            return (Piece(_any(_joined(pieces) for pieces in alternatives), regular=True),)
+        if all(part.regular for parts in alternatives for part in parts):
+            return (Part(_any(_joined(parts) for parts in alternatives), regular=True),)
         return (self._rule([self.rule_term(each, closed=True) for each in alternatives]),)
 
-    def json_schema(self, body: dict[str, Any], ends: Ends | None, _: int) -> Pieces:
+    def json_schema(self, body: dict[str, Any], ends: Ends | None, _: int) -> Parts:
         if body.get("style", "json") != "json":
             raise GrammarError(f"structural_tag: style {body['style']} is not supported", "style")
         if body.get("any_order"):
             raise GrammarError("structural_tag: any_order is not supported", "any_order")
         term = inline_json(body.get("json_schema", True))
-        return (Piece(term, regular=False), *_end(ends))
+        return (Part(term, regular=False), *_end(ends))
 
-    def grammar(self, body: dict[str, Any], ends: Ends | None, _: int) -> Pieces:
+    def grammar(self, body: dict[str, Any], ends: Ends | None, _: int) -> Parts:
         text = text_of(body, "grammar", "grammar")
         if not is_ebnf(text):
             raise GrammarError("structural_tag: grammar is no EBNF (rules with ::=)", "grammar")
         rules = ebnf_rules(text, self._name("") + "_")
         self.lines += rules.lines
-        return (Piece(rules.term, rules.regular), *_end(ends))
+        return (Part(rules.term, rules.regular), *_end(ends))
 
-    def sequence(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
+    def sequence(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
         elements = formats_of(body, "elements", "sequence")
         if not elements:
             return _end(ends)
-        found: Pieces = ()
+        found: Parts = ()
         for element in elements[:-1]:
             found += self.format(element, None, depth)
         return found + self.format(elements[-1], ends, depth)
 
-    def choice(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
+    def choice(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
         elements = formats_of(body, "elements", "or")
         if not elements:
             raise GrammarError("structural_tag: or has no elements", "or")
         return self.either([self.format(element, ends, depth) for element in elements])
 
-    def repeat(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
-        least, most = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}.get(
+    def repeat(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
+        minimum, maximum = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}.get(
             body["type"], (None, None)
         )
-        if least is None or most is None:
-            least, most = count_of(body, "min", 0), count_of(body, "max", -1)
-        pieces = self.format(format_of(body, "content", body["type"]), None, depth)
-        times = f"{{{least},{'' if most < 0 else most}}}"
-        if all(piece.regular for piece in pieces):
-            return (Piece(f"({_joined(pieces)}){times}", regular=True), *_end(ends))
-        inner = self.rule_term(pieces, closed=True)
+        if minimum is None or maximum is None:
+            minimum, maximum = count_of(body, "min", 0), count_of(body, "max", -1)
+        parts = self.format(format_of(body, "content", body["type"]), None, depth)
+        times = f"{{{minimum},{'' if maximum < 0 else maximum}}}"
+        if all(part.regular for part in parts):
+            return (Part(f"({_joined(parts)}){times}", regular=True), *_end(ends))
+        inner = self.rule_term(parts, closed=True)
         return (self._rule([f"({inner}){times}"]), *_end(ends))
 
-    def tag(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
+    def tag(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
         begin = _marker(body, "begin")
         return (*begin, *self.tag_body(body, depth), *_end(ends))
 
-    def tag_body(self, body: dict[str, Any], depth: int) -> Pieces:
+    def tag_body(self, body: dict[str, Any], depth: int) -> Parts:
         """Everything after the tag's begin, including its end."""
         content = format_of(body, "content", "tag")
         if isinstance(body.get("end"), dict):
             return (*self.format(content, None, depth), *_marker(body, "end"))
         return self.format(content, tuple(strings_of(body, "end", "tag")), depth)
 
-    def separated(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
+    def separated(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
         tags = [self.tag(tag, None, depth) for tag in formats_of(body, "tags", body["type"])]
-        one = self._rule([self.rule_term(pieces, closed=True) for pieces in tags]).term
+        one = self._rule([self.rule_term(parts, closed=True) for parts in tags]).term
         separator = text_of(body, "separator", body["type"])
         more = f"({literal(separator) if separator else ''} {one})*"
         whole_ = one if flag_of(body, "stop_after_first") else f"{one} {more}"
         optional = "" if flag_of(body, "at_least_one") else "?"
         return (self._rule([f"({whole_}){optional}"]), *_end(ends))
 
-    def triggered(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Pieces:
+    def triggered(self, body: dict[str, Any], ends: Ends | None, depth: int) -> Parts:
         triggers = strings_of(body, "triggers", "triggered_tags")
         tags = formats_of(body, "tags", "triggered_tags")
         barred = [*triggers, *strings_of(body, "excludes", "triggered_tags", default=())]
         stops = [*barred, *(end for end in ends or () if end)]
-        behind: dict[str, list[Pieces]] = {}
+        by_trigger: dict[str, list[Parts]] = {}
         for tag in tags:
             begin = text_of(tag, "begin", "tag")
             mine = [trigger for trigger in triggers if begin.startswith(trigger)]
@@ -240,11 +240,11 @@ class _Writer:
                     "triggers",
                 )
             rest = begin[len(mine[0]) :]
-            pieces = (*_constant(rest), *self.tag_body(tag, depth))
-            behind.setdefault(mine[0], []).append(pieces)
+            parts = (*_constant(rest), *self.tag_body(tag, depth))
+            by_trigger.setdefault(mine[0], []).append(parts)
         bodies = {
             trigger: self._rule([self.rule_term(each, closed=True) for each in found]).term
-            for trigger, found in behind.items()
+            for trigger, found in by_trigger.items()
         }
         free = [
             f"{self._terminal([_first(trigger, stops)], checked=False)[0]} {rule}"
@@ -257,7 +257,7 @@ class _Writer:
 
     def _dispatch(
         self, body: dict[str, Any], free: list[str], first: list[str], tail: str, end: str
-    ) -> Piece:
+    ) -> Part:
         """Tags after free text, or immediately if one is required; then `tail`, or just `end`."""
         tail = self._terminal([tail], checked=False)[0]
         once = flag_of(body, "stop_after_first")
@@ -269,36 +269,36 @@ class _Writer:
         return self._rule([f"({' | '.join(free)})* {tail}"])
 
 
-def _constant(text: str) -> Pieces:
-    return (Piece(literal(text), regular=True),) if text else ()
+def _constant(text: str) -> Parts:
+    return (Part(literal(text), regular=True),) if text else ()
 
 
-def _end(ends: Ends | None) -> Pieces:
+def _end(ends: Ends | None) -> Parts:
     if ends is None or ends == ("",):
         return ()
-    return (Piece(_any(literal(end) for end in ends), regular=True),)
+    return (Part(_any(literal(end) for end in ends), regular=True),)
 
 
-def _marker(body: dict[str, Any], field: str) -> Pieces:
+def _marker(body: dict[str, Any], field: str) -> Parts:
     """The begin or end of a tag: a text, or a token."""
     if isinstance(body.get(field), dict):
         return (_token(body[field]),)
     return _constant(text_of(body, field, "tag"))
 
 
-def _token(body: dict[str, Any]) -> Piece:
+def _token(body: dict[str, Any]) -> Part:
     token = body.get("token")
     if body.get("type") != "token" or not isinstance(token, int) or isinstance(token, bool):
         raise GrammarError("structural_tag: a token is given by its id", "token")
-    return Piece(f"<[{token}]>", regular=False)
+    return Part(f"<[{token}]>", regular=False)
 
 
 def _any(terms: Any) -> str:
     return f"({' | '.join(terms)})"
 
 
-def _joined(pieces: Pieces) -> str:
-    return " ".join(piece.term for piece in pieces) or '""'
+def _joined(parts: Parts) -> str:
+    return " ".join(part.term for part in parts) or '""'
 
 
 def _first(text: str, stops: Sequence[str]) -> str:
@@ -314,28 +314,28 @@ def _without(stops: Sequence[str]) -> str:
     return f"({_TEXT} & ~({_TEXT} {_any(literal(stop) for stop in stops)} {_TEXT}))"
 
 
-def _any_text(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Pieces:
+def _any_text(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Parts:
     barred = strings_of(body, "excludes", "any_text", default=())
     if ends is None or "" in ends:
-        return (Piece(_without(barred), regular=True),)
+        return (Part(_without(barred), regular=True),)
     stops = [*barred, *ends]
-    return (Piece(_any(_first(end, stops) for end in ends), regular=True),)
+    return (Part(_any(_first(end, stops) for end in ends), regular=True),)
 
 
-def _const_string(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Pieces:
+def _const_string(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Parts:
     return (*_constant(text_of(body, "value", "const_string")), *_end(ends))
 
 
-def _regex(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Pieces:
+def _regex(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Parts:
     pattern = whole(text_of(body, "pattern", "regex"))
-    return (Piece(terminal(pattern), regular=True), *_end(ends))
+    return (Part(terminal(pattern), regular=True), *_end(ends))
 
 
-def _one_token(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Pieces:
+def _one_token(_: _Writer, body: dict[str, Any], ends: Ends | None, __: int) -> Parts:
     return (_token(body), *_end(ends))
 
 
-_FORMATS: dict[str, Callable[[_Writer, dict[str, Any], Ends | None, int], Pieces]] = {
+_FORMATS: dict[str, Callable[[_Writer, dict[str, Any], Ends | None, int], Parts]] = {
     "any_text": _any_text,
     "const_string": _const_string,
     "grammar": _Writer.grammar,

@@ -81,9 +81,9 @@ class Answer:
             except Malformed:
                 yield self.give_up()
 
-    def send(self, piece: str) -> TextDelta | None:
+    def send(self, chunk: str) -> TextDelta | None:
         """More text, which was just read; None while there is only white space."""
-        if self._only_spaces and not piece.strip(SPACES):
+        if self._only_spaces and not chunk.strip(SPACES):
             return None
         self._only_spaces = False
         return TextDelta(self.source.unsent())

@@ -18,7 +18,7 @@ from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.template_messages import template_messages, template_tools
 
 TOOL = Tool("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
-ASKED = (Message("user", "What does <think> mean?"),)
+QUESTION = (Message("user", "What does <think> mean?"),)
 WITH_TEMPLATE = [name for name, family in FAMILIES.items() if family.template]
 
 
@@ -53,7 +53,7 @@ def test_whether_a_prompt_ends_inside_of_reasoning(name: str) -> None:
         assert family.open == (False, False)
         return
     on, off = (
-        reasoning_is_open(render(family, ASKED, **given), family.reasoning)
+        reasoning_is_open(render(family, QUESTION, **given), family.reasoning)
         for given in ({}, {"enable_thinking": False})
     )
     assert (on, off) == family.open
@@ -61,7 +61,7 @@ def test_whether_a_prompt_ends_inside_of_reasoning(name: str) -> None:
 
 def test_thinking_that_is_off_by_default() -> None:
     family = FAMILIES["DeepSeek-V3.1"]
-    assert reasoning_is_open(render(family, ASKED, thinking=True), "deepseek_v3")
+    assert reasoning_is_open(render(family, QUESTION, thinking=True), "deepseek_v3")
 
 
 ARGUMENTS: tuple[dict[str, Any], ...] = (

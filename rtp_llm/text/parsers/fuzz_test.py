@@ -22,7 +22,7 @@ unhurried = settings(
     max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-PIECES = (
+CHUNKS = (
     *("{", "}", "[", "]", "(", ")", '"', "'", "\\", ",", ":", ";", "=", ">", "<", "\n", " ", "|"),
     *('{"name": "now", ', '"arguments": {', '"parameters": {}', '"name"', '"now"', "null", "1"),
     *("now", "weather", "city=", "now()", 'weather(city="a", ', "functions.now:0", "word"),
@@ -35,7 +35,7 @@ HEADERS = tuple(
 
 
 @cache
-def pieces_of(form: str) -> tuple[str, ...]:
+def chunks_of(form: str) -> tuple[str, ...]:
     """Markers of a form, their beginnings and ends, whole calls, and what all forms have."""
     calls = CALLS[form]
     markers = (*calls.markers, *("<function=", "<parameter=", "<arg_key>", "</tool_call>"))
@@ -47,7 +47,7 @@ def pieces_of(form: str) -> tuple[str, ...]:
     )
     cut_calls = (text[: len(text) * part // 4] for text in whole for part in range(1, 5))
     headers = HEADERS if form == "openai" else ()
-    return (*markers, *halves, *cut_calls, *headers, *MESSAGE_ENDS[:3], *PIECES)
+    return (*markers, *halves, *cut_calls, *headers, *MESSAGE_ENDS[:3], *CHUNKS)
 
 
 @pytest.mark.parametrize("reasoning", [None, "qwen3"])
@@ -56,7 +56,7 @@ def test_any_text_is_read_the_same_however_it_is_cut(form: str, reasoning: str |
     @unhurried
     @given(st.data())
     def check(data: st.DataObject) -> None:
-        text = "".join(data.draw(st.lists(st.sampled_from(pieces_of(form)), max_size=14)))
+        text = "".join(data.draw(st.lists(st.sampled_from(chunks_of(form)), max_size=14)))
         is_open = reasoning is not None and data.draw(st.booleans())
         spec = ParserSpec(form, reasoning, is_open, TOOLS)
         whole = read(spec, [text])
@@ -120,8 +120,8 @@ def test_what_is_held_is_bounded(form: str) -> None:
     spec = ParserSpec(form, tools=TOOLS)
     parser = make_parser(spec)
     assert sum(len(delta.text) for delta in parser.feed(text) if isinstance(delta, TextDelta)) > 0
-    pieces = cut(text, [10, 5000, len(text) - 50])
-    assert read(spec, pieces) == read(spec, [text]) == [TextDelta(text)]
+    chunks = cut(text, [10, 5000, len(text) - 50])
+    assert read(spec, chunks) == read(spec, [text]) == [TextDelta(text)]
 
 
 def test_white_space_without_end_is_text() -> None:

@@ -204,5 +204,5 @@ def test_channels_that_the_prompt_began_or_that_nobody_asked_for() -> None:
     text = "hm<|end|><|start|>assistant<|channel|>final<|message|>Hello."
     assert read_every_way(opened, text) == [ReasoningDelta("hm"), TextDelta("Hello.")]
     without_tools = ParserSpec(None, "openai_gptoss")
-    asked = "<|channel|>commentary to=functions.now<|message|>{}<|call|>"
-    assert read_every_way(without_tools, asked) == [TextDelta("{}")]
+    call = "<|channel|>commentary to=functions.now<|message|>{}<|call|>"
+    assert read_every_way(without_tools, call) == [TextDelta("{}")]

@@ -167,8 +167,8 @@ class Source:
             if not found and not self._ended:
                 begin -= markers.undecided(self._text, self._at)
             while begin > self._at:
-                piece = self._read(self._room(begin - self._at))
-                if (delta := send(piece)) is not None:
+                chunk = self._read(self._room(begin - self._at))
+                if (delta := send(chunk)) is not None:
                     yield delta
             if found:
                 return self._read(end - begin)
@@ -176,9 +176,9 @@ class Source:
 
     def text_before(self, markers: Markers) -> Steps[tuple[str, str]]:
         """The text up to the first marker and that marker; both are read. Raises Ended."""
-        pieces: list[str] = []
-        marker = yield from self.until(markers, pieces.append)
-        return "".join(pieces), marker
+        chunks: list[str] = []
+        marker = yield from self.until(markers, chunks.append)
+        return "".join(chunks), marker
 
     def consume(self, end_of: Callable[[str, int], int]) -> str:
         """Read up to `end_of(text, start)`, as far as text has come and may be held."""
@@ -193,8 +193,8 @@ class Source:
         return min(length, self._limit - self._unsent_length)
 
     def _read(self, length: int) -> str:
-        piece = self._text[self._at : self._at + length]
+        chunk = self._text[self._at : self._at + length]
         self._at += length
-        self._unsent.append(piece)
+        self._unsent.append(chunk)
         self._unsent_length += length
-        return piece
+        return chunk

@@ -41,9 +41,9 @@ class Thinking:
         markers = Markers.of(self.end, *self.also_ends, *MESSAGE_ENDS)
         only_spaces = True
 
-        def send(piece: str) -> ReasoningDelta | None:
+        def send(chunk: str) -> ReasoningDelta | None:
             nonlocal only_spaces
-            only_spaces = only_spaces and not piece.strip(SPACES)
+            only_spaces = only_spaces and not chunk.strip(SPACES)
             return None if only_spaces else ReasoningDelta(source.unsent())
 
         while True:

@@ -18,7 +18,7 @@ from rtp_llm.text.grammar.schema.atoms import (
 )
 from rtp_llm.text.grammar.schema.document import Document, Literal
 from rtp_llm.text.grammar.schema.scalar_keywords import (
-    MOST,
+    MAX_COUNT,
     TOO_MANY,
     OfKind,
     length,
@@ -49,10 +49,10 @@ def _items(document: Document, schema: dict[str, Any], literal: Literal) -> Form
 
 def _broken(atom: Atom, keyword: str) -> tuple[Atom, ...]:
     if isinstance(atom, ItemAt):
-        return (Length(least=atom.index + 1), ItemAt(atom.index, ~atom.literal))
+        return (Length(minimum=atom.index + 1), ItemAt(atom.index, ~atom.literal))
     assert isinstance(atom, ItemsFrom)
     if atom.literal == Literal(1):
-        return (Length(least=atom.index + 1),)
+        return (Length(minimum=atom.index + 1),)
     return (Counted(atom.index, ~atom.literal, keyword),)
 
 
@@ -61,31 +61,31 @@ def _contains(document: Document, schema: dict[str, Any], literal: Literal) -> F
     pointer = document.pointer(literal.schema)
     if "contains" not in schema:
         return TRUE if literal.positive else FALSE
-    least = count_of(schema, "minContains", pointer) if "minContains" in schema else 1
-    most = count_of(schema, "maxContains", pointer) if "maxContains" in schema else None
-    if least >= MOST:
+    minimum = count_of(schema, "minContains", pointer) if "minContains" in schema else 1
+    maximum = count_of(schema, "maxContains", pointer) if "maxContains" in schema else None
+    if minimum >= MAX_COUNT:
         return unsupported("minContains", pointer, TOO_MANY) if literal.positive else TRUE
-    if most is not None and most >= MOST:
-        most = None
+    if maximum is not None and maximum >= MAX_COUNT:
+        maximum = None
     inner = document.literal(schema["contains"], f"{pointer}/contains", literal.schema)
     if literal.positive:
-        found = counted(Counted(0, inner, "contains", least, most))
+        found = counted(Counted(0, inner, "contains", minimum, maximum))
         return FALSE if found is None else (found,)
-    fewer = counted(Counted(0, inner, "minContains", 0, least - 1)) if least else None
-    more = None if most is None else counted(Counted(0, inner, "maxContains", most + 1))
+    fewer = counted(Counted(0, inner, "minContains", 0, minimum - 1)) if minimum else None
+    more = None if maximum is None else counted(Counted(0, inner, "maxContains", maximum + 1))
     return tuple(each for each in (fewer, more) if each is not None)
 
 
 def counted(atom: Counted) -> tuple[Atom, ...] | None:
     """What the atom comes to, without counting where that does; None if nothing satisfies it."""
-    if atom.most is not None and atom.most < atom.least:
+    if atom.maximum is not None and atom.maximum < atom.minimum:
         return None
     if atom.literal == Literal(0):
-        least = atom.index + atom.least if atom.least else 0
-        return (Length(least, None if atom.most is None else atom.index + atom.most),)
-    if atom.most == 0:
+        minimum = atom.index + atom.minimum if atom.minimum else 0
+        return (Length(minimum, None if atom.maximum is None else atom.index + atom.maximum),)
+    if atom.maximum == 0:
         return (ItemsFrom(atom.index, ~atom.literal),)
-    return () if atom.least == 0 and atom.most is None else (atom,)
+    return () if atom.minimum == 0 and atom.maximum is None else (atom,)
 
 
 def _unique(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:

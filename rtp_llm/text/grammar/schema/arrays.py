@@ -49,7 +49,7 @@ def _unlisted(atom: object) -> Conjunction:
     if not isinstance(atom, Values):
         return (atom,)  # type: ignore[return-value]
     if all(value == [] for value in atom.values):
-        return (Length(least=1),)
+        return (Length(minimum=1),)
     raise GrammarError("not, enum: arrays cannot be left out of what is allowed", "enum")
 
 
@@ -59,12 +59,12 @@ def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction
     Past the places that `base` or a count names, all places are equivalent: if any array satisfies
     the schema, one does whose counted items are at named places or immediately after them.
     """
-    end = _most(base)
+    end = _maximum(base)
     counted = [_within(atom, end) for atom in counted]
-    chosen = [atom.least if atom.most is None else atom.most for atom in counted]
+    chosen = [atom.minimum if atom.maximum is None else atom.maximum for atom in counted]
     named = [atom.index + 1 for atom in base if isinstance(atom, ItemAt)]
     named += [atom.index for atom in (*base, *counted) if isinstance(atom, (ItemsFrom, Counted))]
-    behind = max(named, default=0) + sum(chosen)
+    fixed_end = max(named, default=0) + sum(chosen)
     share = MAX_SHAPES ** (1 / max(len(counted), 1))
     found: list[list[Conjunction]] = []
     combined = 1
@@ -72,7 +72,7 @@ def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction
         places = MAX_PLACES
         while places > count and comb(places, count) > share:
             places -= 1
-        last = max(behind, atom.index + places)
+        last = max(fixed_end, atom.index + places)
         spots = range(atom.index, last if end is None else min(last, end))
         combined *= comb(len(spots), count)
         if count > MAX_PLACES or combined > MAX_SHAPES:
@@ -85,27 +85,29 @@ def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction
 
 
 def _within(atom: Counted, end: int | None) -> Counted:
-    """Drop a `most` that the maximum length makes impossible to exceed."""
-    ample = end is not None and atom.most is not None and atom.index + atom.most >= end
-    return replace(atom, most=None) if ample else atom
+    """Drop a `maximum` that the maximum length makes impossible to exceed."""
+    ample = end is not None and atom.maximum is not None and atom.index + atom.maximum >= end
+    return replace(atom, maximum=None) if ample else atom
 
 
 def _at(spots: tuple[int, ...], wanted: Counted) -> Conjunction:
-    """The first `least` spots hold the item; with a `most`, no place outside `spots` does."""
-    needed = spots[: wanted.least]
+    """The first `minimum` spots hold the item; with a `maximum`, no place outside `spots` does."""
+    needed = spots[: wanted.minimum]
     found: list[Atom] = [ItemAt(spot, wanted.literal) for spot in needed]
     if needed:
-        found.append(Length(least=needed[-1] + 1))
-    if wanted.most is not None:
+        found.append(Length(minimum=needed[-1] + 1))
+    if wanted.maximum is not None:
         others = (place for place in range(wanted.index, spots[-1]) if place not in spots)
         found += [ItemAt(place, ~wanted.literal) for place in others]
         found.append(ItemsFrom(spots[-1] + 1, ~wanted.literal))
     return tuple(found)
 
 
-def _most(atoms: Conjunction) -> int | None:
+def _maximum(atoms: Conjunction) -> int | None:
     """The greatest number of items, by maxItems or by items that are never allowed."""
-    found = [atom.most for atom in atoms if isinstance(atom, Length) and atom.most is not None]
+    found = [
+        atom.maximum for atom in atoms if isinstance(atom, Length) and atom.maximum is not None
+    ]
     found += [
         atom.index
         for atom in atoms
@@ -115,18 +117,18 @@ def _most(atoms: Conjunction) -> int | None:
 
 
 def _shape(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
-    least = max((atom.least for atom in atoms if isinstance(atom, Length)), default=0)
-    most = _most(atoms)
-    if most is not None and least > most:
+    minimum = max((atom.minimum for atom in atoms if isinstance(atom, Length)), default=0)
+    maximum = _maximum(atoms)
+    if maximum is not None and minimum > maximum:
         return []
     places = {atom.index for atom in atoms if isinstance(atom, ItemAt)}
     starts = {atom.index for atom in atoms if isinstance(atom, ItemsFrom)}
     count = max((*(place + 1 for place in places), *starts), default=0)
-    if most is not None:
-        count = min(count, most)
+    if maximum is not None:
+        count = min(count, maximum)
     item = _items(atoms)
     prefix = tuple(item(index) for index in range(count))
-    shape = ArrayShape(prefix, item(max(count, *starts, 0, 0)), least, most)
+    shape = ArrayShape(prefix, item(max(count, *starts, 0, 0)), minimum, maximum)
     unique = next((atom for atom in atoms if isinstance(atom, Unique)), None)
     return distinct(shape, unique.pointer) if unique else [shape]
 

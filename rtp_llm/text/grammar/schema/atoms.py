@@ -59,10 +59,10 @@ class Whole:
 
 @dataclass(frozen=True)
 class Length:
-    """From `least` to `most` characters, items or properties."""
+    """From `minimum` to `maximum` characters, items or properties."""
 
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ class ItemsFrom:
 
 @dataclass(frozen=True)
 class Counted:
-    """From `least` to `most` of the items from `index` on."""
+    """From `minimum` to `maximum` of the items from `index` on."""
 
     index: int
     literal: Literal
     keyword: str
-    least: int = 1
-    most: int | None = None
+    minimum: int = 1
+    maximum: int | None = None
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,8 @@ class _Writer:
             return True
         if isinstance(shape, ObjectShape):
             return all(shape.named[name] in self._alive for name in shape.required)
-        needed = shape.prefix[: shape.least]
-        more = shape.least > len(shape.prefix)
+        needed = shape.prefix[: shape.minimum]
+        more = shape.minimum > len(shape.prefix)
         return all(node in self._alive for node in needed) and (
             not more or shape.items in self._alive
         )
@@ -160,19 +160,19 @@ class _Writer:
         dead = [index for index, node in enumerate(shape.prefix) if node not in self._alive]
         prefix = shape.prefix[: dead[0]] if dead else shape.prefix
         ended = bool(dead) or shape.items not in self._alive
-        most = shape.most
+        maximum = shape.maximum
         if ended:
-            most = len(prefix) if most is None else min(most, len(prefix))
+            maximum = len(prefix) if maximum is None else min(maximum, len(prefix))
         if prefix:
             schema["prefixItems"] = [self._node(node) for node in prefix]
-        if ended or (most is not None and most <= len(prefix)):
+        if ended or (maximum is not None and maximum <= len(prefix)):
             schema["items"] = False
         elif shape.items:
             schema["items"] = self._node(shape.items)
-        if shape.least:
-            schema["minItems"] = shape.least
-        if most is not None:
-            schema["maxItems"] = most
+        if shape.minimum:
+            schema["minItems"] = shape.minimum
+        if maximum is not None:
+            schema["maxItems"] = maximum
         return schema
 
     def _object(self, shape: ObjectShape) -> dict[str, Any]:
@@ -200,10 +200,10 @@ class _Writer:
         elif patterns or named or shape.rest:
             schema["additionalProperties"] = self._node(shape.rest)
             self._escapes = self._escapes and not (patterns or named)
-        if shape.least:
-            schema["minProperties"] = shape.least
-        if shape.most is not None:
-            schema["maxProperties"] = shape.most
+        if shape.minimum:
+            schema["minProperties"] = shape.minimum
+        if shape.maximum is not None:
+            schema["maxProperties"] = shape.maximum
         return schema
 
 

@@ -36,7 +36,7 @@ class DistinctItems:
 
     def of(self, shape: ArrayShape, pointer: str) -> list[ArrayShape]:
         """The longest arrays, which may end earlier. GrammarError if items cannot be compared."""
-        if shape.most is not None and shape.most <= 1:
+        if shape.maximum is not None and shape.maximum <= 1:
             return [shape]
         nodes = self._nodes(shape, pointer)
         listed = [self._listed(node) for node in nodes]
@@ -48,14 +48,14 @@ class DistinctItems:
         for prefix in self._orders(nodes, listed, frozenset()):
             if len(found) == MAX_ORDERS:
                 raise _refusal(pointer, f"there are more than {MAX_ORDERS} orders of items")
-            if len(prefix) >= shape.least:
-                found.append(ArrayShape(prefix, NEVER, shape.least, len(prefix)))
+            if len(prefix) >= shape.minimum:
+                found.append(ArrayShape(prefix, NEVER, shape.minimum, len(prefix)))
         return found
 
     def _nodes(self, shape: ArrayShape, pointer: str) -> list[Node]:
         """The nodes of all items that the array may have."""
         nodes = [*shape.prefix]
-        more = None if shape.most is None else shape.most - len(nodes)
+        more = None if shape.maximum is None else shape.maximum - len(nodes)
         if shape.items != NEVER and (more is None or more > 0):
             values = self._listed(shape.items)
             if values is None and more != 1:
@@ -120,8 +120,8 @@ def _values(shape: Shape) -> list[Any] | None:
     if shape.schema["type"] == "boolean":
         return [False, True]
     if shape.schema["type"] == "integer" and shape.schema.keys() == {"type", "minimum", "maximum"}:
-        least, most = shape.schema["minimum"], shape.schema["maximum"]
-        return [*range(least, most + 1)] if most - least < MAX_ORDERS else None
+        minimum, maximum = shape.schema["minimum"], shape.schema["maximum"]
+        return [*range(minimum, maximum + 1)] if maximum - minimum < MAX_ORDERS else None
     return None
 
 

@@ -82,7 +82,7 @@ def _whole(atom: Whole, value: Any, _: Holds) -> bool:
 
 
 def _length(atom: Length, value: Any, _: Holds) -> bool:
-    return atom.least <= len(value) and (atom.most is None or len(value) <= atom.most)
+    return atom.minimum <= len(value) and (atom.maximum is None or len(value) <= atom.maximum)
 
 
 def _matching(atom: Matching, value: Any, _: Holds) -> bool:
@@ -99,7 +99,7 @@ def _items_from(atom: ItemsFrom, value: Any, holds: Holds) -> bool:
 
 def _counted(atom: Counted, value: Any, holds: Holds) -> bool:
     count = sum(holds(atom.literal, item) for item in value[atom.index :])
-    return atom.least <= count and (atom.most is None or count <= atom.most)
+    return atom.minimum <= count and (atom.maximum is None or count <= atom.maximum)
 
 
 def _unique(atom: Unique, value: Any, _: Holds) -> bool:

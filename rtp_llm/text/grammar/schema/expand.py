@@ -190,8 +190,8 @@ class Expander:
         if isinstance(shape, ObjectShape):
             needed = [shape.named[name] for name in shape.required]
         elif isinstance(shape, ArrayShape):
-            needed = [*shape.prefix[: shape.least]]
-            needed += [shape.items] if shape.least > len(shape.prefix) else []
+            needed = [*shape.prefix[: shape.minimum]]
+            needed += [shape.items] if shape.minimum > len(shape.prefix) else []
         return all(any(self._overlap(node, kind, depth - 1) for kind in KINDS) for node in needed)
 
 

@@ -190,17 +190,17 @@ class Formulas:
         pointer = self._document.pointer(literal.schema)
         formulas = []
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
-            for name, asked in map_of(schema, keyword, pointer).items():
+            for name, required in map_of(schema, keyword, pointer).items():
                 path = f"{keyword}/{escaped(name)}"
-                formulas.append(self._dependency(name, asked, path, literal))
+                formulas.append(self._dependency(name, required, path, literal))
         return conjunction(formulas) if literal.positive else disjunction(formulas)
 
-    def _dependency(self, name: str, asked: Any, path: str, literal: Literal) -> Formula:
-        if isinstance(asked, list) and all(isinstance(each, str) for each in asked):
-            needed: Formula = (tuple(Present(each) for each in asked),)
-            lacking: Formula = tuple((Present(name), Absent(each)) for each in asked)
+    def _dependency(self, name: str, required: Any, path: str, literal: Literal) -> Formula:
+        if isinstance(required, list) and all(isinstance(each, str) for each in required):
+            needed: Formula = (tuple(Present(each) for each in required),)
+            lacking: Formula = tuple((Present(name), Absent(each)) for each in required)
         else:
-            inner = self._below(asked, path, literal.schema)
+            inner = self._below(required, path, literal.schema)
             needed = self.of(inner, "object") if literal.positive else FALSE
             lacking = FALSE if literal.positive else self.of(~inner, "object")
         if literal.positive:

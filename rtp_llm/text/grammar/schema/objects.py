@@ -154,24 +154,24 @@ def _pattern_of(alternative: Conjunction) -> str | None:
     if isinstance(atom, Matching):
         return atom.pattern
     if isinstance(atom, Length):
-        return f"(?s:.{{{atom.least},{'' if atom.most is None else atom.most}}})"
+        return f"(?s:.{{{atom.minimum},{'' if atom.maximum is None else atom.maximum}}})"
     return None
 
 
 def _counts(atoms: Conjunction) -> tuple[int, int | None]:
-    least, most = 0, None
+    minimum, maximum = 0, None
     for atom in atoms:
         if isinstance(atom, Length):
-            least = max(least, atom.least)
-            if atom.most is not None:
-                most = atom.most if most is None else min(most, atom.most)
+            minimum = max(minimum, atom.minimum)
+            if atom.maximum is not None:
+                maximum = atom.maximum if maximum is None else min(maximum, atom.maximum)
         elif isinstance(atom, Values):
             if any(value != {} for value in atom.values):
                 raise GrammarError(
                     "not, enum: objects cannot be left out of what is allowed", "enum"
                 )
-            least = max(least, 1)
-    return least, most
+            minimum = max(minimum, 1)
+    return minimum, maximum
 
 
 def _counted(shape: ObjectShape) -> list[ObjectShape]:
@@ -185,9 +185,9 @@ def _counted(shape: ObjectShape) -> list[ObjectShape]:
             for name, value in shape.named.items()
             if value != NEVER and name not in shape.required
         ]
-        if shape.most is not None and len(shape.required) > shape.most:
+        if shape.maximum is not None and len(shape.required) > shape.maximum:
             continue
-        if (not shape.least and shape.most is None) or not optional:
+        if (not shape.minimum and shape.maximum is None) or not optional:
             done += _of_free_names(shape)
         else:
             name = optional[0]
@@ -197,7 +197,7 @@ def _counted(shape: ObjectShape) -> list[ObjectShape]:
             raise GrammarError(
                 "minProperties and maxProperties with so many optional properties expand to more "
                 f"than {MAX_SHAPES} alternatives",
-                "minProperties" if shape.least else "maxProperties",
+                "minProperties" if shape.minimum else "maxProperties",
             )
     return done
 
@@ -206,21 +206,21 @@ def _settled(shape: ObjectShape) -> ObjectShape:
     """Without the counts that hold anyway."""
     open_ = shape.rest != NEVER or any(value != NEVER for value in shape.patterns.values())
     possible = sum(value != NEVER for value in shape.named.values())
-    if shape.least <= len(shape.required):
-        shape = replace(shape, least=0)
-    if shape.most is not None and not open_ and possible <= shape.most:
-        shape = replace(shape, most=None)
-    if shape.most is not None and shape.most == len(shape.required):
+    if shape.minimum <= len(shape.required):
+        shape = replace(shape, minimum=0)
+    if shape.maximum is not None and not open_ and possible <= shape.maximum:
+        shape = replace(shape, maximum=None)
+    if shape.maximum is not None and shape.maximum == len(shape.required):
         named = {n: v if n in shape.required else NEVER for n, v in shape.named.items()}
-        shape = replace(shape, named=named, patterns={}, rest=NEVER, most=None)
+        shape = replace(shape, named=named, patterns={}, rest=NEVER, maximum=None)
     return shape
 
 
 def _of_free_names(shape: ObjectShape) -> list[ObjectShape]:
-    missing = shape.least - len(shape.required)
-    if shape.least and shape.rest == NEVER and all(v == NEVER for v in shape.patterns.values()):
+    missing = shape.minimum - len(shape.required)
+    if shape.minimum and shape.rest == NEVER and all(v == NEVER for v in shape.patterns.values()):
         return []
-    if shape.least and missing > 1:
+    if shape.minimum and missing > 1:
         raise UnplacedError(
             "minProperties", f"{missing} properties without given names may be the same one twice"
         )

@@ -23,7 +23,7 @@ from rtp_llm.text.grammar.schema.document import Document, Literal
 from rtp_llm.text.grammar.schema.formats import ANNOTATIONS, FORMATS
 from rtp_llm.text.grammar.schema.values import count_of, number_of, text_of
 
-MOST = 2**31
+MAX_COUNT = 2**31
 """Characters, items or properties; no answer has as many, and the library counts up to there."""
 
 OfKind = dict[str, Callable[[Document, dict[str, Any], Literal], Formula]]
@@ -39,7 +39,7 @@ def unsupported(keyword: str, pointer: str, reason: str) -> Formula:
     return one(Unsupported(keyword, f"{keyword} at {pointer} {reason}"))
 
 
-TOO_MANY = f"asks for {MOST} or more"
+TOO_MANY = f"asks for {MAX_COUNT} or more"
 
 
 def length(keyword: str) -> Callable[[Document, dict[str, Any], Literal], Formula]:
@@ -50,13 +50,13 @@ def length(keyword: str) -> Callable[[Document, dict[str, Any], Literal], Formul
         count = count_of(schema, keyword, pointer)
         if keyword.startswith("min") == literal.positive:
             count += 0 if literal.positive else 1
-            if count >= MOST:
+            if count >= MAX_COUNT:
                 return unsupported(keyword, pointer, TOO_MANY)
-            return one(Length(least=count)) if count else TRUE
-        if count >= MOST:
+            return one(Length(minimum=count)) if count else TRUE
+        if count >= MAX_COUNT:
             return TRUE
         count -= 0 if literal.positive else 1
-        return FALSE if count < 0 else one(Length(most=count))
+        return FALSE if count < 0 else one(Length(maximum=count))
 
     return made
 

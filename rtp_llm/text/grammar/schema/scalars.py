@@ -206,16 +206,16 @@ def plain(value: Fraction, keyword: str) -> float:
 
 def strings(atoms: Conjunction) -> list[Scalar]:
     """The shape of strings; none where the length cannot be."""
-    least = max((atom.least for atom in atoms if isinstance(atom, Length)), default=0)
-    mosts = [a.most for a in atoms if isinstance(a, Length) and a.most is not None]
-    most = min(mosts, default=None)
-    if most is not None and least > most:
+    minimum = max((atom.minimum for atom in atoms if isinstance(atom, Length)), default=0)
+    maxima = [a.maximum for a in atoms if isinstance(a, Length) and a.maximum is not None]
+    maximum = min(maxima, default=None)
+    if maximum is not None and minimum > maximum:
         return []
     schema: dict[str, Any] = {"type": "string"}
-    if least:
-        schema["minLength"] = least
-    if most is not None:
-        schema["maxLength"] = most
+    if minimum:
+        schema["minLength"] = minimum
+    if maximum is not None:
+        schema["maxLength"] = maximum
     patterns = [atom.pattern for atom in atoms if isinstance(atom, Matching)]
     words = [word for atom in atoms if isinstance(atom, Values) for word in atom.values]
     if words:

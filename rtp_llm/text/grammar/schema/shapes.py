@@ -36,12 +36,12 @@ class Scalar:
 
 @dataclass(frozen=True)
 class ArrayShape:
-    """`prefix`, then `items`; from `least` to `most` of them all."""
+    """`prefix`, then `items`; from `minimum` to `maximum` of them all."""
 
     prefix: tuple[Node, ...] = ()
     items: Node = ()
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ObjectShape:
     required: tuple[str, ...] = ()
     patterns: dict[str, Node] = field(default_factory=dict)
     rest: Node = ()
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
 
 
 Shape = Scalar | ArrayShape | ObjectShape

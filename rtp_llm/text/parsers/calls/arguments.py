@@ -42,13 +42,13 @@ class Arguments:
         if types == STRING:
             yield from self._string(key, end, in_lines)
             return
-        pieces: list[str] = []
+        chunks: list[str] = []
         try:
-            yield from self._answer.source.until(end, pieces.append)
+            yield from self._answer.source.until(end, chunks.append)
         except Ended:
-            yield self.value(key, "".join(pieces))
+            yield self.value(key, "".join(chunks))
             raise
-        text = "".join(pieces)
+        text = "".join(chunks)
         yield self.value(key, json_of(text.removesuffix("\n") if in_lines else text, types))
 
     def close(self) -> ToolArguments:
@@ -59,9 +59,9 @@ class Arguments:
         yield self.value(key, '"')
         newline = ""
 
-        def send(piece: str) -> ToolArguments:
+        def send(chunk: str) -> ToolArguments:
             nonlocal newline
-            text = newline + piece
+            text = newline + chunk
             newline = "\n" if in_lines and text.endswith("\n") else ""
             return self._answer.arguments(escaped(text.removesuffix(newline)))
 

@@ -89,7 +89,7 @@ class _Values:
         if (yield from source.literal(QUOTE)):
             yield self._answer.arguments('"')
             yield from source.until(
-                Markers.of(QUOTE), lambda piece: self._answer.arguments(escaped(piece))
+                Markers.of(QUOTE), lambda chunk: self._answer.arguments(escaped(chunk))
             )
             yield self._answer.arguments('"')
         elif (yield from source.literal("{")):

@@ -75,10 +75,10 @@ class Harmony:
         yield answer.begin(name)
         empty = True
 
-        def send(piece: str) -> ToolArguments:
+        def send(chunk: str) -> ToolArguments:
             nonlocal empty
             empty = False
-            return answer.arguments(piece)
+            return answer.arguments(chunk)
 
         end = yield from answer.source.until(_BODY_ENDS, send)
         self._close(answer, end)
@@ -97,7 +97,7 @@ class Harmony:
 
     def _reasoning(self, answer: Answer) -> Steps[None]:
         source = answer.source
-        end = yield from source.until(_BODY_ENDS, lambda piece: ReasoningDelta(source.unsent()))
+        end = yield from source.until(_BODY_ENDS, lambda chunk: ReasoningDelta(source.unsent()))
         self._close(answer, end)
 
     def _close(self, answer: Answer, end: str) -> None:

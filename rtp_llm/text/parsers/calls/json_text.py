@@ -65,8 +65,8 @@ def nested(source: Source, send: Callable[[str], OutputDelta | None]) -> Steps[N
     while not value.done:
         if not (yield from source.peek()):
             raise Ended
-        piece = source.consume(value.end_of)
-        if piece and (delta := send(piece)) is not None:
+        chunk = source.consume(value.end_of)
+        if chunk and (delta := send(chunk)) is not None:
             yield delta
         if value.broken:
             raise Malformed
@@ -76,10 +76,10 @@ def string(source: Source) -> Steps[str]:
     """Read a string; what it says. Raises Malformed where it is none."""
     if (yield from source.peek()) not in ('"', ""):
         raise Malformed
-    pieces: list[str] = []
-    yield from nested(source, pieces.append)
+    chunks: list[str] = []
+    yield from nested(source, chunks.append)
     try:
-        text: str = json.loads("".join(pieces), strict=False)
+        text: str = json.loads("".join(chunks), strict=False)
         text.encode()  # half a surrogate pair is no text
         return text
     except ValueError as error:
@@ -90,7 +90,7 @@ def skip(source: Source) -> Steps[None]:
     """Read any value. Raises Malformed where there is none."""
     first = yield from source.peek()
     if first and first in '{["':
-        yield from nested(source, lambda piece: None)
+        yield from nested(source, lambda chunk: None)
         return
     length = 0
     while (character := (yield from source.peek())) and _SCALAR.fullmatch(character):

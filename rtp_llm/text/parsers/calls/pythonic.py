@@ -103,12 +103,12 @@ def _call(answer: Answer, *, bare: bool) -> Steps[None]:
 
 
 def _name(source: Source) -> Steps[str]:
-    pieces: list[str] = []
+    chunks: list[str] = []
     while (character := (yield from source.peek())) and _NAME.fullmatch(character):
-        pieces.append(source.consume(_end_of_name))
+        chunks.append(source.consume(_end_of_name))
     if not character:
         raise Ended
-    name = "".join(pieces)
+    name = "".join(chunks)
     if not name or name[0].isdigit():
         raise Malformed
     return name
@@ -117,14 +117,14 @@ def _name(source: Source) -> Steps[str]:
 def _value(source: Source) -> Steps[str]:
     """The JSON text of the literal before the next comma or parenthesis."""
     literal = _Literal()
-    pieces: list[str] = []
+    chunks: list[str] = []
     while not literal.done:
         if not (yield from source.peek()):
             raise Ended
-        pieces.append(source.consume(literal.end_of))
+        chunks.append(source.consume(literal.end_of))
         if literal.broken:
             raise Malformed
-    return _json_of("".join(pieces).strip())
+    return _json_of("".join(chunks).strip())
 
 
 def _json_of(text: str) -> str:

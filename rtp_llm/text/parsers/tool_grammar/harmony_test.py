@@ -130,8 +130,8 @@ def test_a_model_whose_calls_end_its_answers() -> None:
     call = 256 + CHANNELS.specials.index(CALL)
     made = matcher(CHANNELS.make([ADD]), vocabulary)
     made = type(made)(make_vocabulary(vocabulary, [256, call]), CHANNELS.make([ADD]).text)
-    for piece in CHANNELS.ids_of(CONSTRAINED + JSON):
-        assert made.consume_token(piece)
+    for chunk in CHANNELS.ids_of(CONSTRAINED + JSON):
+        assert made.consume_token(chunk)
     assert not made.is_accepting()
     mask = made.compute_bitmask()
     assert [i for i in range(vocabulary.vocab_size) if mask[i // 8] >> i % 8 & 1] == [call]

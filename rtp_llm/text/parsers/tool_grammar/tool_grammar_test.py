@@ -73,8 +73,8 @@ class Grammars:
 
     def ids_of(self, text: str) -> list[int]:
         ids: list[int] = []
-        for piece in re.split(f"({'|'.join(map(re.escape, self.specials))})", text):
-            ids.extend([self._ids[piece]] if piece in self._ids else piece.encode())
+        for chunk in re.split(f"({'|'.join(map(re.escape, self.specials))})", text):
+            ids.extend([self._ids[chunk]] if chunk in self._ids else chunk.encode())
         return ids
 
 
