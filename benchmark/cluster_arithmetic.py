@@ -39,7 +39,7 @@ class Workload:
 
     @property
     def events(self) -> float:
-        """Events of one answer."""
+        """Server-sent events of one streamed answer."""
         return self.output_tokens / self.tokens_an_event
 
     @property

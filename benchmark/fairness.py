@@ -159,7 +159,7 @@ def show(report: Report, loads: dict[str, Load]) -> None:
 
 
 def p95(values: list[float]) -> float:
-    """Return the 95th percentile."""
+    """Return the 95th percentile of `values`."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(0.95 * len(ordered)) - 1)] if ordered else 0.0
 

@@ -83,7 +83,7 @@ def _write_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
 def _tensors(folder: pathlib.Path) -> Iterator[tuple[str, torch.Tensor]]:
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
+            for name in file.keys():  # noqa: SIM118 - a safetensors file is not a mapping
                 yield name, file.get_tensor(name)
 
 

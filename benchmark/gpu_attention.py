@@ -62,7 +62,7 @@ class Case:
 
     @staticmethod
     def random(lengths: Lengths, device: torch.device, heads: int) -> Case:
-        """Blocks in random order."""
+        """Return a case with its cache blocks in random order."""
         queries, keys = (list(numbers) for numbers in zip(*lengths, strict=True))
         width = -(-max(keys) // BLOCK)
         blocks = [-(-count // BLOCK) for count in keys]

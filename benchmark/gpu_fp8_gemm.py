@@ -60,7 +60,7 @@ class Operands:
         return Operands(q, scales, (first, *others), weight_scales)
 
     def rows_value(self) -> Tensor:
-        """Dequantise q to float32."""
+        """Dequantise the rows of q to float32."""
         scales = fp8_blocks.row_major(self.scales, self.q.shape[-2])
         return fp8_blocks.dequantize_rows(self.q, scales)
 

@@ -148,7 +148,7 @@ class Offline:
         return float(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End it."""
+        """Shut down the engine and wait for its process."""
         self._process.communicate(timeout=60)
 
 

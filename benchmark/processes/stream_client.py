@@ -75,7 +75,7 @@ class Clients:
         return [Answer(**each) for part in parts for each in part]
 
     def close(self) -> None:
-        """End the processes."""
+        """Terminate the client processes and wait for them."""
         for process in self._processes:
             process.communicate(timeout=30)
 

@@ -59,7 +59,7 @@ def cache_dtypes(config: BackendConfig | BackendOptions) -> CacheDtypes:
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """The config of attention layers; `windows` are those of the cache groups (0 = full).
+    """The config of attention layers; `windows` has the window of each cache group (0: full).
 
     See BackendOptions for the other fields.
     """
@@ -135,7 +135,7 @@ class Backend(ABC, Generic[ConfigT]):
         return
 
     def context_bytes(self, keys: int) -> int:
-        """Upper bound in bytes on the temporary memory of a step whose queries see `keys` keys."""
+        """Upper bound in bytes on the temporary memory of a step with queries over `keys` keys."""
         return 0
 
 

@@ -125,8 +125,8 @@ class MlaSpec:
 class RecurrentSpec:
     """States of fixed size: one block holds all of a layer's states after some token.
 
-    `shapes` are the shapes of one layer's states (those of a convolution and a linear attention,
-    say), with their dtypes. `rollback`: after a step of at most `rollback + 1` tokens, a block
+    `shapes` and `dtypes` describe one layer's states, for example the states of a convolution
+    and of a linear attention. `rollback`: after a step of at most `rollback + 1` tokens, a block
     still holds the states after each of these tokens.
     """
 

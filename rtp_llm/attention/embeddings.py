@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeddings that take the place of those of some tokens in a step."""
+"""Embeddings that replace the embeddings of placeholder tokens in a step."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class MaskedEmbeddings(InputEmbeddings):
         return torch.where(self.mask, self.rows[:, : hidden.shape[1]], hidden)
 
     def first(self, tokens: int) -> MaskedEmbeddings:
-        """Those of the first tokens."""
+        """Return a view for the first `tokens` tokens."""
         return replace(self, rows=self.rows[:tokens], mask=self.mask[:tokens])

@@ -104,7 +104,7 @@ def _with_decode(config: BackendConfig, usable: Sequence[Any]) -> Any:
 
 
 def _stack(config: BackendConfig, usable: Sequence[Any]) -> Any:
-    """Create the first backend, stacked on those of the others that it needs."""
+    """Create the first backend, stacked on the other backends that it needs."""
     first, *others = usable
     if issubclass(first, PartialBackend):
         return first(config, _stack(config, others))

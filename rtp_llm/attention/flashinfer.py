@@ -38,7 +38,7 @@ _LEAST_QUERIES = 512  # per sequence, for a batch to count as prompts only
 
 
 class FlashInferBackend(PartialBackend):
-    """Steps whose lengths the host knows; captured steps go to another backend.
+    """Steps with lengths that are known to the host; captured steps go to another backend.
 
     FlashInfer plans a step's work on the host, from its lengths, before the first layer, whereas a
     graph is replayed with lengths other than those it was captured with.
@@ -62,7 +62,7 @@ class FlashInferBackend(PartialBackend):
         if config.kv_dtype != config.dtype:
             return Support.no("with a KV cache of another type than the queries it was not tried")
         if config.head_dim not in _HEAD_DIMS:
-            return Support.no(f"heads of {config.head_dim}; it takes those of 64, 128 and 256")
+            return Support.no(f"head dimension {config.head_dim} is not 64, 128 or 256")
         if group > _MAX_GROUP:
             return Support.no(f"{group} heads share keys; its workspace here is for {_MAX_GROUP}")
         if config.sinks or config.soft_cap or not config.causal:
@@ -130,7 +130,7 @@ class FlashInferBackend(PartialBackend):
     def _planner(self, device: torch.device, window: int, decodes: bool) -> _Planner:
         """Create a planner for one cache group and kind of step.
 
-        All planners share the workspace, whose contents are only needed within one layer.
+        All planners share one workspace: its contents are only needed within a layer.
         """
         if self._workspace is None:
             _logger.info(

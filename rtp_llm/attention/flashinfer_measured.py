@@ -16,7 +16,7 @@ Ratios = tuple[float, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """The ratio of FlashInfer's time to that of the alternative, minimum and maximum over cases.
+    """FlashInfer's time relative to the alternative: minimum and maximum over cases.
 
     `long`: batches of prompts only, the longest with at least `long_from` keys. `short`: other
     batches of prompts only. `mixed`: prompts and decodes. `decoding`: decode steps, which with

@@ -42,7 +42,7 @@ class _Plan:
 
 
 class Fp8DequantBackend(PartialBackend):
-    """Steps with enough queries for each key, whose lengths the host knows."""
+    """Steps with enough queries per key and with lengths that are known to the host."""
 
     name: ClassVar[str] = "fp8_dequant"
     priority: ClassVar[int] = 15

@@ -10,7 +10,7 @@ each on average, the multiply-adds of a head are
 The cheaper form is chosen for each sequence: with DeepSeek's sizes (512, 64, 128, 128) a prompt
 chunk expands its context from about 170 new tokens on, and always if there is no earlier context; a
 decode never does. If the host does not know the lengths (in graphs), all sequences are absorbed,
-which is always correct, as are sequences whose keys no longer fit into the step's memory.
+which is always correct; so are sequences with keys that no longer fit into the step's memory.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class InputNeeds:
 
     @cached_property
     def any(self) -> bool:
-        """Whether there is anything."""
+        """Whether a model needs any of these inputs."""
         return bool(self.settings) or self.embedding_width > 0
 
 

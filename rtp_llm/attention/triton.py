@@ -53,7 +53,7 @@ class TritonAttentionBackend(PagedAttentionBackend):
 def compile_prompt_tiles(
     config: AttentionConfig, scale: float, kv_cache: Tensor, split_only: bool = False
 ) -> None:
-    """Compile the tiles of prompts; `split_only`: those of them that split the keys."""
+    """Compile the tiles of prompts; `split_only`: only the tiles that split the keys."""
     compile_tiles(
         "triton_paged_attention",
         kv_cache,

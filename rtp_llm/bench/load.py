@@ -139,6 +139,6 @@ class Bar:
             self._bar.draw(self._words, self._done, self._total, stats)
 
     def erase(self) -> None:
-        """Erase the progress line."""
+        """Erase the progress line from the terminal."""
         if self._show:
             self._bar.erase()

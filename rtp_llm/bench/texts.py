@@ -44,11 +44,11 @@ class TokenizerTexts:
     tokenizer: Tokenizer
 
     def count(self, text: str) -> int:
-        """See Texts."""
+        """Return the number of tokens of `text`, without special tokens."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     def make(self, source: random.Random, tokens: int, prefix: str = "") -> str:
-        """See Texts."""
+        """Return a text of `tokens` tokens that begins with `prefix`."""
         text = prefix
         for _ in range(_ROUNDS):
             ids = self.tokenizer.encode(text, add_special_tokens=False)
@@ -69,11 +69,11 @@ class WordTexts:
     overhead: float = 0.0
 
     def count(self, text: str) -> int:
-        """See Texts."""
+        """Estimate the number of tokens of `text` from its length; at least 1."""
         return max(1, round(len(text) / _CHARACTERS_PER_TOKEN))
 
     def make(self, source: random.Random, tokens: int, prefix: str = "") -> str:
-        """See Texts."""
+        """Return a text of about `tokens` tokens that begins with `prefix`."""
         words = prefix.split()
         wanted = max(1, round((tokens - self.overhead) / self.per_word))
         return " ".join([*words, *source.choices(WORDS, k=max(0, wanted - len(words)))])

@@ -32,7 +32,7 @@ class Questions:
         return line.strip()
 
     def close(self) -> None:
-        """Save the history."""
+        """Save the history of questions to its file."""
         if self._save is not None:
             self._save()
 

@@ -66,7 +66,7 @@ class HttpClient:
                 connection.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections; those in use stay open."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
@@ -150,7 +150,7 @@ class HttpResponse:
         self._changed.set()
 
     def end(self, *, keeps_alive: bool) -> None:
-        """The response is complete."""
+        """Mark the response as complete; `keeps_alive`: its connection may be used again."""
         self.is_complete, self.keeps_alive = True, keeps_alive
         self._changed.set()
 

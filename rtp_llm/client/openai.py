@@ -94,7 +94,7 @@ class OpenAIClient:
         self._http = HttpClient(base, {**own, **(headers or {})}, verify=verify)
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections; those in use stay open."""
         self._http.close()
 
     async def models(self, path: str = "/models") -> list[str]:

@@ -63,6 +63,6 @@ def add_sampling_flags(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def sampling_of(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The parameters that were given, all or those of ``names``, as fields of a request."""
+    """Return the given parameters (only ``names``, if any) as fields of a request."""
     found = ((name, getattr(arguments, name)) for name in names or PARAMETERS)
     return {name: value for name, value in found if value is not None}

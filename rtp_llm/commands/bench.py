@@ -38,7 +38,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=8088, help="[%(default)s]")
     text = "Completions or chats [%(default)s]."
     made.add_argument("--backend", choices=tuple(_ENDPOINTS), default="openai", help=text)
-    text = "Path of the requests [that of --backend]; the end of it says which kind they are."
+    text = "Path of the requests [the default of --backend]; its end selects completions or chats."
     made.add_argument("--endpoint", metavar="PATH", help=text)
     made.add_argument("--model", metavar="NAME", help="[the first one that is served]")
     made.add_argument("--served-model-name", metavar="NAME", help="The same.")
@@ -114,7 +114,7 @@ def _add_results(made: argparse.ArgumentParser) -> None:
     group.add_argument("--append-result", action="store_true", help=text)
     group.add_argument("--result-dir", metavar="FOLDER")
     group.add_argument("--result-filename", metavar="NAME")
-    group.add_argument("--label", help="First part of the file's name [that of --backend].")
+    group.add_argument("--label", help="First part of the file's name [the value of --backend].")
     text = "More fields of the file."
     group.add_argument("--metadata", nargs="+", type=_pair, metavar="NAME=VALUE", help=text)
 
@@ -160,7 +160,7 @@ usage: rtp-llm bench serve|latency|throughput [flags]
   latency     time of one batch in the engine, without a server
   throughput  requests and tokens per second of the engine, without a server
 
-`rtp-llm bench serve --help` lists its flags; they are those of `vllm bench`.
+`rtp-llm bench serve --help` lists its flags, which are named as in `vllm bench`.
 """
 
 

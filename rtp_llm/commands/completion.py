@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the completion script."""
+    """Print the completion script of the requested shell; returns the exit status."""
     print(script(parser().parse_args(words).shell), end="")
     return 0
 

@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
         "Say how a model would run on this machine, without loading its weights: device, number "
         "type, attention and experts, speculation, graphs, KV cache and how many tokens fit, "
         "tool calls and reasoning. What a start would refuse is refused here with the same "
-        "reason. Flags are those of `rtp-llm serve`.",
+        "reason. It takes the flags of `rtp-llm serve`.",
     )
 
 

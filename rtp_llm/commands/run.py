@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the answer."""
+    """Print the answer to one prompt; returns the exit status."""
     arguments = parser().parse_args(words)
     if arguments.raw and arguments.system:
         raise SettingsError("--system: there is no system prompt with --raw; write it out")

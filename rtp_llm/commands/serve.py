@@ -11,7 +11,7 @@ from rtp_llm.config.command_line import build_parser
 
 
 def parser() -> argparse.ArgumentParser:
-    """Flags: all settings."""
+    """Build the argument parser: one flag for each setting."""
     return build_parser("rtp-llm serve")
 
 

@@ -164,7 +164,7 @@ def load_settings(
 ) -> LoadedSettings:
     """Merge flags over environment over file over defaults; ``parser`` None: of `rtp-llm serve`.
 
-    Raises SettingsError naming the flag, variable or key whose value is bad or unknown. Like
+    Raises SettingsError naming the flag, variable or key that is unknown or has a bad value. Like
     argparse, prints and exits for --help and for unknown flags.
     """
     parser = build_parser() if parser is None else parser
@@ -265,4 +265,4 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
         if name.startswith(PREFIX) and name not in known:
             near = meant(name, sorted(known))
             hint = f"; did you mean {near}?" if near else ""
-            yield f"{name} is set but is no setting{hint}"
+            yield f"{name} is set but is not a setting{hint}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags of vLLM and SGLang next to the settings here; llama_cpp_flags.py has those of llama.cpp."""
+"""Flags of vLLM and SGLang next to the settings here; see llama_cpp_flags.py for llama.cpp."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ COUNTERPARTS = (
         (),
         "code of a model folder is never run here; leave it out",
     ),
-    Counterpart("--tokenizer", "--tokenizer-path", (), "the tokenizer is that of the model folder"),
+    Counterpart("--tokenizer", "--tokenizer-path", (), "the tokenizer comes from the model folder"),
     Counterpart("--tokenizer-mode", "--tokenizer-mode", (), "there is one tokenizer; leave it out"),
     Counterpart("--download-dir", "--download-dir", (), NO_DOWNLOAD),
     Counterpart("--revision", "--revision", (), NO_DOWNLOAD),

@@ -26,7 +26,7 @@ does not read; it reads {of_router}.
 
 
 def render() -> str:
-    """Render the page docs/settings.md."""
+    """Render docs/settings.md as Markdown text."""
     parts = [INTRODUCTION.format(of_router=", ".join(map(flag_name, OF_ROUTER)))]
     group = ""
     for name, info in options().items():

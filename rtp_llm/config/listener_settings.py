@@ -32,7 +32,7 @@ class ListenerSettings:
         None,
         "text",
         "server",
-        "PEM file of the certificate to serve HTTPS with, those of its authorities after it.",
+        "PEM file of the certificate to serve HTTPS with, followed by its chain of authorities.",
         automatic="HTTP without TLS",
         advanced=True,
     )

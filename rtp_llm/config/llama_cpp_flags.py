@@ -120,7 +120,7 @@ LLAMA_CPP = (
     _row("--mirostat --mirostat-lr --mirostat-ent", "", _SAMPLER),
     _row("--dry-multiplier --dry-base --dry-allowed-length", "", _SAMPLER),
     _row("--repeat-last-n", "", "penalties count the whole sequence"),
-    _row("--spm-infill", "", "the order is that of the tokenizer's family; leave it out"),
+    _row("--spm-infill", "", "the tokenizer's family decides the order; leave it out"),
     _row("--keepalive", "", "a served model stays loaded; leave it out"),
     _row("--format", "", "each request says it: `format` of /api/chat, `response_format`"),
     _row("--hidethinking", "", "each request says it as `include_reasoning: false`"),

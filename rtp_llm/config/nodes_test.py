@@ -23,8 +23,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
         r"node_rank: 2 is not below nnodes=2; nodes are numbered from 0 to 1",
     ),
     ({**TWO, "master_addr": ""}, "master_addr: the other nodes come to node 0"),
-    ({**TWO, "master_addr": "a b"}, "master_addr: 'a b:29501' is no address"),
-    ({**TWO, "master_addr": "host:99999"}, "master_addr: 'host:99999' is no address"),
+    ({**TWO, "master_addr": "a b"}, "master_addr: 'a b:29501' is not an address"),
+    ({**TWO, "master_addr": "host:99999"}, "master_addr: 'host:99999' is not an address"),
     ({**TWO, "worker_key_file": "/nowhere"}, "worker_key_file: cannot read"),
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -37,7 +37,7 @@ def advice(flag: str, known: Iterable[str]) -> str:
 
 
 def table() -> list[str]:
-    """The rows of docs/from_vllm.md."""
+    """Return the lines of the table of flags in docs/from_vllm.md."""
     lines = ["| vLLM | SGLang | here |", "| --- | --- | --- |"]
     for row in COUNTERPARTS:
         cells = [f"`{flag}`" if flag else "" for flag in (row.vllm, row.sglang)]
@@ -46,7 +46,7 @@ def table() -> list[str]:
 
 
 def llama_cpp_table() -> list[str]:
-    """The rows of docs/from_llama_cpp.md."""
+    """Return the lines of the table of flags in docs/from_llama_cpp.md."""
     lines = ["| llama.cpp | here |", "| --- | --- |"]
     for row in LLAMA_CPP:
         names = ", ".join(f"`{name}`" for name in row.names)

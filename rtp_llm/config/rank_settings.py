@@ -96,8 +96,8 @@ class RankSettings:
         "",
         "text",
         "ranks",
-        "Ray cluster on whose machines --data-parallel-size replicas are placed: auto, or "
-        "ray://HOST:PORT. This process is the router before them (docs/cluster.md).",
+        "Ray cluster that runs the --data-parallel-size replicas: auto, or ray://HOST:PORT. "
+        " This process is the router before them (docs/cluster.md).",
         advanced=True,
     )
     prefill_replicas: int = option(

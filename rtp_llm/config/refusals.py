@@ -53,7 +53,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "request",
         "chat_template",
-        "Templates are programs, and those of requests run only where clients are trusted.",
+        "Templates are programs: a template in a request runs only where clients are trusted.",
         "Leave the field out, or start the server with --trust-request-chat-template.",
     ),
     Refusal(
@@ -182,7 +182,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "FP8 blocks of several parts",
-        "A block of 128 rows has one scale; heads that are no multiples of 128 wide share blocks "
+        "A block of 128 rows has one scale; head widths that are not multiples of 128 share blocks "
         "with the gates that lie between them.",
         "Take the model's unquantised weights, without --quantization fp8.",
     ),
@@ -281,8 +281,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "other layer type",
-        "Layers have full or sliding-window attention; those of Qwen3-Next and Qwen3.5 full or "
-        "linear attention.",
+        "Layers have full or sliding-window attention; in Qwen3-Next and Qwen3.5, full or linear "
+        "attention.",
         "Choose a model without other layer types.",
     ),
     Refusal(
@@ -540,7 +540,7 @@ reason: a field of a request with 400, a model or a setting at start-up.
 
 
 def render() -> str:
-    """Render the page docs/refusals.md."""
+    """Render docs/refusals.md as Markdown text."""
     cells = ((r.area, f"`{r.name}`", r.devices, r.reason, r.change) for r in REFUSALS)
     return _INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in cells)
 

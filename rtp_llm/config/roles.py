@@ -192,7 +192,7 @@ def split_address(name: str, address: str) -> tuple[str, int]:
         raise SettingsError(f"{name}: {address!r} is not of the form HOST:PORT or [IPV6]:PORT")
     digits = port.isascii() and port.isdigit() and len(port) <= 5
     if not _is_host(host) or not digits or int(port) > 65535:
-        raise SettingsError(f"{name}: {address!r} is no address of the form HOST:PORT")
+        raise SettingsError(f"{name}: {address!r} is not an address of the form HOST:PORT")
     return host, int(port)
 
 

@@ -28,14 +28,14 @@ DECODE = {"role": "decode", "prefill_workers": "a:1"}
     [
         ({"role": "decode"}, "prefill_workers: a decode worker needs at least one"),
         ({"role": "decode", "prefill_workers": "@/none"}, "prefill_workers: /none cannot be read"),
-        ({"role": "decode", "prefill_workers": "host"}, "'host' is no address of the form"),
-        ({"role": "decode", "prefill_workers": "host:70000"}, "'host:70000' is no address"),
-        ({"role": "decode", "prefill_workers": "a..b:1"}, "'a..b:1' is no address"),
-        ({"role": "decode", "prefill_workers": "a b:1"}, "'a b:1' is no address"),
+        ({"role": "decode", "prefill_workers": "host"}, "'host' is not an address of the form"),
+        ({"role": "decode", "prefill_workers": "host:70000"}, "'host:70000' is not an address"),
+        ({"role": "decode", "prefill_workers": "a..b:1"}, "'a..b:1' is not an address"),
+        ({"role": "decode", "prefill_workers": "a b:1"}, "'a b:1' is not an address"),
         ({"role": "decode", "prefill_workers": "::1:80"}, r"HOST:PORT or \[IPV6\]:PORT"),
         ({"role": "decode", "prefill_workers": "fe80::1"}, r"HOST:PORT or \[IPV6\]:PORT"),
         ({"role": "decode", "prefill_workers": "[::1:80"}, r"HOST:PORT or \[IPV6\]:PORT"),
-        ({"role": "decode", "prefill_workers": "a:\u00b2"}, "is no address of the form"),
+        ({"role": "decode", "prefill_workers": "a:\u00b2"}, "is not an address of the form"),
         ({"role": "decode", "prefill_workers": "a:1,b:0"}, "'b:0' has port 0"),
         ({"role": "decode", "prefill_workers": "a:1,b:2, a:1"}, "'a:1' is listed twice"),
         (
@@ -81,7 +81,7 @@ def test_addresses_in_a_file(tmp_path: Path) -> None:
     file.write_text("a:1\n\n b:2 \n")
     assert prefill_addresses(settings) == ["a:1", "b:2"]
     file.write_text("a:1\na\n")
-    with pytest.raises(SettingsError, match="prefill_workers: 'a' is no address"):
+    with pytest.raises(SettingsError, match="prefill_workers: 'a' is not an address"):
         check_role(settings)
 
 

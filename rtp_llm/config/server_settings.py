@@ -81,8 +81,8 @@ class ServerSettings:
         0,
         "integer",
         "server",
-        "The same for one address; 0: no limit of its own. Leave it at 0 behind a reverse proxy, "
-        "whose connections all come from one address.",
+        "The same for one address; 0: no limit of its own. Leave it at 0 behind a reverse proxy: "
+        "all its connections come from one address.",
         minimum=0,
         maximum=1048576,
         advanced=True,
@@ -196,7 +196,7 @@ class ServerSettings:
         "server",
         "Form of the model's tool calls: hermes, mistral, ... (docs/tools_and_reasoning.md), or "
         "none.",
-        automatic="as the chat template and the vocabulary tell",
+        automatic="by the chat template and the vocabulary",
         advanced=True,
     )
     reasoning_parser: str | None = option(
@@ -205,7 +205,7 @@ class ServerSettings:
         "server",
         "Form of the model's thinking: qwen3, deepseek_r1, ... (docs/tools_and_reasoning.md), or "
         "none.",
-        automatic="as the chat template and the vocabulary tell",
+        automatic="by the chat template and the vocabulary",
         advanced=True,
     )
     reasoning_field: str = option(

@@ -201,7 +201,7 @@ def test_secrets_are_masked_everywhere() -> None:
 
 def test_unknown_environment_names_are_reported() -> None:
     warnings = load_settings([], {"RTP_LLM_PROT": "1", "RTP_LLM_OPS_LIBRARY": "x"}).warnings
-    assert warnings == ("RTP_LLM_PROT is set but is no setting; did you mean RTP_LLM_PORT?",)
+    assert warnings == ("RTP_LLM_PROT is set but is not a setting; did you mean RTP_LLM_PORT?",)
 
 
 def test_unknown_flags_and_abbreviations_exit(capsys) -> None:

@@ -68,7 +68,7 @@ class SpeculativeSettings(CheckedSettings):
         "",
         "text",
         "speculation",
-        "With eagle3, the folder of the head that drafts; with draft-model, that of the model.",
+        "The folder of the draft head with eagle3, or of the draft model with draft-model.",
         advanced=True,
     )
     num_speculative_tokens: int = option(
@@ -208,7 +208,7 @@ class SpeculativeSettings(CheckedSettings):
         following = 1
         for first, last, tokens in table:
             if not all(type(value) is int for value in (first, last, tokens)):
-                raise SettingsError(f"{_TABLE}: {text!r} has what are no whole numbers")
+                raise SettingsError(f"{_TABLE}: {text!r} has entries that are not whole numbers")
             if first != following or last < first:
                 raise SettingsError(
                     f"{_TABLE}: [{first}, {last}, {tokens}] must begin with {following}, and not "
@@ -244,7 +244,7 @@ class SpeculativeSettings(CheckedSettings):
 
     @property
     def reads_folder(self) -> bool:
-        """Whether `speculative_model` is read."""
+        """Whether the method loads the model folder `speculative_model`."""
         return self.speculative in _FOLDERS
 
     def _set(self, key: str, value: Any) -> None:

@@ -39,7 +39,7 @@ def test_a_table_of_lengths() -> None:
         ("3", "is not a list of"),
         ("[[1, 2]]", "is not a list of"),
         ("[[1, 2, 3", "is not a list of"),
-        ('[[1, 2, "3"]]', "no whole numbers"),
+        ('[[1, 2, "3"]]', "not whole numbers"),
         ("[[2, 8, 3]]", r"\[2, 8, 3\] must begin with 1"),
         ("[[1, 8, 3], [10, 12, 2]]", r"\[10, 12, 2\] must begin with 9"),
         ("[[1, 0, 3]]", "not end before that"),

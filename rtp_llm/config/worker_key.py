@@ -28,7 +28,7 @@ def read_worker_key(path: str) -> bytes:
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise SettingsError(f"worker_key_file: {path!r} is no plain file")
+            raise SettingsError(f"worker_key_file: {path!r} is not a regular file")
         if mode & _OTHERS:
             raise SettingsError(
                 f"worker_key_file: everybody can read or write {path!r} (mode "

@@ -49,9 +49,9 @@ def test_what_everybody_reads_is_no_secret(file: Path, mode: int) -> None:
 def test_what_is_no_file_is_refused(file: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path, words in (
-        (tmp_path / "pipe", "no plain file"),
+        (tmp_path / "pipe", "not a regular file"),
         (tmp_path / "nothing", "No such file"),
-        (tmp_path, "no plain file"),
+        (tmp_path, "not a regular file"),
         ("a\0b", "null"),
     ):
         with pytest.raises(SettingsError, match=f"worker_key_file: .*{words}"):

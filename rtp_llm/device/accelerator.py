@@ -266,7 +266,7 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 class TorchGraph:
-    """A graph of torch.cuda."""
+    """A captured graph of kernels, replayed by torch.cuda.CUDAGraph."""
 
     def __init__(self, backend: Any, pool: object) -> None:
         self._backend = backend

@@ -33,7 +33,7 @@ def built_devices(
     """Devices of this installation in order of preference: its own, then the CPU.
 
     A wheel names its device in `_build.json`, a source tree in the name of its operator library; a
-    source tree without one may use all `known` devices. `torch_device` (None: that of the installed
+    source tree without one may use all `known` devices. `torch_device` (None: of the installed
     torch) selects one of several builds of a source tree.
     """
     name = _read(package / "_build.json").get("device")

@@ -9,7 +9,7 @@ FEATURES: dict[str, str] = {
     "mma": "warp-wide matrix products and asynchronous copies into shared memory",
     "wgmma": "matrix products of warp groups from shared memory, which a copy engine fills",
     "float8_conversion": "conversion between 8-bit floats and the type of the activations",
-    "triton": "Triton kernels, whose tiles were chosen and tested there",
+    "triton": "Triton kernels, with tiles that were chosen and tested there",
     "one_pass_rotation": "rotation and cache write in one pass, worth it where a launch costs",
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cores nearest to a device, those of its NUMA node as Linux reports it."""
+"""The cores nearest to a device: the cores of its NUMA node, as Linux reports it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Resolver:
         self._resolved: dict[str, Device] = {}
 
     def resolve(self, requested: str | None = None) -> Device:
-        """See resolve_device."""
+        """Return the requested device, or the first usable one for "auto"; see resolve_device."""
         cleaned = _clean(requested)
         with self._lock:
             if cleaned not in self._resolved:

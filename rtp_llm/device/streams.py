@@ -64,7 +64,7 @@ class Graph(Protocol):
 
 
 class HostStream:
-    """The queue of a device whose work is done before the call returns."""
+    """The queue of a device that finishes its work before a call returns."""
 
     def wait_event(self, event: Any) -> None:
         pass

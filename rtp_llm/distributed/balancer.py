@@ -45,7 +45,7 @@ class BalanceOptions:
 
     @property
     def moves(self) -> bool:
-        """Whether experts are moved."""
+        """Whether experts are moved between ranks."""
         return self.mode in ("eplb", "all")
 
     @property

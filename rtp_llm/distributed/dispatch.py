@@ -46,8 +46,8 @@ class AllToAll(ABC):
 
     @abstractmethod
     def dispatch(self, rows: TokenRows) -> tuple[TokenRows, Sent]:
-        """Tokens of this rank with physical ids -> tokens for this rank's experts, whose ids are
-        slots of this rank, or -1 where another rank has the expert."""
+        """Send this rank's tokens with physical expert ids; return the tokens for this rank's
+        experts, with ids that are local slots, or -1 where another rank has the expert."""
 
     @abstractmethod
     def combine(self, results: Tensor, sent: Sent) -> Tensor:

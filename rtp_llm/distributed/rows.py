@@ -21,13 +21,13 @@ class TokenRows:
     weights: Tensor
 
     def pack(self) -> Tensor:
-        """As uint8 [N, bytes]."""
+        """Pack each token's row into bytes, uint8 [N, bytes]; see `unpack`."""
         parts = (self.x, self.ids + 1, self.weights)
         return torch.cat([_as_bytes(part) for part in parts], dim=1)
 
     @classmethod
     def unpack(cls, rows: Tensor, hidden: int, dtype: torch.dtype, k: int) -> TokenRows:
-        """From what `pack` gave; `hidden` and `dtype` of x, `k` choices of a token."""
+        """The inverse of `pack`, for x of `hidden` columns and `dtype`, and `k` experts a token."""
         ends = hidden * dtype.itemsize, hidden * dtype.itemsize + 4 * k
         x, ids, weights = rows[:, : ends[0]], rows[:, ends[0] : ends[1]], rows[:, ends[1] :]
         return cls(

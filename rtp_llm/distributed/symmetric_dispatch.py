@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-to-all among ranks whose GPUs write into each other's memory: a kernel there, and one back.
+"""All-to-all between GPUs that write into each other's memory: one kernel to send, one to return.
 
 Room is for as many tokens of every rank as the fullest has, as in low-latency mode, so that the
 host waits for nothing; but what is not there is not sent. Steps that exceed the buffers, and ranks
@@ -38,7 +38,7 @@ class TokenForm:
     k: int
 
     def max_tokens(self, size: int) -> int:
-        """Of each of `size` ranks, that the largest buffer holds."""
+        """Return how many tokens of each of `size` ranks fit into the largest buffer."""
         places = 4 * buffer_words(size, PACK_BYTES) // PACK_BYTES
         row = message_bytes(1, self.hidden, self.dtype, self.k) - PACK_BYTES
         return (_MAX_BYTES // places - PACK_BYTES) // row
@@ -72,7 +72,7 @@ def explain_dispatch(device: Device, size: int) -> str:
 
 
 class SymmetricDispatch:
-    """The memory of it, which all layers and steps share."""
+    """The peer memory for all-to-all exchanges, shared by all layers and steps."""
 
     def __init__(self, memory: PeerMemory, max_tokens: int) -> None:
         self.memory, self.max_tokens = memory, max_tokens

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over ranks whose GPUs write into each other's memory, in one kernel.
+"""All-reduce between GPUs that write into each other's memory, in one kernel.
 
-What is larger than a limit, and what these ranks cannot do, stays with the group's backend.
+Tensors above a limit, and ranks that cannot do this, stay with the group's backend.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class SymmetricReduce:
             ops.best_token(some, best, outcome, first, *self._memory.among)
 
     def abort(self) -> None:
-        """See PeerMemory.abort."""
+        """End the waits of this rank's kernels for good; see PeerMemory.abort."""
         self._memory.abort()
 
 

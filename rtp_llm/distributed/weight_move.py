@@ -60,7 +60,7 @@ class WeightMove(threading.Thread):
     """Fetches what this rank gets in `moves` and gives what others get; then it is `ready`.
 
     Steps go on meanwhile, since weights that are in use are only read. Messages go through host
-    memory: a second communicator on the device could block that of the steps.
+    memory: a second communicator on the device could block the steps' communicator.
     """
 
     def __init__(self, group: Group, device: Device, moves: Sequence[LayerMove]) -> None:

@@ -31,7 +31,7 @@ Kind = TypeVar("Kind", bound=Group)
 class World:
     """`tensors` moves tensors of the device, `host` numbers in host memory.
 
-    `moves` is for a background thread: its messages never queue up after those of a step.
+    `moves` is for a background thread: its messages never queue up after the messages of a step.
     """
 
     def __init__(

@@ -171,7 +171,7 @@ def test_settings_are_printed_with_secrets_masked() -> None:
         assert server.url
         assert server.wait_for("api_key = ***")
         assert "hidden-key" not in "".join(server.lines["stdout"]) + server.stderr
-        assert server.wait_for("RTP_LLM_SEEED is set but is no setting", "stderr")
+        assert server.wait_for("RTP_LLM_SEEED is set but is not a setting", "stderr")
         assert httpx.get(f"{server.url}/v1/models").status_code == 401
 
 

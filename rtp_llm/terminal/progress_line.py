@@ -32,7 +32,7 @@ class ProgressLine:
             self._stream.flush()
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Erase the progress line from the terminal."""
         if self._show:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

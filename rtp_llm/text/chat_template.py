@@ -45,7 +45,7 @@ RESERVED = frozenset(
 # Marks where the last message ends, when the answer is to continue it.
 _END_OF_MESSAGE = "END_OF_FINAL_MESSAGE "
 _MAX_REASON = 1000  # characters of a template's message
-# What a template is told when it is tried with calls; most show none without tools.
+# The tools passed to a template that is tried with calls; most show none without tools.
 _PROBING_TOOL = {
     "type": "function",
     "function": {
@@ -100,7 +100,7 @@ class ChatTemplate:
         `documents`: sources for the answer, for templates that read them.
         `continue_final_message`: the prompt ends with the last message's text. A content that is
         None becomes "", and messages with calls become what the template takes (`call_style`);
-        other keys whose value is None are left out, as most templates expect.
+        other keys with the value None are left out, as most templates expect.
         Raises ChatTemplateError when the template refuses the messages or fails on them.
         """
         reserved = RESERVED.intersection(variables)

@@ -21,7 +21,7 @@ REPLACEMENT = "\ufffd"
 
 
 class Detokenizer(Protocol):
-    """The pieces of `feed` and the last one of `flush`, joined, are the text of all ids."""
+    """What `feed` returns, joined, followed by the result of `flush`, is the text of all ids."""
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """Return the text completed by these ids; an unfinished character is held back."""
@@ -31,7 +31,7 @@ class Detokenizer(Protocol):
 
 
 class ByteDetokenizer:
-    """For tokenizers whose decoding is a concatenation of bytes (see token_bytes.py)."""
+    """For tokenizers that decode by concatenating bytes (see token_bytes.py)."""
 
     def __init__(
         self, table: TokenBytes, hidden: Collection[int], context: Sequence[int] = ()
@@ -48,7 +48,7 @@ class ByteDetokenizer:
             self._at_start = False
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """See Detokenizer."""
+        """Return the text that these ids complete; see Detokenizer."""
         table, hidden = self._table, self._hidden
         if self._at_start:
             return self._decoder.decode(self._feed_start(token_ids))
@@ -82,7 +82,7 @@ class ByteDetokenizer:
         return data[1:] if data.startswith(b" ") else data
 
     def flush(self) -> str:
-        """See Detokenizer."""
+        """Return the rest of the text; see Detokenizer."""
         if self._unfinished:
             self._decoder.reset()
         return self._decoder.decode(b"", final=True)
@@ -105,7 +105,7 @@ class WindowDetokenizer:
         self._read = len(self._ids)
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """See Detokenizer."""
+        """Return the text that these ids complete; see Detokenizer."""
         text = ""
         for token in token_ids:
             if token not in self._hidden:
@@ -114,7 +114,7 @@ class WindowDetokenizer:
         return text
 
     def flush(self) -> str:
-        """See Detokenizer."""
+        """Return the rest of the text; see Detokenizer."""
         return self._advance(final=True)
 
     def _advance(self, final: bool) -> str:

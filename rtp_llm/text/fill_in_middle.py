@@ -72,7 +72,7 @@ class FillInMiddle:
     repository: int
 
     def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """The ids of a prompt whose answer belongs between `prefix` and `suffix`."""
+        """Return the ids of a prompt for the text between `prefix` and `suffix`."""
         before, after = [self.prefix, *prefix], [self.suffix, *suffix]
         parts = [*after, *before] if self.suffix_first else [*before, *after]
         return [*parts, self.middle] if self.middle >= 0 else parts

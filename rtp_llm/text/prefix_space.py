@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, pre_tokenizers
 
 _GENERIC = "TokenizersBackend"
-# Model types whose tokenizers have a class of their own, or none whatever the files say.
+# Model types with a tokenizer class of their own, or with none whatever the files say.
 _REGISTERED = {
     "mistral": _GENERIC,
     "mixtral": _GENERIC,
@@ -28,7 +28,7 @@ _REGISTERED = {
     "qwen3_5_moe": "Qwen3_5Tokenizer",
     "qwen3_5_moe_text": "Qwen3_5Tokenizer",
 }
-# And of these, those whose own class counts even where the files name another.
+# The ones among them where that class counts even if the files name another.
 _ALWAYS = frozenset({"qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text"})
 _BYTE_LEVEL = frozenset({"GPT2Tokenizer", "Qwen2Tokenizer", "Qwen3_5Tokenizer"})
 _METASPACE = "LlamaTokenizer"

@@ -60,7 +60,7 @@ class _Automaton:
                 warnings.simplefilter("ignore")  # of syntax that may mean something else one day
                 tree = _syntax.parse(self._pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            raise self._refused(f"is no regular expression: {error}") from error
+            raise self._refused(f"is not a regular expression: {error}") from error
         self._flags = tree.state.flags
         if tree.getwidth()[0] == 0:
             raise self._refused("matches the empty text")

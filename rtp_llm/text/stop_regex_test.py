@@ -86,7 +86,7 @@ def test_text_without_a_beginning_of_a_match_is_not_held() -> None:
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        ("(", "is no regular expression: "),
+        ("(", "is not a regular expression: "),
         ("a*", "matches the empty text"),
         ("a$", r"looks at what comes next"),
         (r"a\b", r"looks at what comes next"),

@@ -206,7 +206,7 @@ def _object(text: str) -> Any:
 
 
 def _with_ids(messages: Messages, kind: Literal["nine", "named"]) -> Messages:
-    """With other ids where theirs are not of the kind, those of results as those of their calls."""
+    """Replace ids that are not of the kind; results get the ids of their calls."""
     fitted, renamed, count = [], dict[str, str](), 0
     for message in messages:
         if calls := _calls(message):

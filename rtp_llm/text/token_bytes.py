@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bytes that each token id stands for, read from the decoder of a tokenizer.
 
-Covers the two families of today's models, whose decoding is a concatenation of bytes: byte-level
+Covers the two families of today's models that decode by concatenating bytes: byte-level
 BPE (GPT-2, Llama-3, Qwen) and metaspace with byte fallback (sentencepiece: Llama-2, Mistral,
 Gemma). Other decoders (WordPiece, ...) have no such table.
 """

@@ -99,7 +99,7 @@ class Tokenizer:
 
     @property
     def eos_token_id(self) -> int | None:
-        """Its id; `eos_token_ids` has those of the model's other files, too."""
+        """The id of the end token; `eos_token_ids` also has ids from the model's other files."""
         return self.convert_tokens_to_ids(self.eos_token or "")
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
@@ -259,7 +259,7 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
 
 
 def _check_merges(file: Path) -> None:
-    """ModelFilesError for a merge whose second half lacks the prefix of such pieces.
+    """Raise ModelFilesError for a merge with a second half that lacks the prefix of such pieces.
 
     tokenizers 0.23 cuts the prefix off without looking: it ends the process inside a character.
     """

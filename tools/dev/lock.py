@@ -40,7 +40,7 @@ _REMEDY = "read the message above; the lock that was there is unchanged"
 
 
 def lock(name: str) -> None:
-    """Writes the locks of a device; those of the CPU carry the development lock with them.
+    """Write the locks of a device; for the CPU, the development lock, too.
 
     What several devices have they have in one version, the one in the CPU's lock.
     """

@@ -34,7 +34,7 @@ class Target:
 
 
 def read(events: Path) -> list[Target]:
-    """The test targets of the build whose --build_event_json_file is `events`."""
+    """Return the test targets of the build that wrote `events` (--build_event_json_file)."""
     reports: dict[str, list[Path]] = {}
     summaries: dict[str, dict[str, Any]] = {}
     cached: dict[str, bool] = {}

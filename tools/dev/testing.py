@@ -105,7 +105,7 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def soak(arguments: Sequence[str]) -> int:
-    """The long tests, and those of the C++ runtime under sanitizers; or the targets named."""
+    """Run the long tests, and the C++ runtime's tests under sanitizers; or the named targets."""
     _install("tools/agents", _AGENTS / "@openai")
     flags = [
         "--test_tag_filters=soak",

@@ -29,8 +29,8 @@ def check(root: Path) -> list[str]:
 def import_graph(root: Path) -> Graph:
     """Module -> the modules of the package that it names in an import, wherever in the file.
 
-    The `__init__.py` of a package above an imported module is no edge: Python runs it, but nothing
-    in the importing module depends on it.
+    The `__init__.py` of a package above an imported module is not an edge: Python runs it, but
+    nothing in the importing module depends on it.
     """
     files = {
         _module(path.relative_to(root)): path
@@ -44,7 +44,7 @@ def import_graph(root: Path) -> Graph:
 
 
 def components(graph: Graph) -> Iterator[set[str]]:
-    """Sets of modules that all reach each other; only those of two or more (Tarjan's)."""
+    """Return the sets of two or more modules that all reach each other (Tarjan's algorithm)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -2,7 +2,7 @@
 """The folders of a package import each other in one direction only.
 
 The tables list the rooms of a package from the ground up: a folder with all that is in it, or
-`.` for the files of the package itself. Rooms that are not listed are no part of the order.
+`.` for the files of the package itself. Rooms that are not listed are not part of the order.
 """
 
 from __future__ import annotations

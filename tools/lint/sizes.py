@@ -98,7 +98,7 @@ def read_waivers(path: Path) -> dict[str, str]:
 
 
 def _first_line(lines: list[str], index: int) -> int:
-    """Return the first line of the definition whose `{` is in line `index`."""
+    """Return the first line of the definition with its `{` in line `index`."""
     while index and lines[index - 1].strip() and not _ENDS_BEFORE.search(lines[index - 1]):
         index -= 1
     return index

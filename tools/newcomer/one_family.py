@@ -2,7 +2,7 @@
 """An operator library with the CPU kernels of one family, by the compiler alone.
 
 Bazel would first fetch and analyse what the copied tree needs, and build the whole library. The
-flags are those of bazel/cc.bzl and rtp_llm/kernels/cpu/defs.bzl.
+flags come from bazel/cc.bzl and rtp_llm/kernels/cpu/defs.bzl.
 """
 
 from __future__ import annotations

@@ -118,6 +118,6 @@ def _content(line: str) -> str:
 
 
 def paths(line: str) -> list[str]:
-    """Paths that a line names in backticks, of folders that the tree has; not those of examples."""
+    """Return the paths in backticks of a line, in folders that the tree has; no examples."""
     found = re.findall(r"`((?:rtp_llm|arch_config|docs|deps|tools|3rdparty)/[\w./]+)`", line)
     return [name for name in found if "NAME" not in name]

@@ -90,7 +90,7 @@ def _read_private(path: str) -> bytes:
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise SettingsError(f"api_key_file: {path!r} is no plain file")
+            raise SettingsError(f"api_key_file: {path!r} is not a regular file")
         if mode & _OTHERS:
             raise SettingsError(
                 f"api_key_file: others can use {path!r} (mode {stat.S_IMODE(mode):o}); chmod 600 it"

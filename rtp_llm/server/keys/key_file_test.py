@@ -90,10 +90,10 @@ def test_others_may_not_use_it(tmp_path: Path, mode: int) -> None:
 def test_only_plain_files(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot read"):
         read_key_file(str(tmp_path / "missing"))
-    with pytest.raises(SettingsError, match="no plain file"):
+    with pytest.raises(SettingsError, match="not a regular file"):
         read_key_file(str(tmp_path))
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(SettingsError, match="no plain file"):
+    with pytest.raises(SettingsError, match="not a regular file"):
         read_key_file(str(tmp_path / "pipe"))
     with pytest.raises(SettingsError, match="cannot read"):
         read_key_file("\0")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GBNF, the EBNF of llama.cpp and xgrammar, as Lark.
 
-GBNF has no lexer, and that of llguidance takes the longest lexeme: `("abc" | [a-z])*` would not
+GBNF has no lexer, and llguidance's lexer takes the longest lexeme: `("abc" | [a-z])*` would not
 match "abx". So a grammar without recursion becomes one terminal, and in one with recursion every
 lexeme is a single character.
 """

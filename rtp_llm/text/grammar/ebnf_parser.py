@@ -27,14 +27,14 @@ class Characters:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a rule matches."""
+    """A reference to another rule: matches what `rule` matches."""
 
     rule: str
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the sequences."""
+    """Matches any one of `sequences`, each a row of terms."""
 
     sequences: tuple[tuple[Term, ...], ...]
 
@@ -188,7 +188,7 @@ class _Parser:
                 self.fail(f"\\x{match[1]} means different things; write \\uXXXX or \\UXXXXXXXX")
             code = int(next(filter(None, match.groups())), 16)
             if code > LAST or 0xD800 <= code < 0xE000:
-                self.fail(f"U+{code:04X} is no character")
+                self.fail(f"U+{code:04X} is not a character")
             return code
         escaped = self._next()
         if escaped in _CONTROLS:
@@ -219,7 +219,7 @@ class _Parser:
 
 
 def without_surrogates(ranges: Sequence[tuple[int, int]]) -> Ranges:
-    """The ranges joined, in order, without what is no character."""
+    """Sort and merge the ranges, and leave out code points that are not characters."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         for start, end in ((first, min(last, 0xD7FF)), (max(first, 0xE000), last)):

@@ -65,7 +65,7 @@ def test_verdicts(text: str, good: list[str], bad: list[str]) -> None:
         ('root ::= "a"{4,2}', "ascending"),
         ("root ::= Token(12)", r"macro Token\(...\)"),
         ('root[temperature=1] ::= "a"', "rule option"),
-        ('root ::= "\\ud800"', "no character"),
+        ('root ::= "\\ud800"', "not a character"),
         ("root ::= " + "(" * 60 + '"a"' + ")" * 60, "deeper than 50"),
         ('root ::= <think> "a"', "'<think> ?\"?a?\"?' is not expected|is not expected"),
     ],

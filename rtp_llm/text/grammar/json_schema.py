@@ -36,7 +36,7 @@ def json_schema_grammar(
 
 
 def json_object_grammar() -> Grammar:
-    """Any JSON object."""
+    """Return the grammar of any JSON object: response_format "json_object"."""
     return json_schema_grammar({"type": "object"})
 
 
@@ -47,7 +47,7 @@ def inline_json(
     whitespace_pattern: str | None = None,
     any_whitespace: bool = True,
 ) -> str:
-    """The schema as a term of a Lark rule; the parameters are those of json_schema_grammar."""
+    """The schema as a term of a Lark rule; for the parameters see json_schema_grammar."""
     space = WHITESPACE if whitespace_pattern is None else whole(whitespace_pattern)
     text = schema_text(schema)
     make = _remembered if len(text) <= _REMEMBERED_BYTES else _compiled

@@ -20,7 +20,7 @@ def literal(text: str) -> str:
 
 
 def lark_grammar(text: str) -> Grammar:
-    """The grammar in llguidance's Lark, whose first rule is `start`."""
+    """Return the grammar in llguidance's Lark; its first rule is `start`."""
     check_text(text, "the grammar")
     return Grammar(text=text)
 
@@ -31,7 +31,7 @@ def choice_grammar(choices: Sequence[str]) -> Grammar:
         raise GrammarError("the list is empty", "choice")
     for choice in choices:
         if not isinstance(choice, str):
-            raise GrammarError(f"choice: {choice!r} is no string", "choice")
+            raise GrammarError(f"choice: {choice!r} is not a string", "choice")
     alternatives = "\n     | ".join(literal(choice) for choice in dict.fromkeys(choices))
     return lark_grammar(f"start: {alternatives}\n")
 
@@ -45,10 +45,10 @@ def either_grammar(first: Grammar, second: Grammar, before_second: str = "") -> 
 
 
 def check_text(text: str, what: str, limit: int = MAX_BYTES) -> None:
-    """GrammarError for what is too long, or no Unicode text (lone surrogates)."""
+    """Raise GrammarError for text that is too long or has lone surrogates."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise GrammarError(f"{what} has a lone surrogate, which is no text") from error
+        raise GrammarError(f"{what} has a lone surrogate, which is not valid text") from error
     if size > limit:
         raise GrammarError(f"{what} has {size} bytes; at most {limit} are taken")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regular expressions: translates the syntax of requests to that of llguidance.
+"""Regular expressions: translates the syntax of requests to llguidance's.
 
 Requests write ECMA-262 (JSON Schema's `pattern`) or Python's syntax; llguidance has the syntax of
 Rust's `regex` crate, without look-around and with anchors at the very ends only. Both are parsed

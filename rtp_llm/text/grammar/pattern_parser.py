@@ -70,9 +70,10 @@ Item = str | Group | Anchor
 
 
 def parse(pattern: str, *, newline_only: bool) -> list[list[Item]]:
-    """The alternatives of `pattern`; GrammarError for what is no pattern or has no counterpart.
+    """Translate the alternatives of `pattern`.
 
     `newline_only`: `.` is all but a newline, as in Python; ECMA-262 leaves out four characters.
+    Raises GrammarError for an invalid pattern, or one that llguidance has no counterpart for.
     """
     parser = _Parser(pattern, newline_only)
     found = parser.alternatives(0)
@@ -141,7 +142,7 @@ class _Parser:
         if minimum and int(maximum or minimum) > MAX_REPEATS:
             self.fail(f"more than {MAX_REPEATS} repetitions")
         if minimum and maximum and int(maximum) < int(minimum):
-            self.fail(f"{match[0]} is no range")
+            self.fail(f"{match[0]} is not a range")
         self._size *= max(1, int(maximum or minimum or 1))
         self._take("?")  # what is matched is the same, lazily or not
         if self._peek() == "+":
@@ -210,7 +211,7 @@ class _Parser:
                 self.at = low.end()
                 return 0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-            self.fail(f"U+{code:04X} is no character")
+            self.fail(f"U+{code:04X} is not a character")
         return code
 
     def _class(self) -> str:

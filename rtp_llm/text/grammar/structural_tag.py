@@ -59,7 +59,7 @@ def structural_tag_grammar(tag: dict[str, Any]) -> Grammar:
     Raises GrammarError for a tag that is malformed or cannot be enforced.
     """
     if not isinstance(tag, dict):
-        raise GrammarError("structural_tag is no object", "structural_tag")
+        raise GrammarError("structural_tag is not an object", "structural_tag")
     if len(json.dumps(tag)) > MAX_BYTES:
         raise GrammarError(f"structural_tag: at most {MAX_BYTES} bytes are taken", "structural_tag")
     if "structures" in tag:
@@ -172,7 +172,7 @@ class _Writer:
     def grammar(self, body: dict[str, Any], ends: Ends | None, _: int) -> Parts:
         text = text_of(body, "grammar", "grammar")
         if not is_ebnf(text):
-            raise GrammarError("structural_tag: grammar is no EBNF (rules with ::=)", "grammar")
+            raise GrammarError("structural_tag: grammar is not EBNF (rules with ::=)", "grammar")
         rules = ebnf_rules(text, self._name("") + "_")
         self.lines += rules.lines
         return (Part(rules.term, rules.regular), *_end(ends))

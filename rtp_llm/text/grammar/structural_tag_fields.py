@@ -10,7 +10,7 @@ from rtp_llm.text.grammar.errors import GrammarError
 
 
 def text_of(body: dict[str, Any], field: str, kind: str) -> str:
-    """A string."""
+    """Return a required field that is a string. Raises GrammarError otherwise."""
     value = body.get(field)
     if isinstance(value, str):
         return value
@@ -20,7 +20,7 @@ def text_of(body: dict[str, Any], field: str, kind: str) -> str:
 def strings_of(
     body: dict[str, Any], field: str, kind: str, default: Sequence[str] | None = None
 ) -> list[str]:
-    """A list of strings, one of them at least, or a string; `default` where there is none."""
+    """Return a field that is a string or a list of at least one; `default` if it is missing."""
     value = body.get(field, default)
     values = [value] if isinstance(value, str) else value
     listed = isinstance(values, (list, tuple)) and all(isinstance(each, str) for each in values)
@@ -30,7 +30,7 @@ def strings_of(
 
 
 def format_of(body: dict[str, Any], field: str, kind: str) -> dict[str, Any]:
-    """A format."""
+    """Return a required field that is a format, as an object. Raises GrammarError otherwise."""
     value = body.get(field)
     if isinstance(value, dict):
         return value
@@ -38,7 +38,7 @@ def format_of(body: dict[str, Any], field: str, kind: str) -> dict[str, Any]:
 
 
 def formats_of(body: dict[str, Any], field: str, kind: str) -> list[dict[str, Any]]:
-    """A list of formats, one of them at least."""
+    """Return a required field that is a list of at least one format. Raises GrammarError."""
     values = body.get(field)
     if isinstance(values, list) and values and all(isinstance(each, dict) for each in values):
         return values
@@ -46,19 +46,19 @@ def formats_of(body: dict[str, Any], field: str, kind: str) -> list[dict[str, An
 
 
 def flag_of(body: dict[str, Any], field: str) -> bool:
-    """A boolean, false by default."""
+    """Return a field that is a boolean, false if it is missing. Raises GrammarError otherwise."""
     value = body.get(field, False)
     if isinstance(value, bool):
         return value
     raise _error(str(body.get("type")), field, "a boolean")
 
 
-def count_of(body: dict[str, Any], field: str, least: int) -> int:
-    """An integer of at least `least`."""
+def count_of(body: dict[str, Any], field: str, minimum: int) -> int:
+    """Return a field that is an integer from `minimum` to 10000. Raises GrammarError."""
     value = body.get(field)
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= 10_000:
+    if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= 10_000:
         return value
-    raise _error(str(body.get("type")), field, f"an integer from {least} to 10000")
+    raise _error(str(body.get("type")), field, f"an integer from {minimum} to 10000")
 
 
 def _error(kind: str, field: str, what: str) -> GrammarError:

@@ -46,7 +46,7 @@ def vocabulary_of(tokenizer: Vocabulary) -> llguidance.LLTokenizer:
 def make_vocabulary(
     tokenizer: Vocabulary, eos_token_ids: Sequence[int], size: int | None = None
 ) -> llguidance.LLTokenizer:
-    """The same, for an engine whose logits are ``size`` wide, which may be more than the tokens.
+    """The same for logits ``size`` wide, which may be more than the tokens.
 
     Raises GrammarError, also where it is less.
     """
@@ -63,7 +63,7 @@ def make_vocabulary(
 
 @cache
 def byte_vocabulary() -> llguidance.LLTokenizer:
-    """Each byte is a token: for what is asked of a grammar without a model."""
+    """A vocabulary with one token for each byte, to check grammars without a model."""
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar that is asked for in vLLM's names, of a request or of SamplingParams."""
+"""The requested grammar, in vLLM's names, of a request or of SamplingParams."""
 
 from __future__ import annotations
 

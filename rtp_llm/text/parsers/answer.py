@@ -89,7 +89,7 @@ class Answer:
         return TextDelta(self.source.unsent())
 
     def begin(self, name: str, id: str = "") -> ToolCallBegin:
-        """A call begins: what was read for it, and white space before it, is no text.
+        """A call begins: its text, and the white space before it, are not part of the content.
 
         Raises Malformed for a tool that may not be called.
         """

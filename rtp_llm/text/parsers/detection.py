@@ -14,7 +14,7 @@ from rtp_llm.text.parsers.read_back import Written, written_calls
 
 @dataclass(frozen=True)
 class Detected:
-    """Names of forms, None where none was found; ``why``: what they were told by, for people."""
+    """Names of forms, None where none was found; ``why``: what identified them, for people."""
 
     tool_calls: str | None
     reasoning: str | None
@@ -25,7 +25,7 @@ class Detected:
 class _Rule:
     """A form, and texts of a template that writes it: all of `has`, none of `lacks`.
 
-    ``tokens``: what suffices in the vocabulary where no template tells.
+    ``tokens``: what suffices in the vocabulary where no template shows it.
     """
 
     form: str

@@ -200,7 +200,7 @@ def reasoning(name: str) -> Thinking:
 
 
 def is_harmony(form: str | None) -> bool:
-    """Whether a form, of calls or of reasoning, is that of gpt-oss, which is one for both."""
+    """Whether a form, of calls or of reasoning, is gpt-oss's, one form for both."""
     return form is not None and (
         CALL_ALIASES.get(form, form) == "openai" or REASONING_ALIASES.get(form, form) == HARMONY
     )

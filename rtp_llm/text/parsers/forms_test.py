@@ -93,7 +93,7 @@ def test_calls_of_other_tools_are_text_where_only_some_may_be_called(writer: str
     text = WRITERS[writer]([code])
     deltas = read_every_way(only, text)
     if form_of(writer) == "openai":
-        assert deltas == [TextDelta(dumps(code[1]))], "headers are no part of a message"
+        assert deltas == [TextDelta(dumps(code[1]))], "headers are not part of a message"
     else:
         assert deltas == [TextDelta(message_text(writer, text))]
     deltas = read_every_way(only, WRITERS[writer]([weather, code]))

@@ -29,7 +29,7 @@ _TOOL = Tool(
         "required": ["city"],
     },
 )
-# Some templates write no quotes around strings, where models are told to.
+# Some templates write no quotes around strings, though they instruct models to.
 _ARGUMENTS: tuple[dict[str, Any], ...] = ({"city": "Paris", "days": 3}, {"days": 3})
 
 

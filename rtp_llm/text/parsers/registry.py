@@ -46,7 +46,7 @@ _TOKENS = re.compile(r"<\|[^<>|]+\|?>|｜DSML｜|\]<\]minimax\[>\[")
 
 
 def reads_channels(form: str) -> bool:
-    """Whether a form, of calls or of reasoning, is that of messages on channels, one for both."""
+    """Whether a form of calls or reasoning is messages on channels, one form for both."""
     return forms.is_harmony(form)
 
 

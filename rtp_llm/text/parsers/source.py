@@ -45,7 +45,7 @@ class Markers:
     @staticmethod
     @lru_cache(256)
     def of(*texts: str) -> Markers:
-        """The same, made once."""
+        """Return the markers of these texts, made once and cached."""
         return Markers(*texts)
 
     def find(self, text: str, start: int) -> tuple[int, int]:
@@ -73,12 +73,12 @@ class Source:
         self._unsent_length = 0
 
     def push(self, text: str) -> None:
-        """More text has come."""
+        """Append text that has arrived."""
         self._text = self._text[self._at :] + text
         self._at = 0
 
     def end(self) -> None:
-        """No more text comes."""
+        """Mark the end of the text: what is left is final."""
         self._ended = True
 
     def unsent(self) -> str:

@@ -45,7 +45,7 @@ def arrays(atoms: Conjunction, distinct: Distinct) -> list[ArrayShape]:
 
 
 def _unlisted(atom: object) -> Conjunction:
-    """The part of an exclusion of values that matters here: at most that of the empty array."""
+    """The part of an exclusion of values that matters here: at most the empty array."""
     if not isinstance(atom, Values):
         return (atom,)  # type: ignore[return-value]
     if all(value == [] for value in atom.values):

@@ -139,7 +139,7 @@ class Properties:
 
 @dataclass(frozen=True)
 class Names:
-    """Every property's name."""
+    """The names of all properties satisfy the literal (propertyNames)."""
 
     literal: Literal
     pointer: str

@@ -72,7 +72,7 @@ class Document:
     """The subschemas of one request, by the text of its schema: no two of them are one object.
 
     A subschema that is reached through several resources has a number for each meaning that its
-    $dynamicRef may have. Raises GrammarError for what is no JSON schema.
+    $dynamicRef may have. Raises GrammarError for anything that is not a JSON schema.
     """
 
     def __init__(self, text: str, *, strict: bool = True) -> None:
@@ -194,7 +194,7 @@ class Document:
         """The subschema, the URI of its resource and the fragment."""
         _, pointer, base = self._place(number)
         if not isinstance(reference, str):
-            raise GrammarError(f"{keyword} at {pointer} is no string", keyword)
+            raise GrammarError(f"{keyword} at {pointer} is not a string", keyword)
         uri, fragment = urldefrag(_joined(base, reference))
         resource = self._resources.get(uri)
         if resource is None:
@@ -292,7 +292,7 @@ def _joined(base: str, reference: str) -> str:
     try:
         return urljoin(base, reference) if not base.startswith("urn:") else _of_urn(base, reference)
     except ValueError as error:
-        raise GrammarError(f"{reference!r} is no URI: {error}", "$ref") from error
+        raise GrammarError(f"{reference!r} is not a URI: {error}", "$ref") from error
 
 
 def _of_urn(base: str, reference: str) -> str:
@@ -307,7 +307,7 @@ def schema_text(schema: Schema) -> str:
     try:
         text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise GrammarError(f"the schema is no JSON: {error}") from error
+        raise GrammarError(f"the schema is not valid JSON: {error}") from error
     if len(text) > MAX_BYTES:
         raise GrammarError(f"the schema has {len(text)} bytes; at most {MAX_BYTES} are taken")
     return text

@@ -219,4 +219,4 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise GrammarError("enum: a lone surrogate is no text", "enum") from error
+        raise GrammarError("enum: a lone surrogate is not valid text", "enum") from error

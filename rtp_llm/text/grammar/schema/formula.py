@@ -3,7 +3,7 @@
 
 A keyword constrains one JSON type and holds for all others, so the formula for strings, say, has
 few atoms. Negation (`not`, `oneOf`, `if`) is pushed down to the atoms by De Morgan's laws; an atom
-whose negation no grammar can express becomes `Unsupported`.
+that no grammar can express negated becomes `Unsupported`.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ class Formulas:
         names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         for name in names:
             if not isinstance(name, str) or name not in _TYPES:
-                raise GrammarError(f"type at {pointer}: {name!r} is no JSON type", "type")
+                raise GrammarError(f"type at {pointer}: {name!r} is not a JSON type", "type")
         listed = kind in names or (kind == "null" and schema.get("nullable") is True)
         if not listed and kind == "number" and "integer" in names:
-            reason = f"type at {pointer}: numbers that are no integers cannot be told"
+            reason = f"type at {pointer}: a number cannot be required not to be an integer"
             return ((Whole() if literal.positive else Unsupported("type", reason),),)
         return TRUE if listed == literal.positive else FALSE
 

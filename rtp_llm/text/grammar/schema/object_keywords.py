@@ -85,7 +85,7 @@ def _below(
 def _required(document: Document, schema: dict[str, Any], literal: Literal) -> Formula:
     if isinstance(schema["required"], bool):  # Draft 3, and some tools: of the property's owner
         pointer = document.pointer(literal.schema)
-        raise GrammarError(f"required at {pointer} is no list of strings", "required")
+        raise GrammarError(f"required at {pointer} is not a list of strings", "required")
     names = names_of(schema, "required", document.pointer(literal.schema))
     if literal.positive:
         return (tuple(Present(name) for name in names),)

@@ -28,7 +28,7 @@ MAX_SHAPES = 64
 
 
 class Objects:
-    """Makes shapes of objects."""
+    """Turns conjunctions of atoms about objects into shapes that llguidance can express."""
 
     def __init__(self, formulas: Formulas, evaluator: Evaluator) -> None:
         self._formulas = formulas

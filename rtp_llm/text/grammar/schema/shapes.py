@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of one type as llguidance can be told them: the outcome of a conjunction of atoms."""
+"""Values of one type in a form that llguidance accepts: the outcome of a conjunction of atoms."""
 
 from __future__ import annotations
 

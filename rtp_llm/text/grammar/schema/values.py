@@ -44,53 +44,53 @@ def decimal(number: float) -> Decimal:
 
 
 def number_of(schema: dict[str, Any], keyword: str, pointer: str) -> Decimal:
-    """A keyword's number."""
+    """Return the value of a keyword that takes a number. Raises GrammarError for any other."""
     value = schema[keyword]
     if kind_of_number(value):
         return decimal(value)
-    raise GrammarError(f"{keyword} at {pointer} is no number", keyword)
+    raise GrammarError(f"{keyword} at {pointer} is not a number", keyword)
 
 
 def kind_of_number(value: Any) -> bool:
-    """Whether it is a number; a boolean is none."""
+    """Whether `value` is a number; booleans are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def count_of(schema: dict[str, Any], keyword: str, pointer: str) -> int:
-    """A keyword's number of characters, items or properties."""
+    """Return the value of a keyword that counts. Raises GrammarError for any but integers >= 0."""
     value = schema[keyword]
     if kind_of_number(value) and value >= 0 and value == int(value):
         return int(value)
-    raise GrammarError(f"{keyword} at {pointer} is no count", keyword)
+    raise GrammarError(f"{keyword} at {pointer} is not a count", keyword)
 
 
 def list_of(schema: dict[str, Any], keyword: str, pointer: str) -> list[Any]:
-    """A keyword's list."""
+    """Return the value of a keyword that takes a list. Raises GrammarError for any other."""
     value = schema[keyword]
     if isinstance(value, list):
         return value
-    raise GrammarError(f"{keyword} at {pointer} is no list", keyword)
+    raise GrammarError(f"{keyword} at {pointer} is not a list", keyword)
 
 
 def names_of(schema: dict[str, Any], keyword: str, pointer: str) -> list[str]:
-    """A keyword's list of names."""
+    """Return the value of a keyword that takes a list of strings. Raises GrammarError."""
     names = list_of(schema, keyword, pointer)
     if all(isinstance(name, str) for name in names):
         return names
-    raise GrammarError(f"{keyword} at {pointer} is no list of strings", keyword)
+    raise GrammarError(f"{keyword} at {pointer} is not a list of strings", keyword)
 
 
 def map_of(schema: dict[str, Any], keyword: str, pointer: str) -> dict[str, Any]:
-    """A keyword's object."""
+    """Return the value of a keyword that takes an object; {} by default. Raises GrammarError."""
     value = schema.get(keyword, {})
     if isinstance(value, dict):
         return value
-    raise GrammarError(f"{keyword} at {pointer} is no object", keyword)
+    raise GrammarError(f"{keyword} at {pointer} is not an object", keyword)
 
 
 def text_of(schema: dict[str, Any], keyword: str, pointer: str) -> str:
-    """A keyword's string."""
+    """Return the value of a keyword that takes a string. Raises GrammarError for any other."""
     value = schema[keyword]
     if isinstance(value, str):
         return value
-    raise GrammarError(f"{keyword} at {pointer} is no string", keyword)
+    raise GrammarError(f"{keyword} at {pointer} is not a string", keyword)

@@ -69,7 +69,7 @@ class Arguments:
         yield self._answer.arguments('"')
 
     def value(self, key: str, text: str) -> ToolArguments:
-        """An argument whose value is this JSON."""
+        """An argument with this JSON as its value."""
         before, self._before = self._before, ", "
         return self._answer.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: {text}")
 

@@ -15,7 +15,7 @@ _OPEN, _CLOSE = "<function=", "</function>"
 
 @dataclass(frozen=True)
 class FunctionJson:
-    """`<function=NAME>{...}</function>`, for each call."""
+    """Calls written `<function=NAME>{...}</function>`, one after another."""
 
     markers: tuple[str, ...] = (_OPEN, _CLOSE)
 

@@ -62,7 +62,7 @@ _GLM = KeyValueCall()
 
 @dataclass(frozen=True)
 class GlmCalls:
-    """Calls by themselves."""
+    """GLM's calls, each in its own `<tool_call>` element."""
 
     markers: tuple[str, ...] = _GLM.markers
 

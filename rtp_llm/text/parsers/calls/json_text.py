@@ -80,7 +80,7 @@ def string(source: Source) -> Steps[str]:
     yield from nested(source, chunks.append)
     try:
         text: str = json.loads("".join(chunks), strict=False)
-        text.encode()  # half a surrogate pair is no text
+        text.encode()  # half a surrogate pair is not valid text
         return text
     except ValueError as error:
         raise Malformed from error

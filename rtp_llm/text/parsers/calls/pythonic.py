@@ -142,7 +142,7 @@ def _json_of(text: str) -> str:
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(constant)  # NaN and Infinity are no JSON
+    raise ValueError(constant)  # NaN and Infinity are not JSON
 
 
 class _Literal:

@@ -122,7 +122,7 @@ def _parsed(text: str) -> object:
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(constant)  # NaN and Infinity are no JSON
+    raise ValueError(constant)  # NaN and Infinity are not JSON
 
 
 def _kind(value: object) -> str | None:

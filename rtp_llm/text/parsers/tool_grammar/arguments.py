@@ -37,13 +37,13 @@ class Argument:
     strict: bool
 
     def json(self) -> str:
-        """The value as JSON."""
+        """Return the rule term that matches the value as JSON."""
         return inline_json(self.schema, strict=self.strict)
 
     def texts(self) -> list[str] | None:
         """The only texts that the value may have, if it is one; None: any text.
 
-        Raises GrammarError for a strict tool whose texts have to obey more than that.
+        Raises GrammarError for a strict tool with texts that must satisfy more than that.
         """
         schema = self.schema if isinstance(self.schema, Mapping) else {}
         if self.strict:

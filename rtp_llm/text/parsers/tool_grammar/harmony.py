@@ -50,7 +50,7 @@ class HarmonySyntax:
         )
 
     def answer(self, texts: Texts) -> str:
-        """The terms before an answer that is no call."""
+        """The terms before an answer that is not a call."""
         _check_tokens(texts.special_ids)
         form = f'(" " {texts(CONSTRAIN)} "json")?'
         return f"({texts(f'{START}assistant')})? {texts(f'{CHANNEL}final')} {form} {texts(MESSAGE)}"

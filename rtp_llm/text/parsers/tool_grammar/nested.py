@@ -42,10 +42,10 @@ class Values(Protocol):
     keys: re.Pattern[str]
 
     def text(self, texts: Texts) -> str:
-        """Any string."""
+        """Return a term for any string."""
 
     def exactly(self, text: str, texts: Texts) -> str:
-        """This string."""
+        """Return a term for exactly the string `text`."""
 
     def scalar(self, term: str, texts: Texts) -> str:
         """A number, a boolean or null, which the term matches."""
@@ -165,7 +165,7 @@ _NESTED = frozenset({"items", "properties", "required", "additionalProperties", 
 
 
 class GemmaValues:
-    """`{key:<|"|>text<|"|>,more:[1,true]}`."""
+    """Values as Gemma writes them: `{key:<|"|>text<|"|>,more:[1,true]}`."""
 
     keys = re.compile(r"[A-Za-z0-9_.$-]+")
 
@@ -193,7 +193,7 @@ class GemmaValues:
         return "any_array" if types == {"array"} else "any_value"
 
     def rules(self, texts: Texts) -> str:
-        """Those that `anything` names."""
+        """Return the rules that the terms of `anything` refer to."""
         number = inline_json({"type": "number"})
         return (
             f'any_value: {self.text(texts)} | any_number | "true" | "false" | "null" '

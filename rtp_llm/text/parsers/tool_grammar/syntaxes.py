@@ -228,7 +228,7 @@ _SYNTAXES: dict[str, Syntax | HarmonySyntax] = {
 def tool_grammar(
     form: str, tools: Sequence[Tool], choice: ToolChoice, special_ids: Mapping[str, int]
 ) -> Grammar | None:
-    """See rtp_llm.text.parsers.registry."""
+    """Return the grammar that enforces calls of `tools`; see rtp_llm.text.parsers.registry."""
     if not (called := enforced(tools, choice)):
         return None
     name = CALL_ALIASES.get(form, form)
@@ -241,7 +241,7 @@ def tool_grammar(
 def call_or_answer(
     form: str, calls: Grammar, answer: Grammar, special_ids: Mapping[str, int]
 ) -> Grammar:
-    """See rtp_llm.text.parsers.registry."""
+    """Return the grammar of calls or an answer; see rtp_llm.text.parsers.registry."""
     on_channels = CALL_ALIASES.get(form, form) == "openai"
     before = _HARMONY.answer(Texts(special_ids)) if on_channels else ""
     return either_grammar(calls, answer, before)

@@ -64,7 +64,7 @@ class Syntax:
     """Calls as a model writes them: `lead`, `trigger`, `open`, calls with `between`, `close`.
 
     ``call``: the terms of a Lark rule for one call of a tool; ``string_end``: what ends the texts
-    that such terms name `string`. Where nothing is required, calls are told by `trigger`, and where
+    that such terms name `string`. Where nothing is required, `trigger` identifies calls, and where
     that is empty, or besides, by `first`: the character that an answer of calls begins with.
     """
 
@@ -112,7 +112,7 @@ class Syntax:
 
 
 def enforced(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
-    """The tools whose calls a grammar enforces: where they are required, and where one is strict.
+    """The tools with calls that a grammar enforces: if calls are required, or a tool is strict.
 
     Raises GrammarError where a call is required and none can be made.
     """
@@ -157,5 +157,5 @@ def json_arguments(tool: Tool) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text as JSON."""
+    """Return the text as a JSON string, quotes included."""
     return json.dumps(text, ensure_ascii=False)
