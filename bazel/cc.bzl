@@ -63,7 +63,7 @@ def translation_units(name, units):
 def rtp_cc_library(name, srcs = [], deps = [], copts = [], units = {}, visibility = ["//visibility:public"], **kwargs):
     """Plain C++17, no torch. `copts` may name an instruction set (["-mavx2", "-mfma"]).
 
-    `units` are more sources, those of a unit compiled as one file (see translation_units).
+    `units` are additional sources; each unit is compiled as one file (see translation_units).
     """
     unit_srcs, unit_deps = translation_units(name, units) if units else ([], [])
     cc_library(

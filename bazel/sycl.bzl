@@ -29,7 +29,7 @@ def _embed(ctx, src, headers):
     return out
 
 def _own_headers(ctx, context):
-    """The repository's headers: those of toolkits are where the code is compiled."""
+    """The repository's own headers; toolkit headers exist where the code is compiled."""
     headers = [header for header in context.headers.to_list() if not header.owner.workspace_name]
     return depset(ctx.files.hdrs + headers)
 

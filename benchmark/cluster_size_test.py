@@ -70,7 +70,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_its_bytes():
 @pytest.mark.parametrize(
     ("prompt", "output", "served", "share"), [(558, 523, 22_151, 0.74), (128, 256, 53_223, 0.85)]
 )
-def test_the_formula_beside_what_was_served(prompt, output, served, share):
+def test_the_formula_against_what_was_served(prompt, output, served, share):
     replica = replace(cluster_size.REPLICAS["qwen3-0.6b-h200"], efficiency=1.0)
     reckoned = replica.tokens_per_second(Workload(prompt_tokens=prompt, output_tokens=output))
     assert served / reckoned == pytest.approx(share, abs=0.01)

@@ -167,7 +167,7 @@ def _said_before(count: int) -> tuple[list[Chat], list[SamplingParams]]:
 
 @functools.cache
 def _stories() -> list[tuple[Chat, str]]:
-    """Questions, and what the model tells."""
+    """Questions for stories, and the stories that the model writes."""
     questions = [[_user(f"Tell me a story about a {hero}.")] for hero in HEROES]
     params = SamplingParams(temperature=0.0, max_tokens=96)
     with LLM(DEMO, num_threads=1, kv_cache_mem_mb=64) as llm:

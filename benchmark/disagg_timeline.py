@@ -2,7 +2,7 @@
 """When each layer is computed and when its blocks travel: the asynchronous writer, on stand-ins.
 
 A layer takes LAYER_SECONDS and so does its transfer, so that what overlaps can be seen. The writer,
-its threads and the operator that hands layers over are those of a prefill worker.
+its threads and the operator that hands layers over are what a prefill worker uses.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 """Fairness: how a key that floods the server affects another key's time to first token.
 
 "other" sends one prompt each --interval seconds: alone, then while as many clients as the flood
-has send all the time, by a key of their own ("flood"), and by that of "other" itself, which is
+has send all the time, with a key of their own ("flood"), and with the key "other" itself, which is
 what a server without keys does. Throughput counts the tokens of prompts and answers of all; with
-two keys it is to be that of the same load with one key. Client, server and engine share the
-machine's cores.
+two keys it should equal the throughput of the same load with one key. Client, server and engine
+share the machine's cores.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ WAYS: dict[str, Rotate] = {
 
 
 def made_to_rotate(way: Rotate) -> Callable[[AttentionConfig], AttentionBackend]:
-    """make_backend() whose backends rotate that way, also those that would rotate by themselves."""
+    """make_backend() with all backends rotating that way, whatever they do by themselves."""
 
     def make(config: AttentionConfig) -> AttentionBackend:
         with patch("rtp_llm.attention.backend.rotation_for", lambda _: way):

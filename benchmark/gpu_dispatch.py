@@ -2,8 +2,8 @@
 """Tokens to experts of other GPUs and back: peer-memory kernels against the group's backend.
 
 Microseconds of one layer among many in a captured graph, bfloat16, of the slowest rank; the choices
-of a shape's tokens are random. Both ways: dispatch and combine. NCCL: in low-latency mode, whose
-messages have a fixed size. The goal is 20 us + the bytes that a rank sends both ways / 300 GB/s.
+of a shape's tokens are random. Both ways: dispatch and combine. NCCL: in low-latency mode,
+with messages of a fixed size. The goal is 20 us + the bytes that a rank sends both ways / 300 GB/s.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 Nothing of the prompt is in the prefix cache; `--prefix` puts tokens before it that are. The limit:
 the operations of the layers and of causal attention over the rate of bfloat16 matrix products,
-measured in the same run, without those of the prefix; or what the prompt reads of the weights over
-the rate at which the device copies, where that takes longer.
+measured in the same run, not counting the prefix; or the weights that the prompt reads over the
+rate at which the device copies, if that takes longer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
 def add_row(
     report: Report, shape: str, length: int, figure: Figure, rates: Rates, ranks: int
 ) -> None:
-    """The limit is without the operations of a prefix, and those of one of `ranks`."""
+    """Add a row; its limit counts one of `ranks`, and no operations of a prefix."""
     limit = rates.seconds(weight_bytes(shape, length), prompt_operations(shape, length)) / ranks
     report.add(
         **{

@@ -4,7 +4,7 @@
 Qwen3-Next's heads in bfloat16 with float32 states. A step of one or a few tokens must read the
 state and what the ring has of it, and writes the state in every few steps: the sequences stand at
 different places of their rings and go on from step to step. Calls take turns with different states
-where those would stay in the L2 cache. A prompt's products are those of the chunked form.
+where those would stay in the L2 cache. A prompt is computed in the chunked form.
 """
 
 from __future__ import annotations

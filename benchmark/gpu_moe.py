@@ -2,7 +2,7 @@
 """One mixture of experts on a GPU: microseconds by tokens, against the time to read its weights.
 
 Random weights and tokens; the layers and inputs of a measurement take turns, so that the cache
-holds nothing. The limit is that of the experts which the tokens really go to.
+holds nothing. The limit counts only the experts that the tokens are routed to.
 """
 
 from __future__ import annotations

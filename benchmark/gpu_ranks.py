@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode steps of engines that share a mixture's experts, against those of one engine alone.
+"""Decode steps of engines that share a mixture's experts, against one engine alone.
 
 Each rank has attention and dense layers of its own sequences and a part of the experts. The model
-has random weights and fewer layers; prompts are of 128 tokens. A figure is that of the slowest
+has random weights and fewer layers; prompts are of 128 tokens. Figures are of the slowest
 rank. `./dev bench gpu_dispatch` times the way to the experts and back alone.
 """
 

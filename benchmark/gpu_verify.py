@@ -7,8 +7,8 @@ the step before, so the host waits for it, as with n-grams: `waiting` is a plain
 wait. `layers` are the layers alone, in graphs: replays between two marks.
 
 With `--ngrams` prompts repeat themselves, and drafts are found: by the host, which waits for the
-tokens of each step, and by the device. There milliseconds are those of a step of all sequences, and
-`tokens` what a sequence gains in it.
+tokens of each step, and by the device. There, milliseconds are per step of all sequences, and
+`tokens` is what a sequence gains in it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading one rank's shard of a model, against loading all of it on one: seconds per gigabyte.
 
-A tensor-parallel rank reads its own bytes alone: runs of whole rows where a layer's rows are
-divided, a piece of each row where its columns are. Files are in the page cache, so that it is the
-cost of the pieces that is seen, and not that of the disk. Times are those of reading; building the
-layers, before it, takes as long on each rank as on one alone.
+A tensor-parallel rank reads its own bytes alone: ranges of whole rows where a layer's rows
+are divided, a slice of each row where its columns are. Files are in the page cache, so the figures
+show the cost of slicing, not of the disk. Times are for reading; building the layers before it
+takes as long on each rank as on one alone.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import random
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-_LONGEST = 12  # characters; those of trained tokenizers are mostly shorter
+_LONGEST = 12  # characters; tokens of trained tokenizers are mostly shorter
 
 
 def save_random_tokenizer(file: pathlib.Path, vocab_size: int) -> None:

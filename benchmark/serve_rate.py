@@ -3,7 +3,7 @@
 
 Two figures: with the engine at its given pace, how much longer the streams take than the engine
 (their tokens come in fewer and longer events once the process falls behind), and the time of the
-HTTP process for each token, whose inverse is what one process can send if it had a core alone.
+HTTP process for each token; its inverse is what one process could send with a core of its own.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class OneSecond:
 
 @pytest.mark.parametrize("more", [[], ["--cpu-time"]], ids=["elapsed", "cpu-time"])
 @pytest.mark.parametrize(("name", "count"), [("cpu_generate", 6), ("cpu_prefill", 8)])
-def test_hybrids_beside_transformers(name, count, more, tmp_path, monkeypatch):
+def test_hybrids_against_transformers(name, count, more, tmp_path, monkeypatch):
     file, module = tmp_path / "figures.json", importlib.import_module(f"benchmark.{name}")
     timers = []
 

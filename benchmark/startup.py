@@ -2,8 +2,8 @@
 """Start-up: seconds from the command to a server that is ready, and to its first answer.
 
 Next to it the floor: how long Python takes to import torch, which the engine process cannot avoid;
-and what the engine process spends its time on. The files, and the kernels that were compiled, are
-those of earlier runs.
+and what the engine process spends its time on. Earlier runs have cached the files and compiled the
+kernels.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def memory_of(device: Device | None, size: int) -> tuple[Any, Region]:
 
 
 class ReadsFrom:
-    """A prefill process that tells where its blocks are, and a decode side in this one."""
+    """A prefill process that publishes where its blocks are, and a decode side in this process."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class ReadsFrom:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """``layers`` makes the blocks of a memory at an address and as large as ``target``, on
-        either side. ``device``: whose memory it is, None: the host's; ``environ`` says the other
-        process which of them it has."""
+        either side. ``device``: where that memory is, None: on the host; ``environ`` selects
+        the other process's device."""
         context = multiprocessing.get_context("spawn")
         self._pipe, far = context.Pipe()
         address, size, _ = target

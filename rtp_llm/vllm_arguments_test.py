@@ -60,7 +60,7 @@ def test_what_would_be_something_else_is_refused(given: dict[str, Any], words: s
     [
         ({"chunked_prefill_size": 8}, "here it is max_batch_tokens_size$"),
         ({"enable_lora": True}, "enable_lora=True: adapters are not supported yet; leave it out"),
-        ({"tokenizer": "/another"}, "the tokenizer is that of the model folder"),
+        ({"tokenizer": "/another"}, "the tokenizer comes from the model folder"),
         ({"nnodes": 2}, "^(?!.*--nnodes)"),
         ({"max_sequence_len": 8}, "did you mean max_seq_len"),
         ({"reserve_runtime_mem_mb": 64}, "^reserve_runtime_mem_mb is not supported on cpu"),

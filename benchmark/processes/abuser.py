@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One client that behaves badly, as a program: URL NAME SECONDS CONNECTIONS.
 
-It says "built" when it is ready, begins when it is told a line, and says how it was answered at the
-end: a JSON object of statuses and their numbers, "cut" for connections that ended without one.
+It says "built" when it is ready, begins when it reads a line, and finally reports the answers:
+a JSON object of statuses and their counts, "cut" for connections that ended without one.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def status_of(answer: bytes) -> str:
 
 
 def request(path: str, content: object) -> bytes:
-    """A whole POST whose connection ends with its answer."""
+    """A whole POST on a connection that ends with its answer."""
     body = json.dumps(content).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records, in each process of a server, the files of rtp_llm whose functions are called.
+"""Records, in each process of a server, the files of rtp_llm with functions that are called.
 
 `RECORD_CALLS_IN` names a folder. Calls are recorded while it has a file `on`; once that is gone
 the process writes `<pid>.json`: its command line, and by file the function that was called first

@@ -99,7 +99,7 @@ def test_without_tools_nothing_has_changed():
             assert WITH_TOOLS.render([*system, *messages], tools=[]) == plain
 
 
-def test_calls_beside_a_text_and_beside_each_other():
+def test_calls_with_a_text_and_with_each_other():
     calls = [
         {"id": str(i), "type": "function", "function": {"name": "f", "arguments": f'{{"a": {i}}}'}}
         for i in (1, 2)

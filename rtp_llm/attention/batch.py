@@ -43,13 +43,13 @@ class ForwardBatch:
     has to query the device. `host` has more host numbers; it is None if they would not match the
     step, as in graph capture. prepared: per group, the data its backend shares among its layers.
     Recurrent groups have states per layer [N, ...] each, and state_read and state_write per group
-    [B]: the block from which a sequence's states are read (-1: a new sequence, whose states are
+    [B]: the block from which a sequence's states are read (-1: a new sequence: its states are
     zero) and the block to which the states after the step's tokens are written (0 for padding,
     never -1). A published block is never overwritten, so the two may differ.
     hidden [T, C]: on every pipeline stage after the first, the input of its first layer, which the
     stage may overwrite.
     Only for models that need them (see model_inputs.py): mrope_offsets [T, 3], to be added to a
-    position for those on each axis; adapter_slots [B] (-1 = none); embeddings of placeholders.
+    position for its place on each axis; adapter_slots [B] (-1 = none); embeddings of placeholders.
     before_layer is called for each layer before it reads its cache, on_written once the writes of
     its keys and values are enqueued.
     """

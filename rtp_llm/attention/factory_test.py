@@ -203,7 +203,7 @@ def test_the_explanation_names_every_backend(three_backends):
     assert text.splitlines()[0].endswith("window 32, and full:")
 
 
-def test_one_can_be_asked_for(three_backends):
+def test_one_can_be_requested(three_backends):
     config = dataclasses.replace(CONFIG, settings=SimpleNamespace(attention_backend="slow"))
     assert make_backend(config).name == "slow"
     lines = explain(config).splitlines()
@@ -219,7 +219,7 @@ def test_one_can_be_asked_for(three_backends):
         )
 
 
-def test_one_that_is_asked_for_takes_decode_steps_too(monkeypatch):
+def test_a_requested_one_takes_decode_steps_too(monkeypatch):
     monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
     half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     config = dataclasses.replace(CONFIG, **half, settings=ModelSettings(attention_backend="paged"))

@@ -188,7 +188,7 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    elif ":" in host:  # ambiguous: the port cannot be told from the address
+    elif ":" in host:  # ambiguous: nothing separates the port from the address
         raise SettingsError(f"{name}: {address!r} is not of the form HOST:PORT or [IPV6]:PORT")
     digits = port.isascii() and port.isdigit() and len(port) <= 5
     if not _is_host(host) or not digits or int(port) > 65535:

@@ -74,7 +74,7 @@ def test_the_device_of_a_torch(tmp_path, lines, device):
     assert torch_build(file) == TorchBuild("2.13.0+x", device)
 
 
-def test_the_build_and_the_torch_beside_it_are_described(package):
+def test_the_build_and_its_torch_are_described(package):
     version = importlib.metadata.version("torch")
     expected = f"wheel with kernels for cuda, cpu; torch {version}, for {torch_build().device}"
     (package / "_build.json").write_text(json.dumps({"device": "cuda"}))
@@ -88,7 +88,7 @@ def test_the_installed_torch_is_read_without_importing_it():
     assert done.stdout.strip() == importlib.metadata.version("torch")
 
 
-def test_accelerators_are_told_from_device_files(tmp_path):
+def test_accelerators_are_found_by_device_files(tmp_path):
     assert accelerators_present(tmp_path) == []
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "kfd"):

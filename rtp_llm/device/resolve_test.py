@@ -101,7 +101,7 @@ def test_a_forced_device_that_is_not_usable_is_an_error(built, counts, requested
         ),
     ],
 )
-def test_a_wheel_beside_the_torch_of_another_device_is_refused(built, counts, message):
+def test_a_wheel_with_the_torch_of_another_device_is_refused(built, counts, message):
     with pytest.raises(DeviceError, match=message):
         resolved(built=(built, "cpu"), **counts)
 

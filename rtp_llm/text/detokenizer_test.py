@@ -58,7 +58,7 @@ def test_styles_are_recognised() -> None:
 
 @pytest.mark.parametrize("name", STYLES)
 @pytest.mark.parametrize("text", TEXTS)
-def test_pieces_join_to_the_full_decoding(name: str, text: str) -> None:
+def test_chunks_join_to_the_full_decoding(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text).ids
     chunks = stream(name, ids)

@@ -2,7 +2,7 @@
 """Fill in the middle: a prompt of what comes before and after the answer, for models of code.
 
 The families differ in the names of three tokens and in what comes first; a model belongs to the
-one whose tokens its vocabulary has.
+one with tokens that its vocabulary has.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_stops_at_every_token_border(tokenizer: Tokenizer, data: st.DataObject) 
     assert bool(stops) == stepped.stopped
 
 
-def test_tokens_behind_the_stop_are_not_counted(tokenizer: Tokenizer) -> None:
+def test_tokens_after_the_stop_are_not_counted(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(TEXT, add_special_tokens=False)
     sequence = generate(tokenizer, ids, [len(ids)], stops=["there"])
     assert 0 < sequence.num_tokens < len(ids)

@@ -98,7 +98,7 @@ def test_calls_are_shown_where_content_must_be_none() -> None:
     assert f"Both.<end><call>f {ARGUMENTS}<call>g " in both
 
 
-def test_a_text_that_has_no_place_beside_calls_gives_way() -> None:
+def test_a_text_that_has_no_place_next_to_calls_gives_way() -> None:
     alternating = NULL.replace(
         "{% for m in messages %}",
         "{% for m in messages %}{% if not loop.first and m.role == 'assistant' and "

@@ -47,7 +47,7 @@ def test_port_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert serve.flag_value(["--port", "1"], "--port") == "1"
 
 
-def test_the_demo_drafts_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_drafts_unless_configured_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "eagle3" in serve.demo_arguments(["--port", "1"])
     assert "eagle3" not in serve.demo_arguments(["--speculative", "ngram"])
     assert "eagle3" not in serve.demo_arguments(["--speculative-config={}"])

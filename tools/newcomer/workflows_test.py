@@ -127,7 +127,7 @@ def test_dockerfiles_build_the_wheel_and_install_it(file: Path) -> None:
     assert image.all_of("ENTRYPOINT")[0].endswith('rtp-llm"]')
 
 
-def test_there_is_a_dockerfile_for_each_device_and_what_was_not_run_is_told() -> None:
+def test_there_is_a_dockerfile_for_each_device_and_what_was_not_run_is_named() -> None:
     assert [file.name.partition(".")[0] for file in DOCKERFILES] == ["cpu", "cuda", "rocm", "xpu"]
     for file in [*DOCKERFILES, *WORKFLOWS]:
         head = "".join(line for line in file.read_text().splitlines(True) if line.startswith("#"))

@@ -100,7 +100,7 @@ def test_holds_the_package_and_nothing_else(contents: dict[str, bytes]) -> None:
     assert len(libraries) == 2  # and the runtime
 
 
-def test_libraries_find_torch_beside_them(libraries: dict[str, symbols.SharedObject]) -> None:
+def test_libraries_find_torch_next_to_them(libraries: dict[str, symbols.SharedObject]) -> None:
     for name, shared in libraries.items():
         operators = name == LIBRARY
         assert shared.run_path == (_RUN_PATHS[DEVICE] if operators else ())

@@ -39,8 +39,8 @@ class DenseShape:
 class HybridShape:
     """Sizes of the hybrid demo; each `interval`th layer has full attention.
 
-    Hidden size, full heads, layers and the shared expert are those of the dense demo, whose weights
-    it begins with.
+    Hidden size, full heads, layers and the shared expert match the dense demo: training begins
+    with its weights.
     """
 
     hidden: int = 192

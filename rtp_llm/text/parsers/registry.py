@@ -54,7 +54,7 @@ def thinking_tags(reasoning: str, *, before_calls: bool = False) -> tuple[str, s
     """What begins and what ends the reasoning, as text of the model's tokens.
 
     An empty beginning: whatever the answer begins with is reasoning, up to the end.
-    ``before_calls``: a call may follow it, whose header is not the end.
+    ``before_calls``: a call may follow it, and its header is not the end.
     """
     if before_calls and forms.is_harmony(reasoning):
         return _ANALYSIS, END
@@ -100,7 +100,7 @@ def tool_grammar(
 
     Calls are enforced where they are required, and where a strict tool may be called.
     ``special_ids``: the ids of the tokenizer's special tokens, by their text. Raises GrammarError
-    for what the form cannot enforce; what JSON schemas cannot, compiling the grammar tells.
+    for what the form cannot enforce; compiling the grammar reports what JSON schemas cannot.
     """
     return syntaxes.tool_grammar(form, tools, choice, special_ids)
 

@@ -57,7 +57,7 @@ def _choices(base: Conjunction, counted: list[Counted]) -> list[list[Conjunction
     """The conjunctions for each count, one for each choice of places.
 
     Past the places that `base` or a count names, all places are equivalent: if any array satisfies
-    the schema, one does whose counted items are at named places or immediately after them.
+    the schema, one with its counted items at named places or immediately after them does.
     """
     end = _maximum(base)
     counted = [_within(atom, end) for atom in counted]

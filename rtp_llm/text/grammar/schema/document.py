@@ -102,7 +102,7 @@ class Document:
             )
 
     def literal(self, schema: Any, pointer: str, parent: int | None = None) -> Literal:
-        """The subschema `schema`, which stands at `pointer` below that of number `parent`."""
+        """The subschema `schema`, at `pointer` below the schema with number `parent`."""
         if isinstance(schema, Literal):  # in what was made here
             return schema
         return self._followed(self._literal(schema, pointer, parent).schema)

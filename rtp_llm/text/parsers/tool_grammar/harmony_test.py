@@ -70,7 +70,7 @@ def test_a_required_call_is_all_that_comes() -> None:
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_what_may_stand_beside_calls(parallel: bool) -> None:
+def test_what_may_stand_next_to_calls(parallel: bool) -> None:
     grammar = CHANNELS.make([ADD, NOW], ToolChoice("auto", parallel=parallel))
     call = f"{CONSTRAINED}{JSON}{CALL}"
     for before in (
