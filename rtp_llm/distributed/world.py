@@ -66,10 +66,8 @@ class World:
         """Meet the other ranks.
 
         `timeout` in seconds is for every collective, `join_timeout` for ranks to join, if longer.
-        `look` is called during the wait, and may raise.
-
-        The backend for tensors is the device's. Raises RankLostError if not all join in time,
-        ValueError if NVLink multicast is not off.
+        `look` is called during the wait, and may raise. The backend for tensors is the device's.
+        Raises RankLostError if not all join in time, ValueError if NVLink multicast is not off.
         """
         check_no_multicast(os.environ)
         import torch.distributed as distributed
