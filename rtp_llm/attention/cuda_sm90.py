@@ -44,7 +44,7 @@ class CudaSm90Backend(PagedAttentionBackend):
         if config.dtype not in (torch.bfloat16, torch.float16):
             return Support.no(f"{config.dtype} products do not run on tensor cores")
         if config.head_dim not in _HEAD_DIMS:
-            return Support.no(f"head dimension {config.head_dim} is not 64, 128 or 256")
+            return Support.no(f"heads of {config.head_dim}; it takes 64, 128 and 256")
         if group > _MAX_GROUP:
             return Support.no(f"{group} heads share keys; it takes at most {_MAX_GROUP}")
         if block % _TILE_KEYS and (block < 8 or _TILE_KEYS % block):

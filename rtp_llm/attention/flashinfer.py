@@ -62,7 +62,7 @@ class FlashInferBackend(PartialBackend):
         if config.kv_dtype != config.dtype:
             return Support.no("with a KV cache of another type than the queries it was not tried")
         if config.head_dim not in _HEAD_DIMS:
-            return Support.no(f"head dimension {config.head_dim} is not 64, 128 or 256")
+            return Support.no(f"heads of {config.head_dim}; it takes 64, 128 and 256")
         if group > _MAX_GROUP:
             return Support.no(f"{group} heads share keys; its workspace here is for {_MAX_GROUP}")
         if config.sinks or config.soft_cap or not config.causal:
