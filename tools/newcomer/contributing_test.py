@@ -102,7 +102,14 @@ def test_a_new_setting(tmp_path: Path) -> None:
     run_pytest(tree, tests)
 
 
-@pytest.mark.parametrize("heading", ["Add a device", "Add an endpoint"])
+def test_a_new_endpoint(tmp_path: Path) -> None:
+    tree = recipes.copy_of(ROOT, tmp_path / "tree")
+    text = recipes.section(PAGE, "Add an endpoint")
+    recipes.follow(text, tree)
+    run_pytest(tree, recipes.commands(text))
+
+
+@pytest.mark.parametrize("heading", ["Add a device", "Add an endpoint", "Add an array to a step"])
 def test_files_that_the_page_names_are_there(heading: str) -> None:
     for line in recipes.section(PAGE, heading).splitlines():
         for name in recipes.paths(line):
