@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rtp_llm.engine.client.engine_client import TICK_SECONDS
+from rtp_llm.engine.client.process_client import TICK_SECONDS
 from rtp_llm.engine.client.liveness import SILENCE_SECONDS
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
 from rtp_llm.testing.engine import scripted_engine as script
