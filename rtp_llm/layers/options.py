@@ -58,6 +58,11 @@ class LayerOptions:
         return torch_dtype(self.settings)
 
     @property
+    def multiplies_fp8(self) -> bool:
+        """Whether FP8 weights are multiplied as FP8, which requires bfloat16 results."""
+        return self.fp8_products and self.dtype is torch.bfloat16
+
+    @property
     def quantization(self) -> str:
         """How weights are quantised on loading: "none", "int8", "w8a8_int8" or "fp8"."""
         return self.settings.quantization

@@ -33,8 +33,6 @@ APART = ("rtp_llm/server/protocols",)
 # Imports from a room to one above it that are known, and how many there may be.
 UPWARD: frozenset[tuple[str, str]] = frozenset()
 MAX_UPWARD = 3
-# Folders that still import each other.
-MUTUAL = frozenset({("rtp_llm/layers/linear", "rtp_llm/layers/weights")})
 
 
 def check(root: Path) -> list[str]:
@@ -96,8 +94,7 @@ def _mutual(graph: Graph, folders: dict[str, PurePosixPath]) -> Iterator[str]:
     }
     for (here, there), example in edges.items():
         contained = here.is_relative_to(there) or there.is_relative_to(here)
-        known = (str(here), str(there)) in MUTUAL
-        if here < there and (there, here) in edges and not contained and not known:
+        if here < there and (there, here) in edges and not contained:
             yield f"{here} and {there} import each other: {example}, {edges[there, here]}"
 
 

@@ -90,7 +90,7 @@ KINDS: dict[str, LinearKind] = {
     "fp8": LinearKind(
         "rtp_llm.layers.linear.fp8:Fp8Linear",
         lambda request: (
-            multiplies_fp8(request.options)
+            request.options.multiplies_fp8
             and (request.stored == {"fp8_block"} or request.quantization == "fp8")
         ),
         formats=_FLOAT | {"fp8_block"},
@@ -98,16 +98,11 @@ KINDS: dict[str, LinearKind] = {
     ),
     "fp8_channel": LinearKind(
         "rtp_llm.layers.linear.fp8_channel:Fp8ChannelLinear",
-        lambda request: multiplies_fp8(request.options) and request.quantization in ("none", "fp8"),
+        lambda request: request.options.multiplies_fp8 and request.quantization in ("none", "fp8"),
         formats=frozenset({"fp8_channel", "fp8_tensor"}),
         as_stored=True,
     ),
 }
-
-
-def multiplies_fp8(options: LayerOptions) -> bool:
-    """Whether FP8 weights are multiplied as FP8, which requires bfloat16 results."""
-    return options.fp8_products and options.dtype is torch.bfloat16
 
 
 def choose_kind(request: LinearRequest) -> str:

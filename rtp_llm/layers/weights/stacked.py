@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from torch import nn
 
 from rtp_llm.device.choice import load_class
-from rtp_llm.layers.linear.factory import multiplies_fp8
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.fp8_layouts import Fp8Layout
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
@@ -89,7 +88,7 @@ def weight_format(options: LayerOptions, parts: Iterable[str]) -> str:
     """
     first = options.inside("0")
     stored = {first.format_of(part).name for part in parts}
-    if multiplies_fp8(options) and options.quantization in ("none", "fp8"):
+    if options.multiplies_fp8 and options.quantization in ("none", "fp8"):
         for name, place in _LAYOUTS.items():
             if stored <= _load_layout(place).formats:
                 return name
