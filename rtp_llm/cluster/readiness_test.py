@@ -24,7 +24,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.router.health import Health
 from rtp_llm.server.http.listener import bind, url_of
 from rtp_llm.testing.cluster.ray_cluster import FakeRay
-from rtp_llm.testing.router.received import Heard, until
+from rtp_llm.testing.router.received import Received, until
 from rtp_llm.testing.server.serving import demo_folder
 
 LOADING = {"status": "starting", "loading": {"done": 250_000_000, "total": 10**9}}
@@ -116,12 +116,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def heard(
+def received(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-) -> Heard:
-    return Heard(capsys, caplog, monkeypatch)
+) -> Received:
+    return Received(capsys, caplog, monkeypatch)
 
 
 def serve(test: Callable[[str], Any], **settings: Any) -> int:
@@ -138,47 +138,49 @@ def serve(test: Callable[[str], Any], **settings: Any) -> int:
     return asyncio.run(main())
 
 
-def test_ready_is_said_when_the_first_replica_is(cluster: Cluster, heard: Heard) -> None:
+def test_ready_is_said_when_the_first_replica_is(cluster: Cluster, received: Received) -> None:
     cluster.room = 1
 
     async def play(url: str) -> None:
         both = f"replica 0 {AT_25}; replica 1 {NO_ROOM}", f"replica 0 {NO_ROOM}; replica 1 {AT_25}"
-        await until(lambda: len([each for each in heard.awaited if each in both]) >= 2)
-        assert "is ready" not in heard.printed and f"listens: {url}\n" in heard.printed
+        await until(lambda: len([each for each in received.pending if each in both]) >= 2)
+        assert "is ready" not in received.printed and f"listens: {url}\n" in received.printed
         cluster.parts[0].loaded = True
-        await until(lambda: f"RTP-LLM router is ready: {url}\n" in heard.printed)
-        await until(lambda: heard.awaited[-1] in (f"replica 1 {NO_ROOM}", f"replica 0 {NO_ROOM}"))
+        await until(lambda: f"RTP-LLM router is ready: {url}\n" in received.printed)
+        await until(
+            lambda: received.pending[-1] in (f"replica 1 {NO_ROOM}", f"replica 0 {NO_ROOM}")
+        )
 
     assert serve(play) == 0
     assert cluster.is_empty
 
 
-def test_ctrl_c_ends_one_that_waits_for_an_actor(cluster: Cluster, heard: Heard) -> None:
+def test_ctrl_c_ends_one_that_waits_for_an_actor(cluster: Cluster, received: Received) -> None:
     FakePart.place_is_known.clear()
 
     async def play(_: str) -> None:
-        await until(lambda: "replica 0 (placed, starting)" in "".join(heard.awaited))
+        await until(lambda: "replica 0 (placed, starting)" in "".join(received.pending))
 
     assert serve(play) == 130
-    assert cluster.is_empty and "is ready" not in heard.printed
+    assert cluster.is_empty and "is ready" not in received.printed
 
 
 @pytest.mark.parametrize("role", ["a machine", "a process"])
-def test_a_lost_one_is_placed_again(cluster: Cluster, heard: Heard, role: str) -> None:
+def test_a_lost_one_is_placed_again(cluster: Cluster, received: Received, role: str) -> None:
     async def play(_: str) -> None:
         await until(lambda: cluster.parts)
         cluster.parts[0].loaded = True
-        await until(lambda: "is ready" in heard.printed)
+        await until(lambda: "is ready" in received.printed)
         if role == "a machine":
             cluster.actors[0].lose()
             reason = "The actor died."
         else:
             cluster.parts[0].end(3)
             reason = "its process ended with exit code 3"
-        await until(lambda: f"replica 0 is lost: {reason}; it is placed again" in heard.logged)
-        await until(lambda: heard.awaited[-1:] == [f"replica 0 {AT_25}"])
+        await until(lambda: f"replica 0 is lost: {reason}; it is placed again" in received.logged)
+        await until(lambda: received.pending[-1:] == [f"replica 0 {AT_25}"])
         cluster.parts[1].loaded = True
-        await until(lambda: heard.logged.count("http://replica-0:80 takes requests") == 2)
+        await until(lambda: received.logged.count("http://replica-0:80 takes requests") == 2)
 
     assert serve(play, data_parallel_size=1) == 0
     assert cluster.is_empty
