@@ -270,9 +270,10 @@ class Scheduler:
     def commit(self, tokens: NDArray[np.int32]) -> None:
         """Append the tokens [O] or [O, K] (padded with -1) of the oldest batch; fill ``result``.
 
-        Rows of sequences that end with their prompt follow those of the outputs. Of each output one token, and one more for each draft that equals the token before it. In
-        place of a token -2 says that its row's logits have NaN or +inf, -3 that all are -inf: the
-        sequence ends. Whatever was computed of the other drafts is given back.
+        Rows of sequences that end with their prompt follow those of the outputs. An output has one
+        token, and one more for each draft that equals the token before it. In place of a token, -2
+        says that its row's logits have NaN or +inf, and -3 that all are -inf: the sequence ends.
+        Whatever was computed of the other drafts is given back.
 
         Raises:
             ValueError: the shape does not suit, a live output has no token, or one that follows

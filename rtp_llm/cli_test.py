@@ -16,7 +16,7 @@ from rtp_llm.config.roles import OF_ROUTER
 from rtp_llm.device.base import MemoryInfo
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.testing.model_folders import byte_level
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.testing.server_processes import PATIENCE, Process, environment
-from rtp_llm.testing.transformers_models import save_model
 
 # As a shell starts what a script puts into the background.
 IN_BACKGROUND = ["bash", "-c", 'trap "" INT; exec "$@"', "bash"]

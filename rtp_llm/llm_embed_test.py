@@ -20,7 +20,7 @@ from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.request.params import POOLING_TYPES
 from rtp_llm.testing.engine.tiny_llm import SMALL
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.text.pooling_config import read_pooling
 
 TEXTS = ["", "Once upon a time", "x", "What is 12 + 30? " * 9, "你好", "a longer text " * 20]

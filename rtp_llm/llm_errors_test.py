@@ -10,7 +10,7 @@ import torch
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 
 def test_a_sequence_that_breaks_keeps_what_it_had(tmp_path: Path) -> None:

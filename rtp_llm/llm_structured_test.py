@@ -12,7 +12,7 @@ import pytest
 
 from rtp_llm import LLM, SamplingParams, StructuredOutputsParams
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.text.grammar import GrammarError
 
 SMALL: dict[str, Any] = {"kv_cache_mem_mb": 8, "num_threads": 1}

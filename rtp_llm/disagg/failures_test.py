@@ -17,7 +17,7 @@ from rtp_llm.config.settings import Settings, options
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.layer_hooks import LayerHooks
 
 pytest_plugins = "rtp_llm.testing.disagg.fixtures"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rtp_llm.device.cuda import CudaDevice
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpus
 
 # The packages of the engine's link are not part of every image that has a GPU.

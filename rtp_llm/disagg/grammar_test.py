@@ -23,7 +23,7 @@ from rtp_llm.testing.engine.grammars import (
     text_of,
 )
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 CASES = cases(12, seed=5)
 DIGITS = regex_case("[0-9]{12}")

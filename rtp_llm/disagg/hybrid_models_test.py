@@ -12,7 +12,7 @@ import pytest
 
 from rtp_llm.disagg.wire.fingerprint import fingerprint
 from rtp_llm.testing.disagg.workers import Pair
-from rtp_llm.testing.transformers_models import clear_prompt, expected_tokens, save_model
+from rtp_llm.testing.models.transformers_models import clear_prompt, expected_tokens, save_model
 
 SIZES: dict[str, Any] = {
     "seq_size_per_block": 4,

@@ -14,7 +14,7 @@ from rtp_llm.disagg.wire.fingerprint import fingerprint
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.disagg.workers import Pair, prompt
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
-from rtp_llm.testing.hybrid_model import hybrid_model, plain_tokens
+from rtp_llm.testing.models.hybrid_model import hybrid_model, plain_tokens
 
 SIZES: dict[str, Any] = {
     "load_format": "dummy",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rtp_llm.testing.disagg.workers import SIZES, Pair
-from rtp_llm.testing.spanned_prompts import Image, SpannedPrompt, save_spanned_model
+from rtp_llm.testing.models.spanned_prompts import Image, SpannedPrompt, save_spanned_model
 
 
 def test_only_prompts_of_token_ids_come_from_a_prefill_worker(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.testing.disagg.workers import Pair, prompt
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 BLOCK = 4
 SIZES: dict[str, Any] = {

@@ -22,7 +22,7 @@ from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.kept_port import kept_port
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 pytest_plugins = "rtp_llm.testing.disagg.fixtures"
 

@@ -21,7 +21,7 @@ from rtp_llm.testing.engine.drafting_models import (
 )
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.speculative import methods
 

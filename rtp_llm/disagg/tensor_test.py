@@ -25,7 +25,7 @@ from rtp_llm.testing.disagg.workers import (
 )
 from rtp_llm.testing.engine.drafting_models import WORDS, save_drafting_model
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.worker import Worker as RankWorker
 
 LENGTHS = (1, 4, 23, 24, 25, 61)

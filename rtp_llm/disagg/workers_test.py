@@ -18,7 +18,7 @@ from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, AddReque
 from rtp_llm.testing.disagg.workers import SIZES, Pair, prompt
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.cache.transfer.layout import CacheLayout
 from rtp_llm.worker.cache.transfer.pinned_pool import PinnedPool, PoolFullError, rounded
 

@@ -12,9 +12,9 @@ import pytest
 from rtp_llm.engine import admission
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.spanned_model import ADAPTED, ADAPTERS
-from rtp_llm.testing.spanned_prompts import save_spanned_model
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.spanned_model import ADAPTED, ADAPTERS
+from rtp_llm.testing.models.spanned_prompts import save_spanned_model
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 SMALL: dict[str, Any] = {
     "seq_size_per_block": 4,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import INDEX_BITS
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.scripted_drafter import (
     Choose,
@@ -26,8 +25,9 @@ from rtp_llm.testing.engine.scripted_drafter import (
     true_steps,
 )
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.device_step import DeviceStep
 from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.local_worker import LocalWorker

@@ -15,8 +15,8 @@ import torch
 
 from rtp_llm.testing.engine.drafting_models import WORDS, accepted, run, save_drafting_model
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.hybrid_model import plain_logits
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.hybrid_model import plain_logits
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 # Logits are about 20, where bfloat16 numbers are 1/8 apart; each of two may be rounded another way.
 ROUNDING = 0.25

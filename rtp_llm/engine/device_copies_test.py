@@ -10,7 +10,7 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine.start import build
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.fake_torch import gpu_in_host_memory
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 
 @pytest.fixture(scope="module")

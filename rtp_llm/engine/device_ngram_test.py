@@ -22,7 +22,7 @@ from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.ngram_comparison import ComparingEngine
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 from rtp_llm.worker.speculative import methods
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer

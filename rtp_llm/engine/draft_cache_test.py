@@ -29,8 +29,8 @@ from rtp_llm.testing.engine.drafting_models import (
 )
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.hybrid_model import whole_batch
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.hybrid_model import whole_batch
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 Tables = tuple[NDArray[np.int32], ...]  # by cache group: the blocks of one sequence
 SIZES: dict[str, Any] = {"seq_size_per_block": 4, "max_batch_tokens_size": 16}

@@ -12,7 +12,6 @@ import pytest
 
 from rtp_llm.engine.messages import INDEX_BITS, EngineStartError
 from rtp_llm.models.refusals import UnsupportedModelError
-from rtp_llm.testing.draft_models import DraftModelOracle
 from rtp_llm.testing.engine.drafting_models import (
     DRAFT_MODELS,
     HEADS,
@@ -28,8 +27,9 @@ from rtp_llm.testing.engine.drafting_models import (
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.draft_models import DraftModelOracle
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
 

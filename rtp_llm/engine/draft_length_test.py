@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative.draft_length import DraftLength
 
 WORDS = 20  # few, so that random drafts are right now and then

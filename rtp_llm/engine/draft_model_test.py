@@ -20,8 +20,8 @@ from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.refusals import UnsupportedModelError
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.open_model import model_settings, open_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 WORDS = 29
 

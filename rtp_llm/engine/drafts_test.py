@@ -22,7 +22,7 @@ from rtp_llm.testing.engine.scripted_proposer import (
     wrong,
 )
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 from rtp_llm.worker.inputs.graph_sizes import GraphSize

@@ -10,7 +10,7 @@ import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 ALL = {
     "temperature": 1.0,

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from rtp_llm.device import DeviceError
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 PROMPTS = [random_prompt(length, seed=length) for length in (5, 17, 50)]
 

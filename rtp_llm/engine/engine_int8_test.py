@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rtp_llm.ops.gemm.linear_reference import w8a8_int8_linear_reference
 from rtp_llm.quantization.int8 import dequantize_rows, pack, quantize_rows
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,

@@ -10,7 +10,7 @@ import pytest
 
 from rtp_llm.engine.start import build
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     expected_tokens,
     random_prompt,
     save_model,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     expected_tokens,
     random_prompt,

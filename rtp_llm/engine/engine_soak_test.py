@@ -13,7 +13,7 @@ import pytest
 
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 REQUESTS = 10_000
 MOST_GROWTH = 16 * 2**20

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     clear_prompt,
     expected_tokens,
     random_prompt,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.

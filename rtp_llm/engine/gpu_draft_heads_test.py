@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.draft_steps_by_hand import DRAFT_CASES, DraftStepsByHand
 from rtp_llm.testing.engine.steps_by_hand import Case
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import host_never_waits, usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rtp_llm.device import MemoryInfo, resolve_device
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 

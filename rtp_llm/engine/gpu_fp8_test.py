@@ -9,8 +9,8 @@ import torch
 from rtp_llm import ops
 from rtp_llm.layers.linear.fp8_channel import Fp8ChannelLinear
 from rtp_llm.quantization.fp8 import dequantize_blocks, quantize_blocks
-from rtp_llm.testing.fp8_checkpoints import BLOCKS, CHANNELS, HF_TENSORS, store_as_fp8
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.fp8_checkpoints import BLOCKS, CHANNELS, HF_TENSORS, store_as_fp8
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
 # The packages of the engine's link are not part of every image that has a GPU.

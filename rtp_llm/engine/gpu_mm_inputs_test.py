@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
 def outcomes(folder: Path, **settings: Any) -> list[list[int]]:
     """The tokens of prompts with images, of which some come twice; nothing is left afterwards."""
     from rtp_llm.testing.engine.tiny_engine import TinyEngine
-    from rtp_llm.testing.spanned_prompts import Image, SpannedPrompt
+    from rtp_llm.testing.models.spanned_prompts import Image, SpannedPrompt
 
     cat, dog = Image(4, 6, seed=1), Image(4, 6, seed=2)
     prompts = [
@@ -64,7 +64,7 @@ def outcomes(folder: Path, **settings: Any) -> list[list[int]]:
     ids=["eager", "graphs", "chunks", "drafts"],
 )
 def test_tokens_are_those_of_the_cpu(tmp_path: Path, settings: dict[str, Any]) -> None:
-    from rtp_llm.testing.spanned_prompts import save_spanned_model
+    from rtp_llm.testing.models.spanned_prompts import save_spanned_model
 
     save_spanned_model(tmp_path)
     expected = outcomes(tmp_path, device_type="cpu")

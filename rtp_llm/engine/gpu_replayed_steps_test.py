@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rtp_llm.testing.engine.steps_by_hand import CASES, Case, StepsByHand, replay_with
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.testing.usable_gpu import host_never_waits, usable_gpu
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs

@@ -13,7 +13,6 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.start.explain_speculation import explain_speculation
 from rtp_llm.request.constraints import Thinking
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.grammars import (
     VOCABULARY,
@@ -26,7 +25,8 @@ from rtp_llm.testing.engine.grammars import (
 from rtp_llm.testing.engine.scripted_proposer import ScriptedProposer, ragged, right, wrong
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative import methods
 
 CASES = cases(20, seed=3)

@@ -23,7 +23,7 @@ from rtp_llm.testing.engine.grammars import (
     text_of,
 )
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.text.grammar import check_grammar
 from rtp_llm.text.tokenizer import Tokenizer
 

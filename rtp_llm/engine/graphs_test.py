@@ -18,12 +18,12 @@ from rtp_llm.engine.ranks.tensor_ranks import TensorRanks
 from rtp_llm.engine.start import build_worker, graph_choice
 from rtp_llm.engine.start.memory_estimate import explain_graphs
 from rtp_llm.engine.start.memory_plan import token_weight_bytes, weight_bytes
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.inputs.graph_sizes import GraphSize, graph_sizes
 from rtp_llm.worker.warm_up import StepLimits
 

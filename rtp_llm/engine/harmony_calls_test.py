@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.model_folders import byte_level, write_folder
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.parsers.calls.harmony import Harmony
 from rtp_llm.text.parsers.deltas import ReasoningDelta, ToolArguments, ToolCallBegin

@@ -13,7 +13,7 @@ import pytest
 
 from rtp_llm.testing.engine.shared_prefixes import SIZES, WORDS, Load
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.models.mtp_models import save_mtp_model
 
 REQUESTS = 150
 SPECULATION: dict[str, dict[str, Any]] = {

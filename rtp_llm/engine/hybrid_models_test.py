@@ -13,7 +13,7 @@ import torch
 
 from rtp_llm.testing.engine.replays import Replays
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     NearTieError,
     clear_prompt,
     expected_logits,

@@ -16,12 +16,12 @@ from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import Replays
 from rtp_llm.testing.engine.scripted_proposer import ScriptedProposer
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.hybrid_model import (
+from rtp_llm.testing.models.hybrid_model import (
     hybrid_model,
     plain_logits,
     plain_tokens,
 )
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
 

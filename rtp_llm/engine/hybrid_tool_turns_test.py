@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from rtp_llm.testing.engine.shared_prefixes import SIZES
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.models.mtp_models import save_mtp_model
 
 ROUNDS, CONVERSATIONS, WORDS = 10, 2, 64
 DRAFTS = {"speculative": "mtp", "num_speculative_tokens": 3}

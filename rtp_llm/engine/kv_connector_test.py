@@ -17,8 +17,8 @@ from rtp_llm.engine.messages import RequestFailed
 from rtp_llm.testing.engine.dictionary_connector import DictionaryConnector
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.hybrid_model import hybrid_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.hybrid_model import hybrid_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 BLOCK = 4
 SIZES: dict[str, Any] = {

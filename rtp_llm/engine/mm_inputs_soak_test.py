@@ -9,8 +9,8 @@ import pytest
 
 from rtp_llm.testing.engine.spanned_answers import SMALL, Answers, play
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.spanned_model import FACTORY
-from rtp_llm.testing.spanned_prompts import save_spanned_model
+from rtp_llm.testing.models.spanned_model import FACTORY
+from rtp_llm.testing.models.spanned_prompts import save_spanned_model
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.spanned_answers import COUNT, PROMPTS, SMALL, Answers, add, play
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.spanned_model import FACTORY
-from rtp_llm.testing.spanned_prompts import Image, save_spanned_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.spanned_model import FACTORY
+from rtp_llm.testing.models.spanned_prompts import Image, save_spanned_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.inputs.embedding_store import EmbeddingStore, StepEmbeddings
 from rtp_llm.worker.plan.step_plan import StepPlan
 

@@ -12,8 +12,8 @@ from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.repetitive_requests import run_repetitive
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.hybrid_model import hybrid_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.hybrid_model import hybrid_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 NGRAM: dict[str, Any] = {"speculative": "ngram", "num_speculative_tokens": 5}
 pytest_plugins = "rtp_llm.testing.engine.repetitive_requests"

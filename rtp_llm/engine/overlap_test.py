@@ -13,7 +13,7 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.engine.start import build_worker
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.model_runner import ModelRunner
 

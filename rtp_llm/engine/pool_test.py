@@ -13,10 +13,10 @@ from torch.nn.functional import normalize
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.request.params import POOLING_TYPES, PoolingParams, PoolingType, ScoringParams
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 
 @pytest.fixture(scope="module")

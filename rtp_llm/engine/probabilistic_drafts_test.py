@@ -23,8 +23,8 @@ from rtp_llm.testing.engine.drafting_models import WORDS, Model, save_drafting_m
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative.methods import drafter_bytes
 
 SAMPLED = {"draft_sample_method": "probabilistic"}
@@ -170,7 +170,7 @@ def test_replays_draft_what_eager_steps_draft(
     settings: dict[str, Any] = {"speculative": "mtp"}
     if name == "eagle3":
         head = tmp_path / "head"
-        from rtp_llm.testing.eagle3_models import save_eagle3_head
+        from rtp_llm.testing.models.eagle3_models import save_eagle3_head
 
         save_eagle3_head(head, save_model(tmp_path / "m", "llama"), draft_vocab_size=90)
         settings = {"speculative": "eagle3", "speculative_model": str(head)}

@@ -17,9 +17,9 @@ from rtp_llm.testing.engine.drafting_models import (
 )
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.fp8_checkpoints import projections, store_as_fp8
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.fp8_checkpoints import projections, store_as_fp8
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 
 def play(engine: TinyEngine) -> None:

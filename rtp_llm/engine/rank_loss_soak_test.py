@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.testing.engine.rank_failures import MOMENTS, check_rank_failure
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 ROUNDS, NOTICED_SECONDS = 50, 2.0
 

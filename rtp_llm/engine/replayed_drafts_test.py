@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.draft_steps_by_hand import (
     DRAFT_CASES,
     AsksTheDevice,
@@ -23,8 +22,9 @@ from rtp_llm.testing.engine.draft_steps_by_hand import (
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.steps_by_hand import Case
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 BLOCK, LONGEST = 8, 96
 # Draft models whose cache is in the group of their model's, or in one of windows.

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from rtp_llm.engine.messages import INDEX_BITS
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.scripted_proposer import ScriptedProposer, ragged, right
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
 WORDS = 199

@@ -14,7 +14,7 @@ import pytest
 from rtp_llm.testing.engine.replays import Replays
 from rtp_llm.testing.engine.steps_by_hand import CASES, Case, StepsByHand, replay_with
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 BLOCK, LONGEST = 8, 96

@@ -28,8 +28,8 @@ from rtp_llm.testing.engine.drafting_models import (
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.hybrid_model import plain_logits
-from rtp_llm.testing.transformers_models import CLEAR_GAP, random_prompt
+from rtp_llm.testing.models.hybrid_model import plain_logits
+from rtp_llm.testing.models.transformers_models import CLEAR_GAP, random_prompt
 
 TEXTS = ("ngram llama", "ngram qwen3_5", "suffix mistral", "suffix qwen3_next")
 KINDS = (*HEADS, *DRAFT_MODELS, *TEXTS)

@@ -16,15 +16,15 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.start.start_checks import check_drafts
 from rtp_llm.request.constraints import Thinking
-from rtp_llm.testing.eagle3_models import save_eagle3_head
 from rtp_llm.testing.engine.drafting_models import WORDS, compare
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.model_folders import byte_level, digits
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative import methods
 from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 

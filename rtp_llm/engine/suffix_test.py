@@ -13,7 +13,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.engine.start.explain_speculation import explain_speculation
 from rtp_llm.testing.engine import repetitive_requests as repetitive
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.worker.speculative.methods import make_proposer
 
 SUFFIX: dict[str, Any] = {"speculative": "suffix", "num_speculative_tokens": 5}

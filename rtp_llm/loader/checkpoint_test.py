@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from rtp_llm.loader import CheckpointError
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.testing.loader.small_checkpoints import CONFIG, tensors, write
-from rtp_llm.testing.open_model import open_model as load
+from rtp_llm.testing.models.open_model import open_model as load
 
 
 def test_no_weights(tmp_path):

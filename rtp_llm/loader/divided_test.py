@@ -24,10 +24,10 @@ from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.ops.gemm.int8_layout import unpack
 from rtp_llm.quantization.int8 import quantize_rows
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 torch.set_num_threads(2)
 

@@ -10,7 +10,7 @@ import torch
 
 from rtp_llm.loader import CheckpointError
 from rtp_llm.testing.loader.small_checkpoints import CONFIG
-from rtp_llm.testing.open_model import open_model as load
+from rtp_llm.testing.models.open_model import open_model as load
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from rtp_llm.device import resolve_device
 from rtp_llm.layers.moe import LocalDispatcher
 from rtp_llm.loader import WeightError, explain
 from rtp_llm.models.config import UnsupportedModelError
-from rtp_llm.testing.open_model import open_model as load
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.open_model import open_model as load
+from rtp_llm.testing.models.transformers_models import save_model
 
 EXPERTS, INNER = 8, 48
 

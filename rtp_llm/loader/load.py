@@ -38,7 +38,7 @@ from rtp_llm.loader.tied import resolve_tied, without_head
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.models.draft_model import WithDraftModel, cache_groups_of
+from rtp_llm.models.drafts.draft_model import WithDraftModel, cache_groups_of
 from rtp_llm.models.moe import local_experts
 from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_class

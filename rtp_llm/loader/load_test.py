@@ -19,7 +19,7 @@ from rtp_llm.loader import CheckpointError, WeightError, explain, load_model, st
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.testing.loader.small_checkpoints import tensors, write
-from rtp_llm.testing.open_model import open_model as load
+from rtp_llm.testing.models.open_model import open_model as load
 
 torch.set_num_threads(2)
 

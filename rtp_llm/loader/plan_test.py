@@ -17,7 +17,7 @@ from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.ops.huge_pages import empty_on
 from rtp_llm.testing.loader.small_checkpoints import tensors, write
-from rtp_llm.testing.open_model import open_model as load
+from rtp_llm.testing.models.open_model import open_model as load
 
 INDEX = "model.safetensors.index.json"
 

@@ -13,7 +13,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.loader import load_model, plan_stages
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 
 class _Bytes:

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from rtp_llm.device import resolve_device
 from rtp_llm.loader import WeightError, explain, load_model
 from rtp_llm.models.config import UnsupportedModelError
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
-from rtp_llm.testing.open_model import model_settings, open_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 NAME = "model.layers.1.mlp.down_proj.weight"
 

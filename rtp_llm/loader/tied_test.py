@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import TOLERANCE
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.parity import TOLERANCE
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,

@@ -30,7 +30,7 @@ from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.models.config import Features, ModelConfig
-from rtp_llm.models.draft_head import DraftModule
+from rtp_llm.models.drafts.draft_head import DraftModule
 from rtp_llm.models.raw_config import RawConfig
 
 # An EAGLE-3 head's maps from and to its vocabulary; the first is read separately from the weights.

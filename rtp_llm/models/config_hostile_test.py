@@ -14,7 +14,7 @@ from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
 from rtp_llm.models.config_fields import FIELDS, ROPE_FIELDS
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.models.open_model import open_model
 
 NAN, INFINITY = float("nan"), float("inf")
 BASE: dict[str, Any] = {

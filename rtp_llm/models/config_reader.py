@@ -9,7 +9,7 @@ from pathlib import Path
 from rtp_llm.config.tasks import Task
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json
 from rtp_llm.models.config import ModelConfig, make_config
-from rtp_llm.models.eagle3 import read_eagle3_config
+from rtp_llm.models.drafts.eagle3 import read_eagle3_config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class, model_tasks

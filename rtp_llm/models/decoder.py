@@ -30,9 +30,9 @@ from rtp_llm.layers import (
 from rtp_llm.models.causal_lm import Architecture, ModelOptions
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
-from rtp_llm.models.draft_head import DraftHead, TargetParts
-from rtp_llm.models.eagle3 import Eagle3Head
-from rtp_llm.models.mtp import MultiTokenPredictor
+from rtp_llm.models.drafts.draft_head import DraftHead, TargetParts
+from rtp_llm.models.drafts.eagle3 import Eagle3Head
+from rtp_llm.models.drafts.mtp import MultiTokenPredictor
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtp_llm import ops
 from rtp_llm.attention import CacheDtypes
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 LAYERS = 3
 # Views cost no pass over the data, logits become float32; all else must be an operator of ours.

@@ -15,7 +15,7 @@ import torch
 from rtp_llm.engine.start import build
 from rtp_llm.native import load_runtime
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     expected_tokens,
     random_prompt,
     save_model,

@@ -15,8 +15,10 @@ from rtp_llm.layers.linear.base import PlainLinear
 from rtp_llm.layers.linear.fp8_channel import Fp8ChannelLinear
 from rtp_llm.loader import explain
 from rtp_llm.models.config import UnsupportedModelError
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.fp8_checkpoints import (
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
+from rtp_llm.testing.light_transformers import light_transformers
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.fp8_checkpoints import (
     CHANNELS,
     FBGEMM,
     HF_TENSORS,
@@ -24,10 +26,8 @@ from rtp_llm.testing.fp8_checkpoints import (
     projections,
     store_as_fp8,
 )
-from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
-from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.open_model import model_settings, open_model
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.transformers_models import (
     clear_prompt,
     expected_logits,
     random_prompt,

@@ -14,12 +14,12 @@ from rtp_llm.layers.linear.base import PlainLinear
 from rtp_llm.layers.linear.fp8 import Fp8Linear
 from rtp_llm.loader import staging
 from rtp_llm.quantization.fp8 import dequantize_rows, quantize_blocks
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.fp8_checkpoints import projections, store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.fp8_checkpoints import projections, store_as_fp8
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import (
     clear_prompt,
     expected_logits,
     random_prompt,

@@ -12,10 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rtp_llm.loader import WeightError
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import HYBRID_TOLERANCE, check_mixed_batch, check_tokens_and_chunks
-from rtp_llm.testing.transformers_models import expected_logits, random_prompt, save_model
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.parity import (
+    HYBRID_TOLERANCE,
+    check_mixed_batch,
+    check_tokens_and_chunks,
+)
+from rtp_llm.testing.models.transformers_models import expected_logits, random_prompt, save_model
 
 torch.set_num_threads(2)
 

@@ -11,11 +11,11 @@ import torch
 from rtp_llm.attention import mla_step
 from rtp_llm.models.config import ModelConfigError
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import TOLERANCE, check_tokens_and_chunks
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.parity import TOLERANCE, check_tokens_and_chunks
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import TOLERANCE, check_mixed_batch, check_tokens_and_chunks
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.parity import TOLERANCE, check_mixed_batch, check_tokens_and_chunks
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,

@@ -17,9 +17,10 @@ from rtp_llm import ops
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.eagle3_models import save_eagle3_head
-from rtp_llm.testing.fp8_checkpoints import (
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.eagle3_models import save_eagle3_head
+from rtp_llm.testing.models.fp8_checkpoints import (
     BLOCKS,
     CHANNELS,
     HF_TENSORS,
@@ -27,11 +28,10 @@ from rtp_llm.testing.fp8_checkpoints import (
     Style,
     store_as_fp8,
 )
-from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import CLEAR_GAP, random_prompt, save_model
 from rtp_llm.testing.ranks import run_ranks
-from rtp_llm.testing.transformers_models import CLEAR_GAP, random_prompt, save_model
 
 torch.set_num_threads(2)
 

@@ -20,6 +20,7 @@ import pytest
 from example.demo_model.training import sums
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.testing.server.serving import events, wait_for
 from rtp_llm.testing.server_processes import (
     REAL,
@@ -31,7 +32,6 @@ from rtp_llm.testing.server_processes import (
     read_metrics,
     spares,
 )
-from rtp_llm.testing.transformers_models import save_model
 
 ASK: Any = [{"role": "user", "content": "Hello"}]
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
-from rtp_llm.testing.mtp_models import save_mtp_model
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.transformers_models import clear_prompt
 from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import PATIENCE, REAL, process, read_metrics
-from rtp_llm.testing.transformers_models import clear_prompt
 
 DRAFTS = ["--speculative", "mtp", "--num-speculative-tokens", "3", "--speculative-adaptive", "off"]
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16", *DRAFTS]

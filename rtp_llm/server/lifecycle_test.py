@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rtp_llm.engine.client.process_client import TICK_SECONDS
 from rtp_llm.engine.client.liveness import SILENCE_SECONDS
+from rtp_llm.engine.client.process_client import TICK_SECONDS
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
 from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.testing.engine.allowed_steps import AllowedSteps

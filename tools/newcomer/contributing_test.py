@@ -21,7 +21,7 @@ SERVED = """
 import sys
 from pathlib import Path
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import clear_prompt, save_model
+from rtp_llm.testing.models.transformers_models import clear_prompt, save_model
 folder = Path(sys.argv[1])
 prompt, expected = clear_prompt(save_model(folder, sys.argv[2]), 40, 24)
 engine = TinyEngine(folder)

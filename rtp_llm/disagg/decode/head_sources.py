@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rtp_llm.attention import CacheDtypes, CacheGroups, CacheSpec, FullAttentionSpec
 from rtp_llm.distributed.tensor_parallel import planned_rank
-from rtp_llm.models.draft_model import cache_groups_of
+from rtp_llm.models.drafts.draft_model import cache_groups_of
 
 if TYPE_CHECKING:
     from rtp_llm.models.config import ModelConfig

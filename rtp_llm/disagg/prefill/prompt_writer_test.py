@@ -19,7 +19,7 @@ from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.prefill.prompt_sender import PromptSender
 from rtp_llm.disagg.prefill.prompt_writer import PromptWriter
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.cache.transfer.cache_keys import chain_keys
 from rtp_llm.worker.cache.transfer.layout import CacheLayout
 from rtp_llm.worker.cache.transfer.send_buffers import InPlaceSendBuffer

@@ -19,7 +19,7 @@ from rtp_llm.testing.disagg.sides import transport_called
 from rtp_llm.testing.disagg.workers import SIZES, Pair, Worker, prompt
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 
 @pytest.fixture(scope="module")

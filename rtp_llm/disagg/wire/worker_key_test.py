@@ -28,7 +28,7 @@ from rtp_llm.engine.waker import Waker
 from rtp_llm.testing.disagg.raw_peers import HELLO, WELCOME, RawPeer, until
 from rtp_llm.testing.disagg.workers import SIZES, Pair, prompt
 from rtp_llm.testing.kept_port import kept_port
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 KEY = WorkerKey(b"a key of at least sixteen bytes")
 OTHER = WorkerKey(b"another key of many more bytes")

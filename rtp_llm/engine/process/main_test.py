@@ -23,7 +23,7 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.request.params import POOLING_TYPES, PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     expected_tokens,
     random_prompt,

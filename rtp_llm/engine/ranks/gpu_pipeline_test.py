@@ -31,7 +31,7 @@ def test_the_tokens_of_one(
 ) -> None:
     from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, play, ranks
     from rtp_llm.testing.engine.tiny_engine import TinyEngine
-    from rtp_llm.testing.transformers_models import save_model
+    from rtp_llm.testing.models.transformers_models import save_model
 
     if stages * size > COUNT:
         pytest.skip(f"{stages} x {size} ranks, {COUNT} usable GPUs")

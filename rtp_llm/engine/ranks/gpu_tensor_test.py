@@ -55,7 +55,7 @@ def test_the_tokens_of_one(named: str, tmp_path: Path) -> None:
 
 def centred_logits(engine: TinyEngine) -> torch.Tensor:
     """Of a prompt in chunks: [tokens, vocabulary], each row's mean taken off."""
-    from rtp_llm.testing.transformers_models import random_prompt
+    from rtp_llm.testing.models.transformers_models import random_prompt
 
     vocabulary = 199
     engine.add(random_prompt(150), prompt_logprobs=vocabulary, max_tokens=1)
@@ -69,7 +69,7 @@ def centred_logits(engine: TinyEngine) -> torch.Tensor:
 
 def save_even_model(folder: Path, kind: str, **config: Any) -> None:
     """One that magnifies what is rounded as little as trained models do."""
-    from rtp_llm.testing.transformers_models import save_model
+    from rtp_llm.testing.models.transformers_models import save_model
 
     # Wide enough for the kernels of few rows on either number of ranks.
     model = save_model(folder, kind, num_attention_heads=8, intermediate_size=256, **config)

@@ -17,8 +17,8 @@ from rtp_llm.engine.client.engine_client import EngineClient
 from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineReady
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.server_processes import children
-from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 SMALL: dict[str, Any] = {"dtype": "float32", "kv_cache_mem_mb": 8, "num_threads": 1}
 FOUR: dict[str, Any] = {"data_parallel_size": 2, "tensor_parallel_size": 2}

@@ -19,7 +19,7 @@ from rtp_llm.testing.engine.rank_capturing import (
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, play, ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 # Models of three layers, some of four, their stages, the ranks of each, and other settings.
 CASES: list[tuple[str, int, int, dict[str, Any]]] = [

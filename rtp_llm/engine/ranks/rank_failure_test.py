@@ -13,7 +13,7 @@ from rtp_llm.engine.ranks import tensor_ranks
 from rtp_llm.testing.engine.rank_failures import MOMENTS, check_rank_failure
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
 from rtp_llm.worker.worker import Worker
 

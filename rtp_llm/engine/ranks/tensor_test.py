@@ -9,7 +9,7 @@ import pytest
 
 from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, play, ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logit_shards import LogitShards
 
 

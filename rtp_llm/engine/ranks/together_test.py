@@ -25,7 +25,7 @@ from rtp_llm.testing.engine.rank_capturing import (
 from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 # The drafting method, the kind of the model and of its draft model; and additional settings.
 CASES: dict[str, dict[str, Any]] = {

@@ -23,7 +23,7 @@ from rtp_llm.engine.ranks.topology import Topology
 from rtp_llm.engine.start.build import build_engine
 from rtp_llm.engine.start.rank_setup import host_threads
 from rtp_llm.testing.engine.grammars import save_spelling_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 TWO: dict[str, Any] = {"tensor_parallel_size": 2}
 STAGES: dict[str, Any] = {"pipeline_parallel_size": 2}

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpus
 
 # The packages of the engine's link are not part of every image that has a GPU.

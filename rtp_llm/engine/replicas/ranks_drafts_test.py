@@ -16,8 +16,8 @@ from rtp_llm.testing.engine.drafting_models import WORDS, save_drafting_model
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.rank_runs import Replays, capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
+from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.testing.ranks import run_ranks
-from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.worker.heads.logits_processor import ProcessorRows
 
 # Of the model, of what drafts, of neither: experts.

@@ -8,8 +8,8 @@ import torch
 
 from rtp_llm.testing.engine.rank_runs import Play, Played, Replays, play
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.ranks import run_ranks
-from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 # With 8 tokens for each other rank, 3 sequences of a rank decode in the size of 4.
 SETTINGS = {"expert_capacity": 8, "max_running_requests": 6, "num_threads": 1}

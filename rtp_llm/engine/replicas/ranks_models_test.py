@@ -17,9 +17,9 @@ from rtp_llm.engine.messages import AddRequest, EngineReady
 from rtp_llm.layers import MoeBlock
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu, round_products_once
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 PROMPTS = [random_prompt(length, length) for length in (3, 1, 17, 40, 9)]
 SAMPLING = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True}

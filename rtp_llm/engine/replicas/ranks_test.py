@@ -23,7 +23,7 @@ from rtp_llm.engine.messages import AddRequest, EngineDeadError, EngineLog, Engi
 from rtp_llm.engine.start.rank_setup import check_ranks
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import clear_prompt, save_model
+from rtp_llm.testing.models.transformers_models import clear_prompt, save_model
 
 SMALL = {"kv_cache_mem_mb": 8, "num_threads": 1}
 LONG = 20_000  # tokens that no machine has given before a test does something to their stream

@@ -25,7 +25,7 @@ from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.stored_formats import why_not_multiplied
 from rtp_llm.models.causal_lm import model_cache_dtypes
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.models.draft_model import cache_groups_of
+from rtp_llm.models.drafts.draft_model import cache_groups_of
 from rtp_llm.worker.cache.budget import (
     MIB,
     CacheBudget,

@@ -12,10 +12,10 @@ from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
 from rtp_llm.engine.start import memory_estimate
 from rtp_llm.engine.start.memory_plan import weight_bytes
-from rtp_llm.testing.fp8_checkpoints import BLOCKS, CHANNELS, Style, store_as_fp8
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.fp8_checkpoints import BLOCKS, CHANNELS, Style, store_as_fp8
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 SIZES = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 

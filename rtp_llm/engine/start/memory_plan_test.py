@@ -13,7 +13,7 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine.start import memory_plan
 from rtp_llm.engine.start.memory_plan import plan_memory, weight_bytes, weights_that_fit
 from rtp_llm.loader import load_model
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.cache.budget import CacheSizeError
 from rtp_llm.worker.warm_up import StepLimits, measure_steps
 

@@ -24,7 +24,7 @@ from rtp_llm.engine.start.start_checks import (
     check_step_size,
 )
 from rtp_llm.testing.fake_torch import FakeTorch
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.warm_up import StepLimits
 
 KINDS = {kind.name: kind for kind in (CudaDevice, RocmDevice, XpuDevice)}

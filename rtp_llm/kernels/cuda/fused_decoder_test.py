@@ -14,11 +14,11 @@ from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.layers.linear.fused import FusedLinear
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.gpu import captured
-from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.operator_checks import DEVICE, kernel_runs
-from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 LAYERS = 2
 TOLERANCE = 6e-2  # of the largest logit

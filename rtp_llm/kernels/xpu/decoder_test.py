@@ -18,10 +18,10 @@ from rtp_llm.ops.fallback import lazy
 from rtp_llm.ops.registry import operator
 from rtp_llm.ops.schema import OPERATORS
 from rtp_llm.testing import xpu_bridge  # noqa: F401 (loads the bridge)
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.open_model import open_model
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.operator_checks import kernel_runs
-from rtp_llm.testing.transformers_models import random_prompt, save_model
 
 LAYERS = 2
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 6e-2}

@@ -11,7 +11,7 @@ import pytest
 from rtp_llm.testing.disagg.workers import SIZES
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 
 @pytest.fixture(scope="module")

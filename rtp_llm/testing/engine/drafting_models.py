@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from rtp_llm.testing.draft_models import DraftModelOracle
-from rtp_llm.testing.eagle3_models import Eagle3Oracle, save_eagle3_head
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.mtp_models import MtpOracle, save_mtp_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.draft_models import DraftModelOracle
+from rtp_llm.testing.models.eagle3_models import Eagle3Oracle, save_eagle3_head
+from rtp_llm.testing.models.mtp_models import MtpOracle, save_mtp_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 WORDS = 11  # so few that random drafts are right now and then
 # Heads of their models: the method, and the model's kind.

@@ -17,7 +17,7 @@ import tokenizers
 from llguidance import LLMatcher
 
 from rtp_llm.testing.model_folders import byte_level
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.grammar.llguidance_library import LlguidanceLibrary
 
 VOCABULARY = 430  # the tokenizer has fewer

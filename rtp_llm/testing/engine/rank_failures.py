@@ -21,7 +21,7 @@ from rtp_llm.engine.ranks.topology import Topology
 from rtp_llm.engine.start.rank_worker import make_worker
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.worker.local_worker import LocalWorker
 from rtp_llm.worker.ranks.later_stage import LaterStageWorker
 from rtp_llm.worker.ranks.stopped import STOPPED

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.engine.grammars import EOS, VOCABULARY, save_spelling_model, text_of
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.testing.text.random_schemas import SchemaMaker
 from rtp_llm.testing.text.verdicts import oracle_of
-from rtp_llm.testing.transformers_models import random_prompt
 from rtp_llm.text.grammar import GrammarError, check_grammar, json_schema_grammar
 from rtp_llm.text.tokenizer import Tokenizer
 

@@ -21,7 +21,7 @@ from rtp_llm.engine.messages import INDEX_BITS
 from rtp_llm.layers import MoeBlock
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.hybrid_model import plain_logits, plain_states
+from rtp_llm.testing.models.hybrid_model import plain_logits, plain_states
 
 WORDS, LONGEST, LATELY = 11, 120, 10
 # Logits of a router that are as near as this may be in the other order where products are summed in

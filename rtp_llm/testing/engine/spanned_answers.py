@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.spanned_prompts import Image, Oracle, SpannedPrompt
+from rtp_llm.testing.models.spanned_prompts import Image, Oracle, SpannedPrompt
 
 COUNT = 6
 SMALL: dict[str, Any] = {

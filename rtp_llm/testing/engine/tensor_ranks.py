@@ -13,7 +13,7 @@ import pytest
 from rtp_llm.engine.messages import TokenLogprob
 from rtp_llm.request.params import POOLING_TYPES, PoolingParams, ScoringParams
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
-from rtp_llm.testing.transformers_models import random_prompt
+from rtp_llm.testing.models.transformers_models import random_prompt
 
 SMALL: dict[str, Any] = {
     "seed": 3,

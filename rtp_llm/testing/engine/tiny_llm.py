@@ -9,7 +9,7 @@ from typing import Any
 
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.model_folders import CHATML, byte_level
-from rtp_llm.testing.transformers_models import save_model
+from rtp_llm.testing.models.transformers_models import save_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 SMALL: dict[str, Any] = {"kv_cache_mem_mb": 8, "num_threads": 1}

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from rtp_llm.testing.model_folders import CHATML, byte_level
+from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.testing.server_processes import PATIENCE
-from rtp_llm.testing.transformers_models import save_model
 
 PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 ASK: dict[str, Any] = {"max_tokens": 20, "ignore_eos": True}

@@ -15,7 +15,7 @@ from rtp_llm.ops.sampling.rejection import DRAFT_STEPS
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
-    from rtp_llm.models.draft_head import DraftModule
+    from rtp_llm.models.drafts.draft_head import DraftModule
     from rtp_llm.worker.new_sequences import NewSequences
 
 _LOGIT_BYTES = 4

@@ -13,15 +13,15 @@ from rtp_llm.device import resolve_device
 from rtp_llm.layers import MoeBlock, RMSNorm
 from rtp_llm.layers.moe.plain import PlainExecutor
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.gpu import captured
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.operator_checks import DEVICE
-from rtp_llm.testing.transformers_models import (
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import (
     expected_logits,
     random_prompt,
     save_model,
 )
+from rtp_llm.testing.operator_checks import DEVICE
 
 KINDS = ("deepseek_v2", "deepseek_v3", "mixtral", "qwen2_moe", "qwen3_moe")
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rtp_llm.models.causal_lm import CausalLM
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.transformers_models import clear_prompt, expected_logits, random_prompt
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.transformers_models import clear_prompt, expected_logits, random_prompt
 
 NEW_TOKENS = 64
 TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 2e-4}  # of logits that reach about 20

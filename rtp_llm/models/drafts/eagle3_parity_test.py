@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from rtp_llm.loader import WeightError
 from rtp_llm.loader.checkpoint import CheckpointError
 from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.eagle3_models import Eagle3Oracle, save_eagle3_head
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.eagle3_models import Eagle3Oracle, save_eagle3_head
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 torch.set_num_threads(2)
 

@@ -18,7 +18,7 @@ from rtp_llm.attention import (
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.models.config import ModelConfig
-from rtp_llm.models.draft_head import DraftModule
+from rtp_llm.models.drafts.draft_head import DraftModule
 from rtp_llm.models.registry import model_class
 
 

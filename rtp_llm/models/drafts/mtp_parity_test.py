@@ -11,12 +11,12 @@ import torch
 
 from rtp_llm.loader import WeightError
 from rtp_llm.models.refusals import UnsupportedModelError
-from rtp_llm.testing.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.mtp_models import save_mtp_model
-from rtp_llm.testing.open_model import open_model
-from rtp_llm.testing.parity import HYBRID_TOLERANCE
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.parity import HYBRID_TOLERANCE
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 with light_transformers():
     from transformers.cache_utils import MtpCache

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.transformers_models import randomize
+from rtp_llm.testing.models.transformers_models import randomize
 
 with light_transformers():
     from transformers import LlamaConfig

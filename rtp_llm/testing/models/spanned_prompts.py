@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts of text and images for the model of rtp_llm/testing/spanned_model.py, and its answers."""
+"""Prompts of text and images for the model of spanned_model.py, and its answers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from rtp_llm.request.mm_features import MultiModalFeature, PlaceholderRange
 from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.spanned_model import HEAD_DIM, NAME, SECTIONS, WIDTH, register
-from rtp_llm.testing.transformers_models import random_prompt, save_model
+from rtp_llm.testing.models.spanned_model import HEAD_DIM, NAME, SECTIONS, WIDTH, register
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 PLACEHOLDER = 7
 

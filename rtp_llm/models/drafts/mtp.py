@@ -13,7 +13,7 @@ from rtp_llm.layers import LayerOptions, Mixer, MixerShape
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
-from rtp_llm.models.draft_head import DraftHead, TargetParts, of_rows
+from rtp_llm.models.drafts.draft_head import DraftHead, TargetParts, of_rows
 
 
 class MultiTokenPredictor(DraftHead):

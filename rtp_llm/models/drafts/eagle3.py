@@ -29,7 +29,7 @@ from rtp_llm.layers import (
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.model_folder import read_json
 from rtp_llm.models.config import Eagle3Config, Features, ModelConfig, make_config
-from rtp_llm.models.draft_head import DraftHead, TargetParts, of_rows
+from rtp_llm.models.drafts.draft_head import DraftHead, TargetParts, of_rows
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import architecture_of, refuse
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rtp_llm.testing.light_transformers import light_transformers
-from rtp_llm.testing.transformers_models import randomize, save_model
+from rtp_llm.testing.models.transformers_models import randomize, save_model
 
 with light_transformers():
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rtp_llm.testing.transformers_models import expected_logits
+from rtp_llm.testing.models.transformers_models import expected_logits
 
 
 class DraftModelOracle:

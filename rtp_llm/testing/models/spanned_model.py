@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small model that is fed embeddings and positions of three axes, and one with adapters.
 
-Its text decoder is Qwen2-VL's: rtp_llm/testing/spanned_prompts.py asks transformers what it says.
+Its text decoder is Qwen2-VL's: spanned_prompts.py asks transformers what it says.
 """
 
 from __future__ import annotations
