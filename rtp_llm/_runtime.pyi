@@ -253,6 +253,19 @@ class Scheduler:
 
         ``not_finite``: they gave NaN or infinity, so their blocks leave the prefix cache.
         """
+    def fork(
+        self, id: int, ids: Sequence[int], *, last_tokens: Sequence[int] = []
+    ) -> list[int]:
+        """Add sequences that go on from the prompt and output that sequence ``id`` has; their slots.
+
+        ``last_tokens`` replace the last token of each; stop rules are not applied to them. Full
+        blocks of the cache are shared, the last one is copied before it is written. Between commit
+        and the next schedule, with a batch in flight too.
+
+        Raises:
+            ValueError: the sequence has no output yet, or a token that is not committed.
+            QueueFullError: no place now.
+        """
     def schedule(self, drafts: Drafts | None = None) -> bool:
         """Fill ``batch``; False if nothing can run now.
 

@@ -157,7 +157,9 @@ bool CacheManager::SharesTail(int32_t group, int32_t first, const SequenceCache&
   if (!cache.may_share_tail || first % block_size_ == 0) return false;
   if (groups_[group].IsRecurrent()) return false;
   const int32_t block = cache.tables[group].blocks[first / block_size_];
-  return pools_[group]->references(Holder::kRequest, block) > 1;
+  // The prefix cache has it if the one that it is shared with filled it.
+  return pools_[group]->references(Holder::kRequest, block) > 1 ||
+         pools_[group]->references(Holder::kCache, block) > 0;
 }
 
 bool CacheManager::MakeFree(int32_t group, int32_t needed) {
@@ -289,13 +291,25 @@ int32_t CacheManager::FittingTokens(int32_t first, int32_t count, SequenceCache*
   return static_cast<int32_t>(std::max<int64_t>(0, end - first));
 }
 
-void CacheManager::Fork(const SequenceCache& from, SequenceCache* to) {
+bool CacheManager::KeepsStates(const SequenceCache& cache) const {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[group].IsRecurrent() && cache.tables[group].blocks.size() < 2) return false;
+  }
+  return true;
+}
+
+void CacheManager::Fork(const SequenceCache& from, int32_t length, bool in_step,
+                        SequenceCache* to) {
   for (int32_t group = 0; group < num_groups(); ++group) {
     BlockTable& table = to->tables[group];
     table = from.tables[group];
     table.changed_from = 0;
     std::vector<int32_t>& blocks = table.blocks;
-    if (groups_[group].IsRecurrent()) blocks.erase(blocks.begin(), blocks.end() - 1);
+    if (groups_[group].IsRecurrent()) {
+      blocks = {in_step ? blocks.front() : blocks.back()};
+    } else {
+      blocks.resize(std::min<size_t>(blocks.size(), groups_[group].BlocksForTokens(length)));
+    }
     pools_[group]->Acquire(Holder::kRequest, blocks.data(), static_cast<int32_t>(blocks.size()));
   }
   if (to->path.is_open()) {

@@ -109,8 +109,11 @@ class CacheManager {
     return prefix_->Keys(cache.path, tokens, blocks);
   }
 
-  // `to` (open, empty) shares everything that `from` holds.
-  void Fork(const SequenceCache& from, SequenceCache* to);
+  // `to` (open, empty) shares what `from` holds of the first `length` tokens, and the state after
+  // them: the newest one or, `in_step`, the one before the step that was reserved last.
+  void Fork(const SequenceCache& from, int32_t length, bool in_step, SequenceCache* to);
+  // Whether the states before the step that was reserved last outlive it.
+  bool KeepsStates(const SequenceCache& cache) const;
   // Gives everything back; the cache can be used again as after Open.
   void Release(SequenceCache* cache);
   // Release, and the end of its use of the prefix cache.

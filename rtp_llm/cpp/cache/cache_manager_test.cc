@@ -180,7 +180,7 @@ TEST_F(CacheManagerTest, AStateIsWrittenInPlaceOnlyWhereNobodyElseHasIt) {
   EXPECT_EQ(blocks().front(), snapshot);
   EXPECT_NE(blocks().back(), snapshot) << "published";
   SequenceCache fork = Open(&manager);
-  manager.Fork(cache, &fork);
+  manager.Fork(cache, 5, /*in_step=*/false, &fork);
   EXPECT_EQ(fork.tables[0].blocks, std::vector<int32_t>{blocks().back()}) << "the latest only";
   ASSERT_TRUE(manager.Reserve(5, 1, &fork, &copies_));
   ASSERT_TRUE(manager.Reserve(5, 1, &cache, &copies_));
@@ -289,7 +289,7 @@ TEST_F(CacheManagerTest, ForksCopyTheSharedTailWhenTheyWrite) {
   Compute(&manager, Range(10), 10, 10, &leader);
   leader.may_share_tail = true;
   SequenceCache forks[2] = {Open(&manager), Open(&manager)};
-  for (SequenceCache& fork : forks) manager.Fork(leader, &fork);
+  for (SequenceCache& fork : forks) manager.Fork(leader, 10, /*in_step=*/false, &fork);
   EXPECT_EQ(forks[0].tables[0].blocks, leader.tables[0].blocks);
   const int32_t tail = leader.tables[0].blocks[2];
   const int32_t window_tail = leader.tables[1].blocks[2];
@@ -324,7 +324,7 @@ TEST_F(CacheManagerTest, ForksAtABlockBorderCopyNothing) {
   Compute(&manager, Range(8), 8, 8, &leader);
   SequenceCache fork = Open(&manager);
   leader.may_share_tail = true;
-  manager.Fork(leader, &fork);
+  manager.Fork(leader, 8, /*in_step=*/false, &fork);
   ASSERT_TRUE(manager.Reserve(8, 1, &leader, &copies_));
   ASSERT_TRUE(manager.Reserve(8, 1, &fork, &copies_));
   EXPECT_TRUE(copies_.empty());
@@ -340,7 +340,7 @@ TEST_F(CacheManagerTest, AForkThatFindsNoBlockLosesNothing) {
   ASSERT_TRUE(manager.Reserve(0, 10, &leader, &copies_));
   SequenceCache fork = Open(&manager);
   leader.may_share_tail = true;
-  manager.Fork(leader, &fork);
+  manager.Fork(leader, 10, /*in_step=*/false, &fork);
   EXPECT_FALSE(manager.Reserve(10, 1, &fork, &copies_));
   EXPECT_EQ(manager.FittingTokens(10, 1, &fork), 0);
   EXPECT_TRUE(copies_.empty());

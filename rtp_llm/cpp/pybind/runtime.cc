@@ -318,6 +318,8 @@ void BindScheduler(py::module_& module) {
            py::arg("mrope_offsets") = py::none(), py::arg("mrope_position_delta") = 0,
            py::arg("adapter_slot") = -1)
       .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
+      .def("fork", &Scheduler::Fork, py::arg("id"), py::arg("ids"), py::kw_only(),
+           py::arg("last_tokens") = std::vector<int32_t>())
       .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))
       .def_property_readonly("config", &Scheduler::config, inside)

@@ -338,6 +338,37 @@ def test_evicted_blocks() -> None:
                 assert block_tokens == list(range(first, first + 4))
 
 
+def test_a_prompt_that_wants_no_token() -> None:
+    scheduler = make_scheduler()
+    scheduler.add([7], list(range(5)), max_tokens=1, prompt_only=True)
+    assert scheduler.schedule()
+    assert (scheduler.batch.num_seqs, scheduler.batch.num_rows) == (1, 0)
+    scheduler.commit(np.empty(0, np.int32))
+    result = scheduler.result
+    assert (result.ids.tolist(), result.finish.tolist(), result.num_tokens.tolist()) == (
+        [7],
+        [6],
+        [0],
+    )
+    assert not scheduler.has_work
+    scheduler.add([8], list(range(5)), max_tokens=1, prompt_only=True)
+    assert scheduler.abort([8], not_finite=True) == 1
+
+
+def test_forks() -> None:
+    scheduler = make_scheduler()
+    scheduler.add([1], list(range(5)), max_tokens=9)
+    with pytest.raises(ValueError, match="sequence 1 has no output yet"):
+        scheduler.fork(1, [2])
+    assert scheduler.schedule()
+    commit(scheduler, 7)
+    assert len(scheduler.fork(1, [2, 3], last_tokens=[8, 9])) == 2
+    assert scheduler.schedule()
+    assert scheduler.batch.seq_ids.tolist() == [1, 2, 3]
+    assert scheduler.batch.token_ids.tolist() == [7, 8, 9]
+    scheduler.check_integrity()
+
+
 def test_tenants_take_turns() -> None:
     scheduler = make_scheduler(max_running=1)
     prompt = np.arange(4, dtype=np.int32)

@@ -95,19 +95,16 @@ void Scheduler::CountComputed() {
 
 void Scheduler::StartFollowers(int32_t leader_slot) {
   Sequence& leader = sequences_[leader_slot];
-  leader.cache.may_share_tail = true;
   for (const int32_t slot : leader.followers) {
     Sequence& follower = sequences_[slot];
     follower.state = SequenceState::kRunning;
-    follower.decoding = true;
     follower.admitted = true;
     follower.charged = true;
     follower.leader = -1;
-    follower.computed = leader.computed;
     follower.cached_tokens = leader.cached_tokens;
     follower.queue_seconds = leader.queue_seconds;
     follower.tokens = leader.tokens;
-    cache_.Fork(leader.cache, &follower.cache);
+    StartFork(&leader, &follower);
     sequences_.running.Insert(follower.rank, slot);
   }
   leader.followers.clear();

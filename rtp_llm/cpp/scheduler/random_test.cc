@@ -16,6 +16,7 @@
 #include "rtp_llm/cpp/scheduler/draft_table.h"
 #include "rtp_llm/cpp/scheduler/fake_model.h"
 #include "rtp_llm/cpp/scheduler/fake_transfers.h"
+#include "rtp_llm/cpp/scheduler/random_world.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
@@ -25,33 +26,6 @@ constexpr int32_t kVocabulary = 6;
 constexpr int32_t kEos = 0;
 constexpr int32_t kStop = 1;
 
-struct World {
-  const char* name;
-  std::vector<CacheGroup> groups;
-  int32_t max_running;
-  int32_t max_batch_tokens;
-  bool prefix_cache;
-  int32_t hash_bits;
-  int32_t drafts;
-  bool overlap = false;
-  int32_t snapshot_interval = 0;
-  bool optimistic = false;
-  int32_t stages = 1;
-};
-
-CacheGroup Full(int32_t num_blocks, int32_t first_block = 1) {
-  return {GroupKind::kFull, num_blocks, 4, 0, first_block};
-}
-CacheGroup Window(int32_t num_blocks, int32_t window, int32_t first_block = 1) {
-  return {GroupKind::kSlidingWindow, num_blocks, 4, window, first_block};
-}
-
-CacheGroup Recurrent(int32_t num_blocks, int32_t block_size, int32_t first_block = 1) {
-  return {GroupKind::kRecurrent, num_blocks, block_size, 0, first_block};
-}
-
-void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
-
 class RandomTest : public testing::TestWithParam<World> {
  protected:
   struct Live {
@@ -59,6 +33,7 @@ class RandomTest : public testing::TestWithParam<World> {
     RequestOptions options;
     int32_t max_length;
     std::vector<int32_t> output;  // as committed
+    int32_t inherited = 0;        // of the output, from another sequence
   };
   // What the device drew in a batch, not committed yet.
   struct Sampled {
@@ -179,6 +154,27 @@ class RandomTest : public testing::TestWithParam<World> {
     return (computed + most) / unit * unit - computed;
   }
 
+  void ForkRandom() {
+    for (const auto& [id, parent] : std::map<int64_t, Live>(live_)) {
+      if (parent.output.empty() || parent.options.prompt_only || Below(10) != 0) continue;
+      const int64_t child = next_id_++;
+      Live made = parent;
+      std::vector<int32_t> last;
+      if (Below(2) == 0) last = {made.output.back() = 2 + Below(kVocabulary - 2)};
+      try {
+        scheduler_->Fork(id, {child}, last);
+      } catch (const std::exception&) {
+        continue;  // there is no place, or its last token is pending
+      }
+      made.inherited = Size(made.output);
+      std::vector<int32_t> tokens = made.prompt;
+      tokens.insert(tokens.end(), made.output.begin(), made.output.end());
+      model_->Add(child, tokens, made.options.extra_key, made.options.prompt_inputs);
+      live_[child] = made;
+      ++forked_;
+    }
+  }
+
   void AbortRandom() {
     std::vector<int64_t> ids = {next_id_ + 7};  // unknown
     for (const auto& [id, unused] : live_) {
@@ -205,6 +201,7 @@ class RandomTest : public testing::TestWithParam<World> {
     if (Below(16) == 0) AddRandom();
     ASSERT_EQ(scheduler_->uncommitted().size(), in_flight_.size());
     CommitOldest();
+    if (Below(8) == 0) ForkRandom();
   }
 
   // Right drafts, wrong ones, unknown ones and none, for some sequences and one that is not there.
@@ -390,8 +387,10 @@ class RandomTest : public testing::TestWithParam<World> {
   // The output of a sequence that nothing else disturbs.
   std::vector<int32_t> AloneInLockstep(int64_t id, const Live& live) {
     FakeModel model(scheduler_.get());
-    model.Add(id, live.prompt, live.options.extra_key, live.options.prompt_inputs);
-    std::vector<int32_t> output;
+    std::vector<int32_t> output(live.output.begin(), live.output.begin() + live.inherited);
+    std::vector<int32_t> tokens = live.prompt;
+    tokens.insert(tokens.end(), output.begin(), output.end());
+    model.Add(id, tokens, live.options.extra_key, live.options.prompt_inputs);
     auto finish = FinishReason::kNone;
     while (finish == FinishReason::kNone) {
       output.push_back(model.Next(id, kVocabulary));
@@ -449,6 +448,7 @@ class RandomTest : public testing::TestWithParam<World> {
     EXPECT_GT(given_up_, 10);
     EXPECT_GT(prompts_, 30);
     EXPECT_GT(parts_, 10);
+    EXPECT_GT(forked_, 30);
     EXPECT_GT(hits_, GetParam().prefix_cache ? 100 : -1);
     if (GetParam().drafts == 0) return;
     EXPECT_GT(accepted_, 300);
@@ -474,6 +474,7 @@ class RandomTest : public testing::TestWithParam<World> {
   int32_t prompts_ = 0;       // that ended their sequence
   int32_t parts_ = 0;         // loads of some of the tokens
   std::set<int64_t> remote_;  // sequences whose whole prompt arrives
+  int32_t forked_ = 0;
   int32_t accepted_ = 0;
   int32_t rejected_ = 0;
   int32_t cut_ = 0;

@@ -95,6 +95,17 @@ class Scheduler {
   // `not_finite`: they gave NaN or infinity, so their blocks leave the prefix cache.
   int32_t Abort(const std::vector<int64_t>& ids, bool not_finite = false);
 
+  // Adds sequences that go on from what sequence `id` has so far: its prompt and output, the last
+  // token replaced by one of `last_tokens` unless these are empty. Stop rules are not applied to
+  // it. Returns their slots. Full blocks are shared, the one that is written next is copied before
+  // that; where a state is overwritten by the step in flight, no place is free or the sequence
+  // waits, they wait to be computed again like preempted ones. May be called at any time between
+  // Commit() and the next Schedule(), with a batch in flight too. Throws std::invalid_argument if
+  // the sequence has no output or a token that is not committed, QueueFullError if there is no
+  // place.
+  std::vector<int32_t> Fork(int64_t id, const std::vector<int64_t>& ids,
+                            const std::vector<int32_t>& last_tokens = {});
+
   // Fills batch(). False if nothing can run now. A decoding sequence in it also computes its drafts
   // as far as its max_tokens, and tokens and blocks that nobody else needs, allow; drafts of other
   // sequences are ignored. Throws std::logic_error where config.max_uncommitted() batches are not
@@ -180,6 +191,10 @@ class Scheduler {
   bool CanCorrect(const Sequence& sequence) const;
   void CommitOutput(const OutputView& outputs, int32_t output, const int32_t* tokens,
                     int32_t width);
+  void CheckFork(int64_t id, const std::vector<int64_t>& ids,
+                 const std::vector<int32_t>& last_tokens) const;
+  bool SharesCache(const Sequence& parent) const;
+  void StartFork(Sequence* parent, Sequence* child);
   void CommitPromptEnd(const PromptEnd& end, int32_t row);
   void KeepAccepted(int32_t count, Sequence* sequence);
   void StartFollowers(int32_t leader);
