@@ -253,9 +253,7 @@ class Scheduler:
 
         ``not_finite``: they gave NaN or infinity, so their blocks leave the prefix cache.
         """
-    def fork(
-        self, id: int, ids: Sequence[int], *, last_tokens: Sequence[int] = []
-    ) -> list[int]:
+    def fork(self, id: int, ids: Sequence[int], *, last_tokens: Sequence[int] = []) -> list[int]:
         """Add sequences that go on from the prompt and output that sequence ``id`` has; their slots.
 
         ``last_tokens`` replace the last token of each; stop rules are not applied to them. Full

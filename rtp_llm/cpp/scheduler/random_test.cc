@@ -22,10 +22,6 @@
 namespace rtp_llm {
 namespace {
 
-constexpr int32_t kVocabulary = 6;
-constexpr int32_t kEos = 0;
-constexpr int32_t kStop = 1;
-
 class RandomTest : public testing::TestWithParam<World> {
  protected:
   struct Live {

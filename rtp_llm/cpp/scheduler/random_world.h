@@ -9,6 +9,10 @@
 
 namespace rtp_llm {
 
+inline constexpr int32_t kVocabulary = 6;
+inline constexpr int32_t kEos = 0;
+inline constexpr int32_t kStop = 1;
+
 // The configurations that random tests run in.
 struct World {
   const char* name;
