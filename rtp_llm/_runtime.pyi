@@ -254,7 +254,7 @@ class Scheduler:
         ``not_finite``: they gave NaN or infinity, so their blocks leave the prefix cache.
         """
     def fork(self, id: int, ids: Sequence[int], *, last_tokens: Sequence[int] = []) -> list[int]:
-        """Add sequences that continue the prompt and output of sequence ``id``; returns their slots.
+        """Add sequences that continue the prompt and output of sequence ``id``; their slots.
 
         ``last_tokens`` replace the last token of each; stop rules are not applied to them. Full
         blocks of the cache are shared, the last one is copied before it is written. Between commit
