@@ -31,7 +31,8 @@ struct Truth {
     int32_t offsets[kAxes];
     inputs.CopyMropeOffsets(index, offsets);
     for (int32_t axis = 0; axis < kAxes; ++axis) {
-      extra += static_cast<uint64_t>(offsets[axis]) * (0x51ull << 8 * axis);  // zeros change nothing
+      extra +=
+          static_cast<uint64_t>(offsets[axis]) * (0x51ull << 8 * axis);  // zeros change nothing
     }
     return extra;
   }

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequences that go on from another one's tokens.
 
-#include <stdexcept>
 #include <string>
 #include <unordered_set>
 
+#include "rtp_llm/cpp/scheduler/require.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {
-namespace {
-
-void Require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-}  // namespace
 
 void Scheduler::CheckFork(int64_t id, const std::vector<int64_t>& ids,
                           const std::vector<int32_t>& last_tokens) const {

@@ -91,7 +91,9 @@ TEST_F(SuffixProposerTest, OutputsOfOtherScopesAreNeverDrafts) {
         Observe(id, {1, 2, 3});
         const Tokens drafts = Of(id);
         EXPECT_TRUE(drafts.empty() || drafts == Tokens({first, first + 1, first + 2}));
-        if (max_cached == 10 && round == 0) EXPECT_FALSE(drafts.empty());
+        if (max_cached == 10 && round == 0) {
+          EXPECT_FALSE(drafts.empty());
+        }
         const int64_t begun = 10 * round + static_cast<int64_t>(i);
         Observe(begun, {1, 2, 3});
         for (const int32_t token : Of(begun)) EXPECT_EQ(token / 100, first / 100);
