@@ -199,7 +199,7 @@ def test_explain_knows_how_much_memory_there_is(
         (["--moe-strategy", "triton"], "tested for other devices"),
         (
             ["--attention-backend", "cuda_sm90"],
-            "--attention-backend cuda_sm90: its instructions are",
+            "--attention-backend cuda_sm90: it is written for wgmma",
         ),
         (["--quantization", "int8"], "plain: it takes no int8 weights"),
         (["--quantization", "fp8"], "fp8_products is not supported on cpu"),

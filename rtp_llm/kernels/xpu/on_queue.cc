@@ -13,7 +13,7 @@ namespace rtp_llm::xpu {
 OnQueue::OnQueue(const glue::Tensor& tensor) {
   void* stream = nullptr;
   const AOTITorchError error = aoti_torch_get_current_xpu_stream(tensor.device_index(), &stream);
-  RTP_LLM_CHECK(error == TORCH_SUCCESS && stream != nullptr,
+  RTP_LLM_CHECK(error == AOTI_TORCH_SUCCESS && stream != nullptr,
                 "torch has no current stream on XPU device ", tensor.device_index());
   queue_ = static_cast<Queue*>(stream);
 }

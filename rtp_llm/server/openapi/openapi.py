@@ -32,6 +32,7 @@ from rtp_llm.server.openapi.openapi_chat import (
     describe_constraints,
     describe_structural_tag,
     messages,
+    without_tools,
 )
 from rtp_llm.server.protocols.llama_cpp.answers import InfillAnswer, InfillChunk
 from rtp_llm.server.protocols.llama_cpp.protocol import PATH as INFILL
@@ -166,8 +167,10 @@ def _describe_bodies(components: Schema, served: Served) -> None:
     called = components["MessageToolCall"]["properties"]["function"]
     components["Message"] = messages(components["Message"], called)
     components["TokenizeRequest"] = _either(components["TokenizeRequest"], "prompt", "messages")
-    # Of a prompt they are not a part.
-    components["TokenizeRequest"]["anyOf"][0]["properties"]["documents"] = documents
+    prompt, conversation = (each["properties"] for each in components["TokenizeRequest"]["anyOf"])
+    prompt["documents"] = documents  # of a prompt they are not a part
+    if not served.trusts_templates and "tools" not in served.template_variables:
+        conversation |= without_tools()
 
 
 def _name_served(components: Schema, names: Sequence[str]) -> None:

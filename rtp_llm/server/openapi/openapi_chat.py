@@ -88,6 +88,13 @@ def describe_chat(
         properties["enable_thinking"] = {"enum": [None, False], "description": said}
 
 
+def without_tools() -> Schema:
+    """Fields of a conversation whose chat template does not show tools to the model."""
+    said = "The chat template does not show tools to the model."
+    none = {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}], "description": said}
+    return {"tools": none, "functions": none}
+
+
 def describe_batch(properties: Schema, most: int) -> None:
     """Describe a batch of conversations. `most`: their maximum number, 0: unknown."""
     conversations = properties["messages"]
