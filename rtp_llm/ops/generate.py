@@ -226,8 +226,9 @@ _FORMS = {
     ("xpu", "scratch"): _Form(
         "int64_t {name}_scratch(const {stem}Args& args);\n"
         "void {name}(Queue& queue, const {stem}Args& args, void* scratch);",
-        _ON_QUEUE
-        + _SCRATCH.replace("{arguments}", "args")
+        # Before the queue: the tests' queue waits at its end for kernels that use the scratch.
+        _SCRATCH.replace("{arguments}", "args")
+        + _ON_QUEUE
         + "  {name}(device.queue(), prepared.args, scratch.data());\n",
     ),
 }
