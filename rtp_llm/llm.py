@@ -14,9 +14,7 @@ import msgspec
 from rtp_llm.config.nodes import check_nodes
 from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, current_names
-from rtp_llm.engine.messages import (
-    EngineDeadError,
-)
+from rtp_llm.engine.messages import EngineDeadError
 from rtp_llm.interrupts import brief_when_interrupted
 from rtp_llm.offline.outputs import EmbeddingRequestOutput, RequestOutput
 from rtp_llm.offline.prompt_job import EmbeddingJob, EncodedPrompt, PromptJob
