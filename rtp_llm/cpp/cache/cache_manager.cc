@@ -3,18 +3,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "rtp_llm/cpp/cache/errors.h"
+#include "rtp_llm/cpp/cache/require.h"
 
 namespace rtp_llm {
 namespace {
-
-void Require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 // Full and sliding-window groups have the smallest block size.
 int32_t SmallestBlock(const std::vector<CacheGroup>& groups) {

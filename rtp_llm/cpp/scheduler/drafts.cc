@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "rtp_llm/cpp/cache/require.h"
 #include "rtp_llm/cpp/scheduler/batch.h"
 #include "rtp_llm/cpp/scheduler/planner.h"
-#include "rtp_llm/cpp/scheduler/require.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {

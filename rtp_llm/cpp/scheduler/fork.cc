@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "rtp_llm/cpp/scheduler/require.h"
+#include "rtp_llm/cpp/cache/require.h"
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
 namespace rtp_llm {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "rtp_llm/cpp/cache/errors.h"
-#include "rtp_llm/cpp/scheduler/require.h"
+#include "rtp_llm/cpp/cache/require.h"
 
 namespace rtp_llm {
 namespace {
