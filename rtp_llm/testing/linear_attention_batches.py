@@ -71,10 +71,10 @@ class DeltaBatch:
 
     @classmethod
     def random(
-        cls, shape: DeltaShape, counts: Sequence[int], behind: int = 2, most: int | None = None
+        cls, shape: DeltaShape, counts: Sequence[int], padding: int = 2, most: int | None = None
     ) -> DeltaBatch:
-        """Chunks of `counts` tokens, and so many rows of no sequence."""
-        states, tokens = shape.states(), sum(counts) + behind
+        """Chunks of `counts` tokens, followed by `padding` rows that belong to no sequence."""
+        states, tokens = shape.states(), sum(counts) + padding
         wide = torch.randn(tokens, shape.channels + 16).to(shape.dtype)
         gates = torch.randn(tokens, 2 * shape.heads + 8).to(shape.dtype)
         batch = cls(

@@ -17,7 +17,7 @@ constexpr uint8_t float8_e4m3(uint32_t bits, bool fnuz) {
   if (magnitude >= largest) return static_cast<uint8_t>(sign | (fnuz ? 0x7fU : 0x7eU));
   const uint32_t least_exponent = fnuz ? 120U : 121U;  // of a normal number, biased by 127
   const uint32_t exponent = magnitude >> 23;
-  // Bits behind the last one that is kept: more of them below the normal numbers.
+  // Mantissa bits that are dropped: more of them for subnormal numbers.
   const uint32_t dropped = 20U + (exponent < least_exponent ? least_exponent - exponent : 0U);
   if (dropped > 24U) return static_cast<uint8_t>(fnuz ? 0U : sign);
   const uint32_t mantissa = (magnitude & 0x7fffffU) | 0x800000U;

@@ -144,7 +144,7 @@ TEST(ThreadPool, ALoopWithinALoopStaysOnItsThread) {
   EXPECT_EQ(moved, 0);
 }
 
-// What is written before a loop is seen in it, and what it writes is seen behind it.
+// Writes made before a loop are visible inside it, and its own writes are visible after it.
 TEST(ThreadPool, ManyShortLoopsSeeEachOthersResults) {
   ThreadPool pool;
   std::vector<int64_t> values(64, 0);

@@ -6,8 +6,8 @@
 
 namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 
-// Row-major operands. With kPairs, 32-bit elements of A and B hold two bfloat16 that stand behind
-// one another along the depth.
+// Row-major operands. With kPairs, 32-bit elements of A and B hold two consecutive
+// bfloat16 along the depth.
 struct Product {
   const float* a;
   const float* b;

@@ -118,8 +118,8 @@ __device__ inline void from_floats<Float16>(float a, float b, Float16* first, Fl
 }
 #endif
 
-// Kernels that overlap (launch_overlapped of launch.h): the one behind may start once every block
-// of this one has called let_next_start() or ended, and takes part of the machine from then on.
+// Kernels that overlap (launch_overlapped of launch.h): the next one may start once every block of
+// this one has called let_next_start() or ended, and takes part of the machine from then on.
 __device__ inline void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

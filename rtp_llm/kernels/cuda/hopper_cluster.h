@@ -77,7 +77,8 @@ __device__ inline float4 load_there(uint32_t address) {
 __device__ inline void arrive_there(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Every thread of the cluster that has not ended; what they wrote before is seen behind it.
+// A barrier for all threads of the cluster that have not ended; earlier writes are visible after
+// it.
 __device__ inline void sync_cluster() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"

@@ -9,8 +9,8 @@ namespace rtp_llm::cuda {
 
 // Of a row in a k-block: what the copy engine swizzles.
 constexpr int kRowBytes = 128;
-// The most shared memory of a block, and of a ring in it: beside what aligns the ring to 1024
-// bytes, and its barriers.
+// The most shared memory of a block, and of a ring in it: without the padding that aligns the ring
+// to 1024 bytes, and without its barriers.
 constexpr int kBlockBytes = 227 << 10;
 constexpr int kRingBytes = kBlockBytes - 1024 - 256;
 

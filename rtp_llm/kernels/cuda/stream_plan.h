@@ -60,10 +60,11 @@ int widest_split(int64_t tiles, int64_t k_blocks, int64_t least, const char* wha
   return split;
 }
 
-// What blocks cost, in bytes that a multiprocessor reads meanwhile: a wave of them beside its
-// k-blocks, a cluster, each block of it, and a token's byte beside one of the weight. These fit
-// best to what 25 weights of five models took on an H200 in bfloat16 with 16, 32 and 64 rows; what
-// they choose is 1% slower than the quickest on average. FP8 with 33 to 64 rows follows them, too.
+// Costs in bytes that a multiprocessor could have read meanwhile: of a wave of blocks on top of its
+// k-blocks, of a cluster, of each block in it, and of a token's byte relative to one of the weight.
+// They were fitted to the times of 25 weights of five models on an H200 in bfloat16 with 16, 32 and
+// 64 rows; the plans they choose are 1% slower than the fastest on average. FP8 with 33 to 64 rows
+// follows them, too.
 constexpr double kWaveCost = 148 << 10, kClusterCost = 44 << 10, kMemberCost = 22 << 10;
 constexpr double kTokenByteCost = 0.35;
 

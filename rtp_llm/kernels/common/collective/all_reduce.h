@@ -40,7 +40,7 @@ struct AllReduceAddRmsNormArgs {
 struct AllReduceAddRmsNormFp8Args : AllReduceAddRmsNormArgs {
   void* q;             // e4m3 [rows, size]
   float* scales;       // [size / 128, scale_rows]
-  int64_t scale_rows;  // rows rounded up to 4; what lies behind them becomes zeros
+  int64_t scale_rows;  // rows rounded up to 4; the padding is set to zero
 };
 
 }  // namespace rtp_llm

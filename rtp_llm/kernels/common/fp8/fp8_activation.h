@@ -16,7 +16,7 @@ struct Fp8ActivationArgs {
   float* scales;            // [groups, ceil(K / 128), scale_rows]
   int64_t groups;
   int64_t rows;
-  int64_t scale_rows;  // rows rounded up to 4; what lies behind them becomes zeros
+  int64_t scale_rows;  // rows rounded up to 4; the padding is set to zero
   int64_t columns;     // K
   DType dtype;         // of x
   bool gated;

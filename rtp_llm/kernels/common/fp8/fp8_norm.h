@@ -16,7 +16,7 @@ struct NormFp8Args {
   void* q;              // e4m3 [rows, size]
   float* scales;        // [size / 128, scale_rows]
   int64_t rows;
-  int64_t scale_rows;  // rows rounded up to 4; what lies behind them becomes zeros
+  int64_t scale_rows;  // rows rounded up to 4; the padding is set to zero
   int64_t size;        // a multiple of 128, at most kMostFp8NormChannels
   int64_t pending_stride;
   int64_t residual_stride;

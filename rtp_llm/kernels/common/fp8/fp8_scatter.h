@@ -19,7 +19,7 @@ struct Fp8ScatterArgs {
   void* q;                 // e4m3 [slots, plane_rows, columns]; ragged: [plane_rows, columns]
   float* scales;           // [slots, columns / 128, scale_rows]; ragged: without slots
   int32_t* rows;           // [tokens, top_k]: the row of q of each entry, of all planes, or -1
-  int32_t* starts;         // [slots + 1] of ragged: each expert's first row, and the one behind all
+  int32_t* starts;         // [slots + 1], ragged only: each expert's first row, then the end
   int32_t* counts;         // [slots]
   int64_t tokens;
   int64_t top_k;

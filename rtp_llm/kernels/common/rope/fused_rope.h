@@ -107,7 +107,7 @@ struct TokenPlace {
   int in_sequence;
 };
 
-// False for the tokens behind the last request, and for those that q_out has no row for.
+// False for tokens past the last request, and for tokens without a row in q_out.
 constexpr bool find_token(const RotateAndStoreArgs& args, int token, TokenPlace* place) {
   *place = {token, 0, 0};
   if (args.cu_seqlens != nullptr) {

@@ -19,7 +19,7 @@ struct RejectionSampleArgs {
   constexpr int64_t column(int64_t i) const { return columns == nullptr ? i : columns[i]; }
 };
 
-// Steps of the random numbers by which drafts are accepted, beside those of samples.
+// Philox steps that decide whether drafts are accepted; disjoint from the steps used to sample.
 constexpr uint64_t kAcceptSteps = uint64_t{2} << 32;
 
 }  // namespace rtp_llm

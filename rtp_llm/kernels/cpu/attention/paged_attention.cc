@@ -147,7 +147,7 @@ class Schedule {
   }
 
  private:
-  // The plan of sequence s, which starts where `total` ends; total moves behind it.
+  // The plan of sequence s, starting where `total` ends; advances `total` past it.
   SequencePlan append(int64_t s, SequencePlan* total) const {
     SequencePlan plan = plan_sequence(args_, s);
     plan_heads(args_, &plan, direct_items_, num_threads_);
@@ -165,10 +165,10 @@ class Schedule {
   }
 
   void run_item(int64_t index, float* workspace) const {
-    const SequencePlan* const behind =
+    const SequencePlan* const next =
         std::upper_bound(plans_, plans_ + args_.num_seqs, index,
                          [](int64_t i, const SequencePlan& plan) { return i < plan.first_item; });
-    const SequencePlan& plan = behind[-1];
+    const SequencePlan& plan = next[-1];
     const int64_t local = index - plan.first_item;
     const int part = static_cast<int>(local % plan.num_parts);
     const int64_t tile_index = local / plan.num_parts;

@@ -20,7 +20,7 @@ void check_paged_attention(const PagedAttentionArgs& args);
 // Bytes of scratch, aligned to 64, that run_paged_attention() wants for this batch.
 size_t paged_attention_scratch_bytes(const PagedAttentionArgs& args, int num_threads);
 
-// Writes every row of out; tokens behind cu_seqlens_q[num_seqs] and queries that see no key get
+// Writes every row of out; tokens past cu_seqlens_q[num_seqs] and queries that see no key get
 // zeros. `scratch` holds paged_attention_scratch_bytes(args, parallel.num_threads()).
 void run_paged_attention(const PagedAttentionArgs& args, void* scratch,
                          const ParallelFor& parallel);

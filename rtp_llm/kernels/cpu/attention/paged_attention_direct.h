@@ -60,7 +60,7 @@ template <int R, int kKeys, bool kPairs, class Load>
   }
 }
 
-// scores[r][i] = queries[r] . keys[i]; may write up to kDotSums - 1 scores behind the last key.
+// scores[r][i] = queries[r] . keys[i]; may write up to kDotSums - 1 scores past the last key.
 // With kPairs, queries are pairs of bfloat16 as keys are, and head_dim is even.
 template <class T, int R, bool kPairs>
 inline void direct_scores(const float* queries, int padded_dim, const DirectRows<T>& keys,
@@ -147,7 +147,7 @@ inline void direct_pair_columns(const BFloat16* weights, const DirectRows<BFloat
   Vec sum[R][2 * N];
   load_sums<R>(sums + column, padded_dim, sum);
   for (int i = 0; i < values.size; i += 2) {
-    // The weight behind an odd number of rows is zero.
+    // With an odd number of rows, the weight after the last one is zero.
     const BFloat16* even = values.row(i) + column;
     const BFloat16* odd = i + 1 < values.size ? values.row(i + 1) + column : even;
     values.prefetch(i, column, N * 2 * kWidth);

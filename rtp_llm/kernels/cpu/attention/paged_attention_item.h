@@ -26,8 +26,8 @@ struct AttentionItem {
   bool direct;
 };
 
-// A partial is a row's sum of values [padded head_dim], its maximum and its sum of weights. The
-// partials of a row lie behind one another, one per part of the keys.
+// A partial is a row's sum of values [padded head_dim], its maximum and its sum of weights. A row's
+// partials are contiguous, one per part of the keys.
 constexpr int padded_head_dim(int head_dim) {
   return (head_dim + kLaneFloats - 1) / kLaneFloats * kLaneFloats;
 }

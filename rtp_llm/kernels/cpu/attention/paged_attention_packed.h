@@ -76,7 +76,7 @@ struct PackedTile {
     }
   }
 
-  // Element d (or pair d) of key i goes to keys[d][i]; keys behind the last become zero.
+  // Element d (or pair d) of key i goes to keys[d][i]; keys past the last one become zero.
   template <bool kPairs>
   void pack_keys(const Keys& tile) const {
     using Unit = std::conditional_t<kPairs, float, T>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random batches in buffers of exactly the size that is asked for: with a guard behind the scratch,
-// and byte by byte under the address sanitizer. Values are compared in
+// Random batches in buffers of exactly the requested size: with guard bytes after the scratch, and
+// byte by byte under the address sanitizer. Values are compared in
 // rtp_llm/ops/attention/paged_attention_test.py.
 #include "rtp_llm/kernels/cpu/attention/paged_attention.h"
 
@@ -65,7 +65,7 @@ class RandomBatch : private RandomSizes {
     draw_options();
   }
 
-  // Whether the guard behind the scratch is as it was, and every output was written.
+  // Checks that the guard after the scratch is intact and that every output was written.
   void run() {
     const ManyOnOneThread parallel(number(1, 4));
     check_paged_attention(args_);

@@ -56,7 +56,7 @@ constexpr bool kPairsOf = false;
 template <>
 inline constexpr bool kPairsOf<BFloat16> = kHasDotBFloat16;
 
-// A query as float32, or as it is for pairs. Padding behind `dim` in the last vector becomes zero.
+// Copies a query as float32, or unchanged for pairs. Zeroes the last vector's padding past `dim`.
 template <bool kPairs, class T>
 inline void pack_query(const T* from, float* to, int dim) {
   if constexpr (kPairs) {

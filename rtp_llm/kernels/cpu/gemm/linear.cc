@@ -25,9 +25,9 @@ struct PackedRows {
   uint64_t call = 0;
 };
 
-// All rows of x by some weight groups. Each thread packs x for itself: that is cheap beside the
-// products, and a thread never waits for another between blocks. Of few rows it is not so cheap,
-// and a thread that takes several chunks of the weight keeps them.
+// Multiplies all rows of x by some weight groups. Each thread packs x for itself: that is cheap
+// compared with the products, and no thread waits for another between blocks. With few rows it is
+// less cheap, so a thread that takes several chunks of the weight keeps the packed rows.
 void multiply_groups(const LinearArgs& args, const LinearKernels& kernel, uint64_t call,
                      int64_t first_group, int64_t last_group) {
   thread_local PackedRows packed;

@@ -8,7 +8,7 @@ namespace rtp_llm::cpu {
 
 // Some rows of x, packed. They are cut into tiles of nearly equal height, at most `tile_rows` of
 // the kernels; a tile lies in `panel` as the kernels read it: for each step of k the elements of
-// all its rows, zeros behind k.
+// all its rows, zeros past k.
 struct LinearBlock {
   void* panel;  // aligned to 64 bytes
   int64_t first;

@@ -24,7 +24,7 @@ const Int8LinearKernels& w8a8_kernels() { RTP_LLM_KERNELS(kW8A8Int8LinearKernels
 
 #undef RTP_LLM_KERNELS
 
-// The last weight block with rows of zeros behind its own, so that kernels know whole blocks only.
+// The last weight block, padded with rows of zeros so that kernels only see whole blocks.
 struct LastBlock {
   std::vector<uint8_t> weight;
   std::vector<float> scale;

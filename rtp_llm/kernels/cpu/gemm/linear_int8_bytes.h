@@ -65,7 +65,7 @@ inline Vec in_register(Vec x) {
   return x;
 }
 
-// A tile of x as floats: for each column those of all its rows, zeros behind k.
+// Packs a tile of x as floats: for each column the values of all its rows, zeros past k.
 template <class T>
 void pack_tile(const Int8LinearArgs& args, const Int8LinearBlock& block, int tile) {
   const int begin = block.tile_begin(tile);

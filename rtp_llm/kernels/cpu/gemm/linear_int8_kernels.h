@@ -56,7 +56,7 @@ void multiply_any(int rows, const typename Rows::Word* x, const WeightBlocks& bl
   }
 }
 
-// Blocks [first, first + kPassBlocks); those behind the last repeat it.
+// Blocks [first, first + kPassBlocks); past the end, the last block is repeated.
 WeightBlocks weight_blocks(const Int8LinearArgs& args, const Int8LinearBlock& block,
                            int64_t first) {
   const int64_t whole = args.n / kInt8BlockRows;

@@ -5,7 +5,8 @@
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
-// `count` numbers of a row and zeros behind them as the words of a group, `step` words apart.
+// Quantizes `count` numbers of a row, padded with zeros, to the words of a group, `step` words
+// apart.
 // NaN and infinity make the scale, and with it the results of the row, NaN.
 template <class T>
 void quantize_group(const T* x, int count, int step, int32_t* words) {

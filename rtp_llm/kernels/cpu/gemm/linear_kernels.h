@@ -46,7 +46,7 @@ void pack_tiles(const LinearArgs& args, const LinearBlock& block) {
   }
 }
 
-// Rows behind the last repeat it.
+// Past the end, the last row is repeated.
 template <class T>
 WeightGroup<T> weight_group(const LinearArgs& args, int64_t first) {
   WeightGroup<T> group;

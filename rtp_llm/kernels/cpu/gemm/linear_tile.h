@@ -8,7 +8,7 @@
 namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 namespace {
 
-// As many sums as registers hold beside one vector of each weight row and one of x.
+// As many sums as fit in registers along with one vector of each weight row and one of x.
 #if defined(__AVX512F__)
 constexpr int kMostRows = 8;
 constexpr int kGroupRows = 12;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random batches in buffers of exactly the size that is asked for, with a guard behind the scratch,
-// and byte by byte under the address sanitizer: every instruction set gives what the scalar kernels
-// do. Values are compared with a reference in
-// rtp_llm/ops/linear_attention/linear_attention_test.py.
+// Random batches in buffers of exactly the requested size, with guard bytes after the scratch, and
+// byte by byte under the address sanitizer: every instruction set matches the scalar kernels.
+// Values are compared with a reference in rtp_llm/ops/linear_attention/linear_attention_test.py.
 #include "rtp_llm/kernels/cpu/linear_attention/linear_attention.h"
 
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ Vec weight_of(Vec x, const Weighting& w) { return exp2((x - Vec::set(w.max)) * V
 // x, but -inf where it is below `least`, which is minus zero for zero: the difference is none then.
 Vec keep_from(Vec x, Vec least) { return min(x, copysign(Vec::set(kInf), x - least)); }
 
-// body(vector, offset, lanes) over a row; lanes behind `size` are -inf.
+// Calls body(vector, offset, lanes) over a row; lanes past `size` are -inf.
 template <class Body>
 void for_logits(const float* x, int64_t size, Body&& body) {
   int64_t i = 0;
@@ -49,8 +49,8 @@ void for_runs(int64_t size, int64_t longest, Body&& body) {
   }
 }
 
-// Of at most kFewLogits. What lies behind the histogram gets a slot for each lane: additions to one
-// would wait for each other.
+// For at most kFewLogits. Mass past the histogram goes to one slot per lane: additions to a single
+// slot would wait for each other.
 void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int64_t first,
                    bool with_counts, Histogram* histogram) {
   const Vec offset = Vec::set(static_cast<float>(first - 1));
@@ -90,7 +90,7 @@ void fill_from_run(const float* x, int64_t size, const Weighting& weighting, int
   histogram->count[kBuckets + 1] += late_count;
 }
 
-// Of what lies behind the histogram, into the first.
+// Adds the slots past the histogram into the first of them.
 template <class T>
 void add_up_slots(T* of_buckets) {
   static_assert(kWidth <= kWidest);

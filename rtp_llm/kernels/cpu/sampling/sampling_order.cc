@@ -191,7 +191,7 @@ void RowOrder::keep_weight(double least) {
     if (weight(lower) < least) break;
     logit = lower;
   }
-  const uint64_t last = order_key_behind(logit);
+  const uint64_t last = order_key_after(logit);
   if (last >= last_) return;
   last_ = last;
   mass_ = -1.0;

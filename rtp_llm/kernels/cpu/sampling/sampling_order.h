@@ -50,12 +50,12 @@ class RowOrder {
   RowOrder(const SamplingKernels& kernels, const float* x, int64_t size, const RowScan& scan,
            float temperature, const SamplingWorkspace& workspace);
 
-  // Leaves out everything behind the first k tokens; before any other filter.
+  // Drops everything after the first k tokens; call before any other filter.
   void keep_first(int64_t k);
-  // Leaves out everything behind the smallest prefix with `share` of the mass that is left; before
+  // Drops everything after the smallest prefix with `share` of the remaining mass; call before
   // keep_weight.
   void keep_mass(double share);
-  // Leaves out tokens with less than `least` of the first token's weight, least <= 1.
+  // Drops tokens with less than `least` of the first token's weight, least <= 1.
   void keep_weight(double least);
   // Among the tokens that are left, by index: the first at which the mass exceeds `share` of all,
   // 0 <= share < 1. Logits that are nearly equal may change places in the order without effect.
@@ -110,7 +110,7 @@ class RowOrder {
   const SamplingWorkspace& workspace_;
   Weighting weighting_;
   double exact_scale_;
-  uint64_t last_ = order_key_behind(-__builtin_inff());
+  uint64_t last_ = order_key_after(-__builtin_inff());
   double mass_ = -1.0;        // up to the last token; negative: not known yet
   int64_t window_ = -1;       // first bucket of the histogram that is loaded
   bool counted_ = false;      // the histogram has counts

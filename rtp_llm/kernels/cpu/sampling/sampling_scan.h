@@ -23,7 +23,7 @@ struct Weighting {
   float max, scale, buckets_per_logit;
 };
 
-// Weights of the buckets [first, first + kBuckets), and of everything behind them.
+// Weights of the buckets [first, first + kBuckets), and of everything after them.
 struct Histogram {
   double mass[kBuckets + 1 + kWidest];  // earlier, the buckets, later, and room for work
   int32_t count[kBuckets + 1 + kWidest];
@@ -46,8 +46,8 @@ static inline float key_logit(uint64_t key) {
   return logit;
 }
 static inline int32_t key_index(uint64_t key) { return static_cast<int32_t>(key & 0xffffffffU); }
-// Behind every token with this logit, and before all with a lower one.
-static inline uint64_t order_key_behind(float logit) { return order_key(logit, 0xffffffffU); }
+// Sorts after every token with this logit, and before all with a lower one.
+static inline uint64_t order_key_after(float logit) { return order_key(logit, 0xffffffffU); }
 
 RTP_LLM_FOR_EACH_ISA(
     // Also writes the maximum of each block.

@@ -7,18 +7,18 @@ namespace rtp_llm::cpu::RTP_LLM_ISA {
 RTP_LLM_OPERATOR(accept_drafts, args.num_outputs, 64)
 void accept_drafts(const AcceptDraftsArgs& args, int64_t begin, int64_t end) {
   for (int64_t output = begin; output < end; ++output) {
-    const int64_t first = args.cu_rows[output], behind = args.cu_rows[output + 1];
-    if (first < 0 || first >= behind || behind > args.num_rows) {
-      const int64_t before = behind - 1 < args.num_rows ? behind - 1 : args.num_rows - 1;
-      args.last_rows[output] = before < 0 ? 0 : static_cast<int32_t>(before);
+    const int64_t first = args.cu_rows[output], last = args.cu_rows[output + 1] - 1;
+    if (first < 0 || first > last || last >= args.num_rows) {
+      const int64_t row = last < args.num_rows ? last : args.num_rows - 1;
+      args.last_rows[output] = row < 0 ? 0 : static_cast<int32_t>(row);
       continue;
     }
     int64_t row = first;
-    while (row < behind - 1 && args.tokens[row] == args.drafts[row]) ++row;
+    while (row < last && args.tokens[row] == args.drafts[row]) ++row;
     args.last_rows[output] = static_cast<int32_t>(row);
     if (!args.keep) continue;
-    args.tokens[behind - 1] = args.tokens[row];
-    args.rejected[behind - 1] = static_cast<int32_t>(behind - 1 - row);
+    args.tokens[last] = args.tokens[row];
+    args.rejected[last] = static_cast<int32_t>(last - row);
   }
 }
 
@@ -29,9 +29,9 @@ void correct_positions(const CorrectPositionsArgs& args, int64_t begin, int64_t 
     const int32_t shorter = row >= 0 && row < args.num_rejected ? args.rejected[row] : 0;
     if (shorter == 0) continue;
     args.seq_lens[seq] -= shorter;
-    const int64_t first = args.cu_seqlens_q[seq], behind = args.cu_seqlens_q[seq + 1];
-    if (first < 0 || behind > args.num_tokens) continue;
-    for (int64_t token = first; token < behind; ++token) {
+    const int64_t first = args.cu_seqlens_q[seq], stop = args.cu_seqlens_q[seq + 1];
+    if (first < 0 || stop > args.num_tokens) continue;
+    for (int64_t token = first; token < stop; ++token) {
       const int64_t position = args.positions[token] -= shorter;
       const int64_t block = position / args.block_size;
       const bool known = position >= 0 && block < args.table_width;

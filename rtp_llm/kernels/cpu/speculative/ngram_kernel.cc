@@ -29,8 +29,8 @@ int64_t length_of(const Args& args, int64_t output) {
   return length < 0 ? 0 : length < args.capacity ? length : args.capacity;
 }
 
-// Where the text goes on behind the first occurrence of the longest n-gram that it ends on; 0: none
-// occurred before.
+// Where the text continues after the first occurrence of the longest n-gram that it ends with; 0 if
+// none occurred before.
 int64_t find_continuation(const MatchNgramsArgs& args, const int32_t* tokens, int64_t length) {
   int64_t found = 0, best = args.min_n - 1;
   for (int64_t end = args.min_n; end < length && best < args.max_n; ++end) {

@@ -21,7 +21,7 @@ struct ChannelPair {
   __device__ ChannelPair(const DecodeAttentionArgs& args, int pair, int position, T)
       : cos(1.0f), sin(0.0f) {
     const int half = args.rotary_dim / 2;
-    const auto beside = [&](int i) { return i < args.rotary_offset ? i : i + args.rotary_dim; };
+    const auto unrotated = [&](int i) { return i < args.rotary_offset ? i : i + args.rotary_dim; };
     if (pair < half) {
       first = args.rotary_offset + (args.is_neox ? pair : 2 * pair);
       second = first + (args.is_neox ? half : 1);
@@ -29,8 +29,8 @@ struct ChannelPair {
       cos = row[0];
       sin = row[half];
     } else {
-      first = beside(2 * (pair - half));
-      second = beside(2 * (pair - half) + 1);
+      first = unrotated(2 * (pair - half));
+      second = unrotated(2 * (pair - half) + 1);
     }
     if (args.q_weight == nullptr) return;
     q_first = to_float(static_cast<const T*>(args.q_weight)[first]) + args.norm_offset;

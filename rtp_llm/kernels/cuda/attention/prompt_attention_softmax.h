@@ -120,7 +120,8 @@ class Attender {
     hopper::end_products();
   }
 
-  // Slots behind the last key may hold anything, and nothing times NaN is NaN. Both warpgroups.
+  // Slots past the last key may hold anything, and zero times NaN is NaN. Called by both
+  // warpgroups.
   __device__ void clear_unused_values() {
     constexpr int kBarrier = 1, kBoth = 2 * hopper::kWarpgroup, kVectors = kHead / 8;
     const int used = tile_.num_keys - tile_.key_of(0);

@@ -11,7 +11,7 @@ constexpr int kRows = 128;  // of a tile: tokens times the query heads of a KV h
 constexpr int kSlice = 64;  // channels in 128 bytes, a row of what the copy engine swizzles
 constexpr int kStages = 2;  // tiles of keys in flight
 
-// Keys of a step: as many as two stages of keys and values leave room for beside the queries.
+// Keys of a step: as many as fit twice, with their values, next to the queries in shared memory.
 constexpr int keys_of_step(int head) { return head > 128 ? 64 : 128; }
 
 struct PromptArgs : PagedAttentionArgs {
@@ -52,7 +52,7 @@ struct PromptTile {
   }
 
   // Sequence i owns the tiles from cu[i] / tile_tokens + i on: at least as many as it needs. Tokens
-  // behind the last one count as one more, without keys.
+  // past the last sequence count as one more sequence, without keys.
   __device__ void find(const PromptArgs& args, int tile) {
     const int num_seqs = static_cast<int>(args.num_seqs);
     int low = 0, high = num_seqs + 1;

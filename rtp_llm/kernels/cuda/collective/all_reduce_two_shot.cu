@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two shots: each rank sums a slice of the message, of which others push their parts to it, and
-// pushes the sum to them, to places behind those of the parts. Of more than two ranks fewer bytes
-// travel so than where each sums all.
+// Two shots: the other ranks push their parts of a slice of the message to the rank that sums it,
+// which pushes the sum back to them, to places after those of the parts. With more than two ranks
+// this moves fewer bytes than summing everything on every rank.
 //
-// A block pushes all of its parts before it waits, and all of its sums before it waits for those of
-// others; as every rank has a slice, it waits for a word of every other (rank_exchange.h). A thread
-// stores results where it read what it pushed, so that they may take its place.
+// A block pushes all of its parts before it waits, and all of its sums before it waits for the sums
+// of others; as every rank has a slice, it waits for a word from every other rank
+// (rank_exchange.h). A thread stores results where it read the input it pushed, so that the
+// operation may be done in place.
 #include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot.h"
 
 #include "rtp_llm/kernels/cuda/collective/rank_sum.h"

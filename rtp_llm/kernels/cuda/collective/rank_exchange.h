@@ -85,7 +85,7 @@ class RankExchange {
   __device__ explicit RankExchange(const RankBuffers& among)
       : among_(among), own_(buffer(among.rank)) {}
 
-  // Behind the kernels in front. The state is read where the last call left it, not in this
+  // Waits for the preceding kernels. The state is read where the last call left it, not from this
   // multiprocessor's cache.
   __device__ void begin() {
     wait_for_previous();
@@ -167,8 +167,8 @@ class RankExchange {
 
 // -- launches ------------------------------------------------------------------------------------
 
-// The kernel behind may start at once. Where ranks share a GPU it would take the room that another
-// rank's call needs, and starts when this one has begun.
+// Lets the next kernel start at once. Where ranks share a GPU it would take the room that another
+// rank's call needs, so there it starts once this kernel has begun.
 __device__ inline void let_next_start_early(const RankBuffers& among) {
   if (among.most_blocks == 0) let_next_start();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of what ranks push to each other, of packs and of rows with the norm behind them: what the
-// kernels of one shot and of two have in common.
+// Sums of what ranks push to each other, for packs and for rows followed by a norm: the part that
+// the one-shot and two-shot kernels share.
 #pragma once
 
 #include "rtp_llm/kernels/common/collective/all_reduce.h"
@@ -74,13 +74,13 @@ class RankSum : public RankExchange {
     }
   }
 
-  char* buffers_[kMost];  // this rank's, then those behind it
+  char* buffers_[kMost];  // this rank's, then the following ranks'
 };
 
 constexpr int kSumThreads = 256;
 constexpr int kSumBlocks = 2;  // of a multiprocessor
 
-// -- with the norm of the residual behind it -----------------------------------------------------
+// -- followed by the norm of the residual --------------------------------------------------------
 
 // For rows on a multiprocessor: what many ranks send needs more registers than so many threads
 // have.

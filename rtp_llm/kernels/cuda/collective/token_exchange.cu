@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of sending have numbers that are the same on all ranks: unit u is token u / ranks, to the
-// rank that is u % ranks behind. A block receives nothing before it has sent its units up to those
-// that bring it: so of all that is not sent, no block waits for what is behind the first (see
-// rank_exchange.h). Beyond that it sends two units ahead, for what it waits for to be on its way.
+// Units of sending are numbered alike on all ranks: unit u is token u / ranks, sent to the rank
+// u % ranks after the sender. A block receives nothing before it has sent its own units up to the
+// number that it waits for, so no block ever waits for a unit after the first unsent one (see
+// rank_exchange.h). It also sends two units ahead, so that what it waits for is on its way.
 #include "rtp_llm/kernels/cuda/collective/token_exchange.h"
 
 #include "rtp_llm/kernels/cuda/collective/rank_exchange.h"
@@ -35,18 +35,18 @@ __device__ inline bool any_on(const int32_t* ids, int k, int first, int slots) {
   return __any_sync(~0U, found);
 }
 
-// One unit: a token, and the rank that is so many places behind, or in front.
+// One unit: a token, and how many ranks after the sender its receiver is.
 struct Unit {
   int64_t token;
   int distance;
 
   __device__ Unit(int64_t number, int ranks)
       : token(number / ranks), distance(static_cast<int>(number % ranks)) {}
-  __device__ int behind(const RankBuffers& among) const {
+  __device__ int receiver(const RankBuffers& among) const {
     const int rank = among.rank + distance;
     return rank < among.ranks ? rank : rank - among.ranks;
   }
-  __device__ int in_front(const RankBuffers& among) const {
+  __device__ int sender(const RankBuffers& among) const {
     const int rank = among.rank - distance;
     return rank < 0 ? rank + among.ranks : rank;
   }
@@ -90,7 +90,7 @@ class Dispatch {
   __device__ void send(int64_t number) const {
     const Unit unit(number, args_.buffers.ranks);
     if (unit.distance == 0) return;
-    const int to = unit.behind(args_.buffers);
+    const int to = unit.receiver(args_.buffers);
     const int64_t at = place(unit.token);
     if (is_first_group() && lane() < 2 * id_packs_) {
       exchange_.push(to, at + lane(), choices(unit.token, lane(), to));
@@ -104,7 +104,7 @@ class Dispatch {
 
   __device__ void receive(int64_t number) {
     const Unit unit(number, args_.buffers.ranks);
-    const int from = unit.in_front(args_.buffers);
+    const int from = unit.sender(args_.buffers);
     const bool is_own = unit.distance == 0;
     const int64_t at = place(unit.token), there = from * args_.rows + unit.token;
     Words4 words = {0, 0, 0, 0};
@@ -132,7 +132,7 @@ class Dispatch {
     return any_on(args_.ids + token * args_.k, args_.k, rank * args_.slots, args_.slots);
   }
 
-  // Pack `pack` of the token's slots on `rank`, and of its weights behind them.
+  // Pack `pack` of the token's slots on `rank`, followed by its weights.
   __device__ Words4 choices(int64_t token, int pack, int rank) const {
     WordPack words = {};
     if (token >= args_.tokens) return __builtin_bit_cast(Words4, words);
@@ -201,7 +201,7 @@ class Combine {
   __device__ void send(int64_t number) const {
     const Unit unit(number, args_.buffers.ranks);
     if (unit.distance == 0) return;
-    const int to = unit.behind(args_.buffers);
+    const int to = unit.receiver(args_.buffers);
     if (unit.token == 0 && thread_index() == 0) exchange_.push(to, 0, Words4{1, 1, 1, 1});
     const int64_t row = to * args_.rows + unit.token;
     if (!any_on(args_.ids_there + row * args_.k, args_.k, 0, args_.slots)) return;

@@ -15,7 +15,7 @@ constexpr int kChannels = 128;             // of a scale, and of a warp
 constexpr int kEach = kChannels / kGroup;  // of a lane
 constexpr float kLargest = 448.0F, kLeastAmax = 1e-10F;
 
-// A lane's channels from `column` on; those behind the last one are zeros.
+// A lane's channels from `column` on; channels past the last one are zeros.
 template <class T, bool wide>
 __device__ inline void load_channels(const T* row, int64_t column, int64_t columns,
                                      float (&to)[kEach]) {

@@ -27,7 +27,7 @@ __device__ inline GroupRows rows_of(const Fp8GemmArgs& args, int group) {
 
 constexpr int kMostGroups = 1024;
 
-// The tiles of all groups under one number, those of a group beside each other.
+// The tiles of all groups, numbered consecutively group by group.
 class GroupTiles {
  public:
   // Of kRows rows each, as often as there are tiles of outputs. By every thread of the block;
@@ -44,7 +44,7 @@ class GroupTiles {
     __syncthreads();
   }
 
-  // The group of a tile, and which of its tiles it is; false behind the last one. Numbers only
+  // The group of a tile, and its index within the group; false past the last tile. Numbers only
   // grow.
   __device__ bool find(int number, int& group, int& within) {
     while (group_ < groups_ && number >= ends_[group_]) ++group_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of weights (fp8_stream.h) for groups of rows, masked or one behind the other: blocks stay
+// Streams of weights (fp8_stream.h) for groups of rows, masked or contiguous: blocks are persistent
 // and take one tile after another, without a gap between their copies. Only for sm_90a.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace rtp_llm::cuda {
 
-// Which tiles there are: a group's tiles of tokens lie beside each other for each tile of rows.
+// The order of tiles: for each tile of rows, the group's tiles of tokens are consecutive.
 template <class Shape>
 class MaskedSchedule {
  public:
@@ -18,7 +18,7 @@ class MaskedSchedule {
     tiles_.init<Shape::kTokens, Shape::kThreads>(args, tiles, ends);
   }
 
-  // The tile of that number; false behind the last one. Numbers only grow.
+  // The tile with this number; false past the last one. Numbers only grow.
   __device__ bool find(int number, StreamTile& tile) {
     int within = 0;
     if (!tiles_.find(number, tile.group, within)) return false;

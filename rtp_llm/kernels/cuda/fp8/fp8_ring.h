@@ -9,7 +9,7 @@ namespace rtp_llm::cuda {
 // Of a k-block and of a scale: one byte each, a row of the ring.
 constexpr int kChannels = kRowBytes;
 
-// Shape: kStages k-blocks of kStageBytes, and as many times kScaleBytes of scales behind them.
+// Shape: kStages k-blocks of kStageBytes, followed by as many times kScaleBytes of scales.
 template <class Shape>
 struct Fp8Ring : KBlockRing<Shape> {
   uint32_t scales;

@@ -59,7 +59,7 @@ struct StreamMaps {
 // What a block multiplies at a time.
 struct StreamTile : KBlockRange {
   int group, row;         // of the weight, and its first row
-  int plane, token, end;  // of q, its first token, and the one behind the last that counts
+  int plane, token, end;  // of q, its first token, and the end of the tokens that count
   bool once;              // no other tile multiplies these rows of the weight
 };
 

@@ -10,7 +10,7 @@ namespace rtp_llm::cuda {
 struct GemmTile {
   int group;          // of the weight; -1: nothing to do
   int rows_group;     // of q
-  int row, last_row;  // of q: the tile's first, and the one behind the group's last
+  int row, last_row;  // of q: the tile's first row, and the end of the group's rows
   int output;         // of this block
 };
 
@@ -28,7 +28,7 @@ class TileSchedule {
     }
   }
 
-  // The tile of that number; false behind the last one. Numbers only grow.
+  // The tile with this number; false past the last one. Numbers only grow.
   __device__ bool find(int number, GemmTile& tile) {
     if constexpr (kGrouped) {
       int within = 0;

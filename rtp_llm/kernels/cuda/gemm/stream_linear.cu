@@ -31,7 +31,7 @@ CUtensorMap box_map(const void* data, int64_t stride, int64_t columns, int64_t r
                     kWhat);
 }
 
-// Behind a plan, which asks for the shared memory.
+// Call after a plan, which reserves the shared memory.
 template <class T, class Shape>
 void launch(const SkinnyLinearArgs& args, int split, void* stream) {
   constexpr auto kKernel = stream_linear_kernel<T, Shape>;

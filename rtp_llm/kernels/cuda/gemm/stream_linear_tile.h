@@ -29,7 +29,7 @@ struct LinearStreamShape {
   static constexpr int kPitch = R + 4;  // of sums in shared memory, for its banks
   static constexpr int kBytes = 1024 + kStages * kStageBytes;
   static_assert(J * kPitch * 4 <= kStages * kStageBytes, "sums take the place of the ring");
-  static_assert(kBytes + 2 * kStages * 8 <= kBlockBytes, "the barriers lie beside the ring");
+  static_assert(kBytes + 2 * kStages * 8 <= kBlockBytes, "the barriers lie next to the ring");
 };
 
 constexpr int kStreamColumns = kRowBytes / 2;  // of a k-block, in 16 bits each

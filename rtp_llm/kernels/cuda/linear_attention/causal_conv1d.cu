@@ -18,8 +18,8 @@ constexpr int kWorthATile = 64;  // tiles of tokens that fill the GPU with all t
 constexpr int kBefore = kMaxConvTaps - 1;
 constexpr int kAtOnce = 4;  // tokens that a thread asks for together
 
-// Rows [begin, end) of the tokens, of a sequence whose first row is `first`. The rows behind the
-// last sequence belong to sequence num_seqs.
+// Rows [begin, end) of the tokens of a sequence that starts at row `first`. Rows past the last
+// sequence belong to sequence num_seqs.
 struct TokenTile {
   int64_t sequence, first, begin, end;
 };

@@ -219,8 +219,8 @@ __device__ inline float dot(const float* a, const float* b) {
   return sum;
 }
 
-// For each pair of a token of the line and a new one what the earlier adds to the later; behind the
-// new tokens, when S is written, the place right before the first of them.
+// For each pair of a token of the line and a new one, what the earlier one adds to the later one.
+// When S is written, the place right before the first new token follows the new tokens.
 template <class Plan>
 __device__ inline void relate(const Chunk& chunk, int count, bool folds, Stage<Plan>& stage) {
   constexpr int kColumns = Plan::kLine + 1;

@@ -39,9 +39,9 @@ bool launch_for_tokens(const GatedDeltaRuleArgs& args, void* stream) {
 }  // namespace
 
 bool gated_delta_step(const GatedDeltaRuleArgs& args, void* stream) {
-  const int behind = args.ring / 2;
-  const bool fits = args.key_size == delta_step::kSize && behind <= delta_step::kRing &&
-                    args.sequences.max_seqlen_q <= behind;
+  const int half_ring = args.ring / 2;
+  const bool fits = args.key_size == delta_step::kSize && half_ring <= delta_step::kRing &&
+                    args.sequences.max_seqlen_q <= half_ring;
   const bool aligned =
       multiples(kAccessBytes, {address(args.qkv), args.qkv_stride * element_size(args.dtype)});
   // Other types keep the kernel for all: each one more compiles for a while.

@@ -73,8 +73,8 @@ def test_random_mixed_batches(shape: DeltaShape) -> None:
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 @pytest.mark.parametrize("counts", [(1024,), (2047, 3, 130), (1, 4100, 0, 37)], ids=str)
 def test_convolution_of_long_prompts(counts: tuple[int, ...], dtype: torch.dtype) -> None:
-    for behind in (0, 2, 70):
-        batch = DeltaBatch.random(DeltaShape(1, 3, 40, 24, dtype), counts, behind)
+    for padding in (0, 2, 70):
+        batch = DeltaBatch.random(DeltaShape(1, 3, 40, 24, dtype), counts, padding)
         check(CONV, batch.conv(), LIMITS[dtype] / 2)
 
 
@@ -109,7 +109,7 @@ def test_many_sequences_share_tiles_of_more_rows() -> None:
 @pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
 @pytest.mark.parametrize("most", [1, 4, 200])
 def test_replays_with_other_lengths_and_blocks(shape: DeltaShape, most: int) -> None:
-    batch = DeltaBatch.random(shape, [1] * 4, behind=most * 4 - 4, most=most)
+    batch = DeltaBatch.random(shape, [1] * 4, padding=most * 4 - 4, most=most)
     replay, results = captured(
         lambda: (ops.causal_conv1d(*batch.conv()), ops.gated_delta_rule(*batch.rule()))
     )
@@ -133,7 +133,7 @@ def test_replays_with_other_lengths_and_blocks(shape: DeltaShape, most: int) -> 
 def test_what_is_read_early_changes_nothing(most: int) -> None:
     """Overlapping the preceding product in a graph gives the same bits as running in sequence."""
     shape = DeltaShape(2, 4, 128, 128, torch.bfloat16)
-    batch = DeltaBatch.random(shape, [1] * 2, behind=most * 2 - 2, most=most)
+    batch = DeltaBatch.random(shape, [1] * 2, padding=most * 2 - 2, most=most)
     channels, hidden = batch.x.shape[1], torch.randn(len(batch.x), 512).bfloat16()
     norm, weight = torch.rand(512).bfloat16(), torch.randn(channels, 512).bfloat16() / 16
 

@@ -11,8 +11,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kPairs = 4;  // that a thread rotates at once where accesses are wide
 
-// Two neighbours of N each; with is_neox they lie half a rotation apart, else behind one another,
-// and then pairs are neighbours too.
+// Rotates two groups of N channels: half a rotation apart with is_neox; else one after the other,
+// and then the channels of a pair are neighbours as well.
 template <class T, int N>
 __device__ inline void rotate(const T* from, T* to, int pair, const float* angles, int half,
                               bool is_neox) {

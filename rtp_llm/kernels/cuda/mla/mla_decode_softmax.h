@@ -35,7 +35,7 @@ class MlaHalf {
     if (lane_ == 0) hopper::arrive(shared_.empty_barrier(stage, part));
   }
 
-  // Slots behind the last key may hold anything, and nothing times NaN is NaN.
+  // Slots past the last key may hold anything, and zero times NaN is NaN.
   __device__ void clear_unused(int step, int stage) const {
     const int used = tile_.num_keys - (tile_.first + step * kKeys);
     if (used >= kKeys || used % args_.page_rows == 0) return;

@@ -8,7 +8,7 @@
 namespace rtp_llm::cuda {
 
 constexpr int kLatent = 512;  // channels of a latent
-constexpr int kRope = 64;     // channels of the rotated key behind it
+constexpr int kRope = 64;     // channels of the rotated key after it
 constexpr int kHeads = 64;    // heads of a block: rows of its products
 constexpr int kKeys = 64;     // keys of a step
 constexpr int kChunk = 64;    // channels in 128 bytes, a row of what the copy engine swizzles
@@ -39,7 +39,7 @@ struct MlaTile {
     sequence = static_cast<int>(blockIdx.z);
     const int begin = args.cu_seqlens_q[sequence];
     const bool is_there = args.cu_seqlens_q[sequence + 1] > begin;
-    // A sequence without a token takes one of the tokens behind the last sequence.
+    // A sequence without a token takes one of the tokens past the last sequence.
     token = is_there ? begin : args.cu_seqlens_q[args.num_seqs] + sequence - begin;
     num_keys = is_there ? args.seq_lens[sequence] : 0;
     const int tiles = (num_keys + kKeys - 1) / kKeys;

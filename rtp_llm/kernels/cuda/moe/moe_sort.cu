@@ -46,7 +46,7 @@ __device__ inline Rank rank_of(int bucket, int lane) {
 #endif
 }
 
-// Buckets of this thread's entry at `i`; `experts` for an entry without one, -1 behind the end.
+// Bucket of this thread's entry at `i`; `experts` for an entry without an expert, -1 past the end.
 __device__ inline int bucket_at(const SortByExpertArgs& args, int64_t i, int64_t end) {
   if (i >= end) return -1;
   const int32_t id = args.ids[i];

@@ -50,8 +50,7 @@ struct Share {
       group -= deal.q_groups;
       part = group < deal.kv_groups ? Part::kKey : Part::kValue;
       first = (part == Part::kKey ? group : group - deal.kv_groups) * most;
-      // The threads that round up a block have groups behind the last: of values that are not
-      // there.
+      // The threads that pad a block have groups past the last one: of values that do not exist.
       count = part == Part::kKey || args.v.data != nullptr ? args.num_kv_heads : 0;
     }
     count = min(count - first, most);

@@ -28,13 +28,13 @@ struct Unit {
     }
     const int rest = 2 * (unit - rotating) * n;
     pair = -1;
-    first = beside(args, rest);
-    second = beside(args, rest + n);
+    first = unrotated(args, rest);
+    second = unrotated(args, rest + n);
     if (n == 1) has_second = rest + 1 < args.head_dim - args.rotary_dim;
   }
 
-  // The channel of the i-th one that does not rotate.
-  __device__ static int beside(const RotateAndStoreArgs& args, int i) {
+  // The i-th channel that is not rotated.
+  __device__ static int unrotated(const RotateAndStoreArgs& args, int i) {
     return i < args.rotary_offset ? i : i + args.rotary_dim;
   }
 };

@@ -50,7 +50,7 @@ struct Search {
         last(tokens[length - 1]),
         best(static_cast<int>(args.min_n) - 1) {}
 
-  // An n-gram may end behind `token`, at `place`.
+  // An n-gram may end with `token`, at `place`.
   __device__ void look_at(int token, int place) {
     if (token != last || place >= length - 1 || best >= max_n) return;
     const int most = min(max_n, place + 1);

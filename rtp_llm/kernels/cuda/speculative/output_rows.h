@@ -20,8 +20,8 @@ struct Span {
     count = known ? static_cast<int>(end - begin) : 0;
   }
 
-  // Of at least one row the last that counts, for a group of lanes: the first whose token is not
-  // the draft behind it.
+  // The last row that counts, of at least one, for a group of lanes: the first row whose token
+  // differs from the draft after it.
   __device__ int last_accepted(const int32_t* tokens, const int32_t* drafts, int lane) const {
     int accepted = count - 1;
     for (int i = lane; i < accepted; i += kGroup) {

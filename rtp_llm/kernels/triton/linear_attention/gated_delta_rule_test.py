@@ -106,7 +106,7 @@ def test_equal_keys_are_solved_exactly(shape: DeltaShape) -> None:
 
 def test_a_chunk_of_any_length_leaves_the_same_state() -> None:
     shape, whole = SHAPES[1], 130
-    full = DeltaBatch.random(shape, [whole], behind=0)
+    full = DeltaBatch.random(shape, [whole], padding=0)
     for tensor, value in zip(full.indices[1:], (whole, -1, 5), strict=True):
         tensor.fill_(value)
     expected = arguments_of(full)

@@ -35,9 +35,9 @@ def _find_expert(
     begin = tl.sum(tl.where(experts == expert, begins, 0), axis=0)
     end = tl.sum(tl.where(experts == expert, ends, 0), axis=0)
     if shared_ptr is not None:
-        behind = expert >= EXPERTS
-        begin = tl.where(behind, tl.load(offsets_ptr + EXPERTS), begin)
-        end = tl.where(behind, tl.load(offsets_ptr + EXPERTS + 1), end)
+        is_shared = expert >= EXPERTS
+        begin = tl.where(is_shared, tl.load(offsets_ptr + EXPERTS), begin)
+        end = tl.where(is_shared, tl.load(offsets_ptr + EXPERTS + 1), end)
     return expert, begin + (tile - before) * ROWS, end
 
 

@@ -40,7 +40,7 @@ constexpr int64_t attention_scratch_floats(const PagedAttentionArgs& args, int32
   return args.num_tokens * args.num_heads * num_parts * partial_floats(args.head_dim);
 }
 
-// Writes every row of out; tokens behind cu_seqlens_q[num_seqs] and queries that see no key get
+// Writes every row of out; tokens past cu_seqlens_q[num_seqs] and queries that see no key get
 // zeros. A block outside the cache counts as none.
 void paged_attention(Queue& queue, const PartedAttentionArgs& args);
 

@@ -20,7 +20,7 @@ sycl::ext::oneapi::experimental::work_group_static<Shared> group_shared;
 // Query rows of one sequence and one KV head. Row r is query head r % heads_per_kv of the KV head
 // at token r / heads_per_kv of the sequence.
 struct Tile {
-  int64_t sequence;     // num_seqs: tokens behind the last sequence, which have no keys
+  int64_t sequence;     // num_seqs: tokens past the last sequence, which have no keys
   int64_t first_token;  // of the sequence
   int64_t num_tokens, num_keys;
   int64_t first_row, num_rows;  // of the tile, num_rows <= kRows
@@ -55,8 +55,8 @@ Tile tile_of(const PagedAttentionArgs& args, int64_t index) {
   Tile tile = {};
   tile.sequence = sequence_of(args, index);
   tile.first_token = first_token_of(args, tile.sequence);
-  const int64_t behind = std::min(first_token_of(args, tile.sequence + 1), args.num_tokens);
-  tile.num_tokens = behind - tile.first_token;
+  const int64_t end = std::min(first_token_of(args, tile.sequence + 1), args.num_tokens);
+  tile.num_tokens = end - tile.first_token;
   tile.num_keys = tile.sequence < args.num_seqs ? args.seq_lens[tile.sequence] : 0;
   tile.first_row = (index - first_tile_of(args, tile.sequence)) * kRows;
   tile.num_rows = std::min<int64_t>(tile.num_tokens * rows_per_token - tile.first_row, kRows);
@@ -87,8 +87,8 @@ int64_t key_offset(const PagedAttentionArgs& args, const Tile& tile, int64_t kv_
 }
 
 bool sees(const PagedAttentionArgs& args, const Row& row, int64_t key) {
-  const int64_t behind = row.position - key;
-  return (!args.causal || behind >= 0) && (args.window <= 0 || behind < args.window);
+  const int64_t distance = row.position - key;
+  return (!args.causal || distance >= 0) && (args.window <= 0 || distance < args.window);
 }
 
 // The keys [begin, end) that some row of the tile sees, within one part.

@@ -56,10 +56,10 @@ std::string cache_key(const sycl::device& device, const std::vector<std::string>
 Executable compile(const sycl::context& context, sycl::device device,
                    const std::vector<std::string>& options, const Program& program) {
   if (!device.ext_oneapi_can_build(experimental::source_language::sycl)) {
-    throw std::runtime_error("the SYCL program " + program.name() + " has to be compiled, and " +
-                             name_of(device) +
-                             " has no run-time compiler: libsycl-jit.so has to lie beside " +
-                             libsycl_path() + " (it comes with intel-sycl-rt)");
+    throw std::runtime_error(
+        "the SYCL program " + program.name() + " must be compiled, but " + name_of(device) +
+        " has no run-time compiler: libsycl-jit.so must be in the same folder as " +
+        libsycl_path() + " (the package intel-sycl-rt has it)");
   }
   auto source = experimental::create_kernel_bundle_from_source(
       context, experimental::source_language::sycl, program.text());

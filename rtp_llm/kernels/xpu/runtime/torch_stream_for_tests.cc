@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiling this is the test: torch's own XPU headers beside ours, with the stand-in for the header
-// that the CPU's wheel of torch lacks. Nothing is linked, for the libraries are not there either.
+// Compiling this is the test: torch's own XPU headers together with ours, and a stand-in for the
+// header that torch's CPU wheel lacks. Nothing is linked, as the libraries are missing as well.
 #include <c10/xpu/XPUStream.h>
 
 #include <type_traits>

@@ -123,7 +123,7 @@ struct Kept {
   }
 };
 
-// Leaves out what is behind the rank-th token of logit `order`.
+// Drops the tokens after the rank-th one of logit `order`.
 inline void keep_up_to(const Group& group, const LogitRow& row, uint32_t order, int64_t rank,
                        Kept* kept) {
   kept->index = index_of(group, row, order, rank);
