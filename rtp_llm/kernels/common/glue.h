@@ -157,7 +157,7 @@ struct GroupedRows {
   int64_t group_stride;  // in elements, too
 };
 
-// Of three dimensions the strides of the first two are free; else as rows_of, in one group.
+// With three dimensions the strides of the first two are free; else like rows_of, in one group.
 GroupedRows grouped_rows_of(const Tensor& tensor, const char* what);
 
 // torch's thread pool.
@@ -288,7 +288,7 @@ namespace detail {
 template <auto function>
 struct Boxed;
 
-// Of a function that takes a call.
+// The boxed form of a function that takes a call.
 template <auto function>
 struct BoxedCall;
 
@@ -374,9 +374,9 @@ void implement(Library& library) {
   library.impl(Boxed::Taken::kName, &Boxed::call);
 }
 
-// Registers what is no kernel and has no declaration, without a counter. Parameters: const Tensor&,
-// const OptionalTensor&, int64_t, double, bool, std::string; results: void, Tensor, int64_t,
-// std::string or a tuple of them.
+// Registers a function that is not a kernel and has no declaration, without a counter. Parameters:
+// const Tensor&, const OptionalTensor&, int64_t, double, bool, std::string; results: void, Tensor,
+// int64_t, std::string or a tuple of them.
 template <auto function>
 void implement_uncounted(Library& library, const char* name) {
   library.impl(name, &detail::Boxed<function>::call);

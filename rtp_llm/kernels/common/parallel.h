@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels spread work over threads without knowing whose threads they are.
+// How kernels spread work over threads without knowing who owns the threads.
 #pragma once
 
 #include <cstdint>

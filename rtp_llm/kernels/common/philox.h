@@ -23,7 +23,7 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t ke
   return counter;
 }
 
-// 64 random bits: those of step `step` of the sequence seeded `seed`.
+// The 64 random bits of step `step` in the sequence seeded with `seed`.
 constexpr uint64_t philox_bits(uint64_t seed, uint64_t step) {
   const PhiloxBlock block =
       philox4x32({{static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), 0, 0}},

@@ -15,12 +15,12 @@ namespace {
 constexpr int64_t kMicrosecond = 1000;
 constexpr int64_t kMillisecond = 1000 * kMicrosecond;
 
-// A worker spins for so long before it sleeps: longer than what lies between two steps.
+// How long a worker spins before it sleeps: longer than the pause between two steps.
 constexpr int64_t kWorkerSpin = kMillisecond;
-// So does a caller that waits. While it sleeps, the system may give its core to the late worker.
+// The same for a waiting caller. While it sleeps, the system may give its core to the late worker.
 constexpr int64_t kCallerSpin = 100 * kMicrosecond;
-// A core that was taken away for so long runs something else, not a kernel thread; then the worker
-// leaves it alone for some times as long, so that its caller waits for it rarely.
+// A core that was taken away for this long runs another program, not a kernel thread; the worker
+// then leaves it alone for a multiple of that time, so that its caller rarely waits for it.
 constexpr int64_t kTaken = kMillisecond;
 constexpr int64_t kRestFactor = 8;
 constexpr int64_t kLongestRest = 500 * kMillisecond;
@@ -134,7 +134,7 @@ void ThreadPool::grow(int threads) {
       worker->thread = std::thread(&ThreadPool::serve, this, worker.get());
       workers_.push_back(std::move(worker));
     } catch (const std::system_error&) {
-      threads = 0;  // No more to be had: the loop goes on with those that are there.
+      threads = 0;  // no more can be started: the loop uses those there are
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
@@ -221,7 +221,7 @@ void ThreadPool::serve(Worker* worker) {
 bool ThreadPool::join(int index, uint32_t* seen) {
   uint64_t state = state_.load(std::memory_order_acquire);
   while (is_open(state) && phase_of(state) != *seen) {
-    // Of this phase or a later one, in which case the exchange fails.
+    // The parts of this phase, or of a later one: then the exchange fails.
     const bool wanted = index < parts_.load(std::memory_order_relaxed);
     if (!wanted) {
       *seen = phase_of(state);

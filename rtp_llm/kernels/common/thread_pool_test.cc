@@ -37,7 +37,7 @@ class Visits {
   std::vector<std::atomic<int>> visits_;
 };
 
-// Of this thread: those that it asked for and those that it did not.
+// This thread's context switches, voluntary and involuntary.
 int64_t context_switches() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
@@ -80,7 +80,7 @@ TEST(ThreadPool, ThreadsWorkAtTheSameTimeAndAgainAfterTheySlept) {
   }
 }
 
-// Of a caller and a worker that share one core, over so many loops: those of the caller.
+// Counts the caller's context switches over `loops` loops with a worker on the same core.
 void count_switches_on_one_core(int loops, int64_t* switches) {
   cpu_set_t allowed, one;
   sched_getaffinity(0, sizeof allowed, &allowed);

@@ -10,7 +10,7 @@
 
 namespace rtp_llm::cpu {
 
-// Workers one after the other, each with its own part of the scratch.
+// Runs the workers one after another, each with its own part of the scratch.
 class ManyOnOneThread final : public ParallelFor {
  public:
   explicit ManyOnOneThread(int threads) : threads_(threads) {}

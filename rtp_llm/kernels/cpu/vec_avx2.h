@@ -17,7 +17,7 @@ struct Vec {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lanes);
   }
-  // There is no masked load of 16-bit elements: over a small buffer.
+  // AVX2 has no masked load of 16-bit elements: copies through a small buffer.
   template <class T>
   static __m128i load_bits(const T* p, int count) {
     alignas(16) uint16_t buffer[8] = {};

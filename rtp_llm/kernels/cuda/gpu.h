@@ -35,8 +35,7 @@ constexpr int kMaxThreads = 1024;
 __device__ inline int thread_index() { return static_cast<int>(threadIdx.x); }
 __device__ inline int thread_count() { return static_cast<int>(blockDim.x); }
 
-// The value of the lane whose number differs in the bits of `mask`, which is below 32. Every lane
-// of the group must call it.
+// The value of the lane with number lane ^ mask, mask < 32. Every lane of the group must call it.
 template <class T>
 __device__ inline T exchange(T value, int mask) {
 #if defined(__HIPCC__)
@@ -46,7 +45,7 @@ __device__ inline T exchange(T value, int mask) {
 #endif
 }
 
-// The same, `mask` being below `lanes` (a power of two): only so many neighbours have to call it.
+// The same with `mask` below `lanes` (a power of two): only that many neighbours need to call it.
 template <int lanes, class T>
 __device__ inline T exchange_among(T value, int mask) {
 #if defined(__HIPCC__)

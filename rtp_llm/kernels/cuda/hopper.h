@@ -22,7 +22,7 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 __device__ inline void init_barrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-// By the thread that made them, before others see them.
+// Called by the thread that initialised them, before others see them.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -64,7 +64,7 @@ __device__ inline void wait(uint32_t barrier, int parity) {
 
 // -- what threads of a block do together ----------------------------------------------------------
 
-// Registers that each thread of this warpgroup has from now on, out of those of the whole block.
+// Sets the registers of each thread of this warpgroup from now on, out of the whole block's.
 template <int kCount>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));

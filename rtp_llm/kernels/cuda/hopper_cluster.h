@@ -6,7 +6,7 @@
 
 namespace rtp_llm::cuda::hopper {
 
-// Addresses of matrix() count in so many bytes, so that offsets can be added to it.
+// The unit of addresses in matrix() in bytes, so that offsets can be added to them.
 constexpr int kMatrixUnit = 16;
 
 // d = a [64, 128] * b [N, 128] transposed, both in rows of 128 bytes; not waited for.
@@ -38,8 +38,8 @@ __device__ inline void tma_load(uint32_t to, const CUtensorMap* map, uint32_t ba
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy)
       : "memory");
 }
-// To the same place in every block of the cluster whose bit is set; the bytes count at the barrier
-// of each.
+// Copies to the same place in every block of the cluster with its bit set; the bytes count at each
+// block's barrier.
 __device__ inline void tma_load_multicast(uint16_t blocks, uint32_t to, const CUtensorMap* map,
                                           uint32_t barrier, int x, int y, int z, uint64_t policy) {
   asm volatile(
@@ -85,7 +85,7 @@ __device__ inline void sync_cluster() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
-// Every thread of the cluster came here or ended, whatever it wrote: waits for no store.
+// Waits until every thread of the cluster has arrived here or ended; does not wait for stores.
 __device__ inline void meet_cluster() {
   asm volatile(
       "barrier.cluster.arrive.relaxed.aligned;\n"

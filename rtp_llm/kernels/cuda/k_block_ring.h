@@ -7,7 +7,7 @@
 
 namespace rtp_llm::cuda {
 
-// Of a row in a k-block: what the copy engine swizzles.
+// Bytes of a row in a k-block: what the copy engine swizzles.
 constexpr int kRowBytes = 128;
 // The most shared memory of a block, and of a ring in it: without the padding that aligns the ring
 // to 1024 bytes, and without its barriers.
@@ -33,7 +33,7 @@ struct KBlockRing {
   __device__ uint32_t empty_barrier(int stage) const {
     return barriers + 8 * (Shape::kStages + stage);
   }
-  // A stage is empty when so many warps have read it.
+  // A stage is empty once `readers` warps have read it.
   __device__ void init_barriers_for(int readers) const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       hopper::init_barrier(full_barrier(stage), 1);
@@ -55,8 +55,8 @@ struct RingPlace {
   }
 };
 
-// The k-blocks that a block multiplies, from `first` to `last`. Blocks begin at different ones, so
-// that not all of them want the same tokens at once.
+// The k-blocks that a block multiplies, from `first` to `last`. Blocks start at different k-blocks,
+// so that not all of them need the same tokens at once.
 struct KBlockRange {
   int first, last;
   int rotation;  // which of them comes first

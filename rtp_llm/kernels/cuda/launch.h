@@ -30,7 +30,7 @@ inline bool multiples(int64_t unit, std::initializer_list<int64_t> values) {
 
 inline int64_t address(const void* pointer) { return reinterpret_cast<intptr_t>(pointer); }
 
-// A size of the grid's x axis; throws when there is no such grid.
+// A size of the grid's x axis; throws if a grid cannot be that large.
 inline unsigned int blocks(int64_t count, const char* what) {
   if (count < 0 || count > INT32_MAX) {
     throw std::runtime_error(std::string(what) + ": " + std::to_string(count) +
@@ -65,7 +65,7 @@ inline void check_launch(const char* what) {
 }
 
 #if !defined(__HIPCC__)
-// An attribute of the current device, 0 where it is not told; one process runs on one kind of GPU.
+// An attribute of the current device, 0 if unknown; one process runs on one kind of GPU.
 template <cudaDeviceAttr attribute>
 inline int of_device() {
   static const int known = [] {

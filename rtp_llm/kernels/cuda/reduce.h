@@ -38,7 +38,7 @@ __device__ inline T reduce_lanes(T value, F combine) {
   return value;
 }
 
-// Over the block, whose size is a multiple of 32; in the same order every time.
+// Reduces over the block, a multiple of 32 threads, in the same order every time.
 template <class T, class F>
 __device__ inline T reduce_block(T value, T identity, F combine) {
   __shared__ T of_group[kMaxThreads / kGroup];

@@ -48,8 +48,8 @@ int64_t places_of(int split, const char* what) {
   return int64_t{clusters[split - 1]} * split;
 }
 
-// The largest split with which all `tiles` run at once, each block with `least` k-blocks or more;
-// 1 where there is none.
+// The largest split for which all `tiles` run at once, each block with at least `least` k-blocks;
+// 1 if there is none.
 template <auto kernel, class Shape>
 int widest_split(int64_t tiles, int64_t k_blocks, int64_t least, const char* what) {
   int split = kMostSplit;
@@ -97,7 +97,7 @@ StreamPlan plan_stream(int64_t tiles, int64_t k_blocks, const char* what) {
   return best;
 }
 
-// Calls run(shape, split) with the shape of 64, 128 and 192 rows whose plan(shape) costs least.
+// Calls run(shape, split) with the cheapest of the shapes of 64, 128 and 192 rows by plan(shape).
 template <class Low, class Middle, class High, class Plan, class Run>
 void run_quickest(Plan&& plan, Run&& run) {
   const StreamPlan low = plan(Low{}), middle = plan(Middle{}), high = plan(High{});

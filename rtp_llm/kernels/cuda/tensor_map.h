@@ -44,7 +44,7 @@ struct TensorBoxes {
   int64_t sizes[3];
   int64_t stride_bytes[2];  // of the outer two; multiples of 16
   int box[3];
-  bool swizzle;  // rows of 128 bytes, as wgmma wants them
+  bool swizzle;  // rows of 128 bytes, as wgmma needs them
 };
 
 inline CUtensorMap tensor_map(const TensorBoxes& tensor, const char* what) {

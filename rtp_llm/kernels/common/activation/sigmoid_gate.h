@@ -32,7 +32,7 @@ struct SigmoidGateArgs {
   }
 };
 
-// Of shared experts: out[r] += y[r] * sigmoid(x[r] . gate), with rows one after another.
+// For shared experts: out[r] += y[r] * sigmoid(x[r] . gate), with contiguous rows.
 struct AddSigmoidGatedArgs {
   void* out;
   const void* y;

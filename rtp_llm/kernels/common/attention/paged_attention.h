@@ -17,7 +17,7 @@ struct PagedAttentionArgs {
   void* out;                    // [num_tokens, num_heads, value_dim], contiguous
   const float* sinks;           // [num_heads] or null: a logit per head that carries no value
   const int32_t* cu_seqlens_q;  // [num_seqs + 1]
-  const int32_t* seq_lens;      // [num_seqs], keys including those of the query tokens
+  const int32_t* seq_lens;      // [num_seqs], keys including the query tokens' own
   const int32_t* block_table;   // [num_seqs, table_width]; negative = no block, never read
   int64_t num_tokens, num_seqs, num_blocks, table_width;
   int64_t q_token_stride, q_head_stride;

@@ -6,8 +6,8 @@
 namespace rtp_llm::glue {
 namespace {
 
-// Of any of the operators. `items` (packs or rows) are what ranks have slices of in two shots: such
-// a slice is in the buffers twice, as parts and as sums.
+// The buffers of any of the operators. In two shots each rank sums a slice of the `items` (packs or
+// rows), and a slice is in the buffers twice: as parts and as sums.
 template <class Call>
 RankBuffers buffers_of(const Call& call, int64_t items) {
   const RankBuffers buffers = rank_buffers(call);
@@ -26,7 +26,7 @@ RankBuffers buffers_of(const Call& call, int64_t items) {
   return buffers;
 }
 
-// Of either operator with a norm.
+// The arguments of either operator with a norm.
 template <class Call>
 AllReduceAddRmsNormArgs with_norm(const Call& call) {
   check_float_dtype(call.x, "all_reduce_add_rms_norm: x");

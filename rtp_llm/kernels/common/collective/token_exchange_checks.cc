@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t kWordsOfPack = 4;
 
-// Of contiguous int32 [rows, k]; returns k.
+// Expects contiguous int32 [rows, k]; returns k.
 int check_ids(const Tensor& ids, int64_t rows, const char* what) {
   check_dtype(ids, DType::kInt32, what);
   check_dim(ids, 2, what);
@@ -17,7 +17,7 @@ int check_ids(const Tensor& ids, int64_t rows, const char* what) {
   return static_cast<int>(ids.size(1));
 }
 
-// Of contiguous rows [N, H]; returns the packs of one.
+// Expects contiguous rows [N, H]; returns the packs in one row.
 int64_t check_rows(const Tensor& x, const char* what) {
   check_float_dtype(x, what);
   check_dim(x, 2, what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of a norm whose result is block-scaled FP8 (e4m3): q * scale is
+// Arguments of a norm with a block-scaled FP8 (e4m3) result: q * scale is
 // x / sqrt(mean(x^2) + eps) * (weight + offset), with a scale for each 128 channels of a row.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the tensors of a norm whose result is block-scaled FP8 and describes them to kernels.
+// Checks the tensors of a norm with a block-scaled FP8 result and describes them to kernels.
 #include "rtp_llm/kernels/common/fp8/fp8_norm.h"
 
 #include "rtp_llm/kernels/common/fp8/calls.h"

@@ -29,11 +29,11 @@ struct Fp8ScatterArgs {
   int64_t plane_rows;  // tokens; ragged: see fp8_ragged_rows
   int64_t scale_rows;  // plane_rows rounded up to 4
   DType dtype;
-  bool ragged;  // the experts' rows lie one after the other, each from a multiple of 4 on
+  bool ragged;  // the experts' rows are consecutive, each expert's from a multiple of 4 on
 };
 
-// Rows that hold so many entries of so many experts, however they are spread: each expert's begin
-// at a multiple of kFp8RowUnit.
+// The rows needed for `entries` entries of `slots` experts, however they are spread: each expert's
+// rows begin at a multiple of kFp8RowUnit.
 constexpr int64_t fp8_ragged_rows(int64_t entries, int64_t slots) {
   return (entries + slots * (kFp8RowUnit - 1)) / kFp8RowUnit * kFp8RowUnit;
 }

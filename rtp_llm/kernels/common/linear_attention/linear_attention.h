@@ -12,10 +12,10 @@ namespace rtp_llm {
 // The convolution's longest kernel.
 constexpr int kMaxConvTaps = 4;
 
-// Where the new tokens of each sequence lie, where its state is read and where it is written.
+// Where each sequence's new tokens are, and where its state is read and written.
 struct StateSequences {
   const int32_t* cu_seqlens_q;  // [num_seqs + 1]
-  const int32_t* seq_lens;      // [num_seqs], tokens with the new ones
+  const int32_t* seq_lens;      // [num_seqs], tokens including the new ones
   const int32_t* state_read;    // [num_seqs], a block; -1 = zeros
   const int32_t* state_write;   // [num_seqs], a block; outside [0, num_blocks) = nowhere
   int64_t num_tokens, num_seqs, num_blocks;

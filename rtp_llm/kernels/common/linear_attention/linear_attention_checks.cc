@@ -53,7 +53,7 @@ const float* constants_of(const Tensor& tensor, int64_t heads, const char* what)
   return tensor.data<float>();
 }
 
-// The sizes are those of state and ring_k, which everything else must have too.
+// Takes the sizes from state and ring_k; everything else must agree with them.
 void take_sizes(GatedDeltaRuleArgs& args, const Tensor& state, const Tensor& ring_k) {
   check_dim(state, 4, "gated_delta_rule: state");
   check_dim(ring_k, 4, "gated_delta_rule: ring_k");

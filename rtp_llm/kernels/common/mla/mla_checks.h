@@ -16,8 +16,8 @@ struct MlaAttentionTensors {
   const Tensor& block_table;
 };
 
-// Paged attention with one KV head, whose values are the first `latent_size` elements of its keys.
-// `out` [tokens, heads, latent_size] is left to the caller.
+// Paged attention with one KV head; its values are the first `latent_size` elements of its keys.
+// The caller sets `out` [tokens, heads, latent_size].
 PagedAttentionArgs mla_attention_args(const MlaAttentionTensors& tensors, int64_t latent_size,
                                       double scale);
 

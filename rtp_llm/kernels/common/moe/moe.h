@@ -19,7 +19,7 @@ struct TopkArgs {
   int64_t logits_stride;
   int experts, k;
   int groups, top_groups;  // only experts of the best groups are chosen
-  int group_best;          // a group's score is the sum of so many of its best
+  int group_best;          // a group's score is the sum of this many of its best
   float scaling;           // of the weights
   bool wide_ids;           // int64
   bool sigmoid;            // else softmax

@@ -21,7 +21,7 @@ struct HeadsView {
 };
 
 // Rows of the cache, [rows, block_size, kv heads, head_dim]; null = none. A row is one block's keys
-// or values. Tokens come in runs and channels in chunks where attention kernels want several of
+// or values. Tokens come in runs and channels in chunks where attention kernels need several of
 // them side by side: [rows, runs, run, kv heads, chunks, chunk]; otherwise a run is one token and a
 // chunk a head.
 struct CacheView {
@@ -151,7 +151,7 @@ constexpr bool has_axes(const RotateAndStoreArgs& args) {
   return args.height_pairs > 0 || args.width_pairs > 0;
 }
 
-// The position by which a token rotates along an axis; -1 when it is no row of the table.
+// The position by which a token rotates along an axis; -1 if it is not a row of the table.
 constexpr int64_t position_of(const RotateAndStoreArgs& args, int token, const TokenPlace& place,
                               int axis) {
   const int64_t position = args.positions.data == nullptr

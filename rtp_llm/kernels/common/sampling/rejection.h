@@ -6,16 +6,16 @@
 
 namespace rtp_llm {
 
-// A sample for each row that is its draft where rejection sampling accepts that. Row r of
-// `draft_logits` is what draft r was sampled from, at the row's temperature and without filters.
-// Rows whose draft is outside the vocabulary are sampled as ever.
+// A sample for each row: its draft if rejection sampling accepts it. Row r of `draft_logits` is the
+// distribution from which draft r was sampled, at the row's temperature and without filters. Rows
+// with a draft outside the vocabulary are sampled as usual.
 struct RejectionSampleArgs {
   SampleArgs sample;
   const int32_t* drafts;
   LogitRows draft_logits;  // at least as many rows; its vocabulary is not larger
-  const int32_t* columns;  // [vocab] of draft_logits, outside it: none; null: that of each token
+  const int32_t* columns;  // [vocab], of draft_logits (outside: none); null: the token itself
 
-  // The column of token i; outside draft_logits: there is none.
+  // The column of token i; a column outside draft_logits means none.
   constexpr int64_t column(int64_t i) const { return columns == nullptr ? i : columns[i]; }
 };
 

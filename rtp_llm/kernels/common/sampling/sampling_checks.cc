@@ -32,7 +32,7 @@ MutableRows mutable_rows_of(const Tensor& logits) {
   return {logits.data<float>(), logits.stride(0), logits.size(0), logits.size(1)};
 }
 
-// Of logits, temperature, top_k, top_p, min_p, seeds, steps in messages.
+// What messages call logits, temperature, top_k, top_p, min_p, seeds and steps.
 using SampleNames = const char* const[7];
 
 constexpr SampleNames kSampleNames = {"sample: logits", "sample: temperature", "sample: top_k",

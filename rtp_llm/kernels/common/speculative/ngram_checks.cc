@@ -4,7 +4,7 @@
 namespace rtp_llm::glue {
 namespace {
 
-// Of history, lens, outputs, cu_rows in messages.
+// What messages call history, lens, outputs and cu_rows.
 using Names = const char* const[4];
 
 constexpr Names kMatchNames = {"match_ngrams: history", "match_ngrams: lens",

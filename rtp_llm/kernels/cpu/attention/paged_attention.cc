@@ -14,7 +14,7 @@ namespace rtp_llm::cpu {
 namespace {
 
 constexpr int kMostParts = 64;   // parts that the keys of one sequence are cut into
-constexpr int kManyTiles = 64;   // a prompt with so many tiles, over all heads, needs no cut
+constexpr int kManyTiles = 64;   // a prompt with this many tiles, over all heads, is not split
 constexpr int kLeastKeys = 256;  // keys of a part: reading them hides writing and merging it
 constexpr int64_t kWorkPerThread = 256 * 1024;  // about 10 us; waking a thread costs as much
 

@@ -17,7 +17,7 @@ namespace rtp_llm::cpu {
 // Throws std::runtime_error when lengths, table and cache do not fit together.
 void check_paged_attention(const PagedAttentionArgs& args);
 
-// Bytes of scratch, aligned to 64, that run_paged_attention() wants for this batch.
+// Bytes of scratch, aligned to 64, that run_paged_attention() needs for this batch.
 size_t paged_attention_scratch_bytes(const PagedAttentionArgs& args, int num_threads);
 
 // Writes every row of out; tokens past cu_seqlens_q[num_seqs] and queries that see no key get

@@ -15,7 +15,7 @@ constexpr int kValueSums = kTileRows * kTileVecs;
 constexpr int kScoreStride = kDirectKeys + kLaneFloats;
 
 // Rows of keys or values of one head, in use and to be used next. Those are fetched while these are
-// worked on, a piece for a piece: a burst of prefetches would stall, and leave the memory idle
+// worked on, chunk by chunk: a burst of prefetches would stall, and leave the memory idle
 // later.
 template <class T>
 struct DirectRows {

@@ -7,7 +7,7 @@
 namespace rtp_llm::cpu {
 
 // Rows are (query token, query head of the KV head) pairs, token first.
-constexpr int kDirectRows = 8;   // up to so many rows, keys are read in place, not packed
+constexpr int kDirectRows = 8;   // up to this many rows, keys are read in place, not packed
 constexpr int kPackedRows = 64;  // rows of a packed tile, unless one token already has more
 constexpr int kPackedKeys = 64;  // keys of a packed tile
 constexpr int kDirectKeys = 32;  // keys of a direct tile

@@ -61,9 +61,9 @@ inline Vec in_register(Vec x) {
   return x;
 }
 
-// For reading soon: into the second level of the cache, where it does not push out the panel. Each
-// cache line is asked for twice, since a processor drops what it has no room to note: measured with
-// one core and 2 rows, 35 GB/s become 45. Half a line at a time, that comes by itself.
+// Prefetches into the second-level cache, where it does not evict the panel. Each cache line is
+// requested twice, since a processor drops requests that it has no room to track: measured with one
+// core and 2 rows, 35 GB/s become 45. When reading half a line at a time this happens by itself.
 template <int kBytes, class T>
 inline void prefetch(const T* p, int64_t next) {
   __builtin_prefetch(p + next, 0, 2);

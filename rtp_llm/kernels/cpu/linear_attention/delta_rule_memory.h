@@ -58,7 +58,7 @@ struct DeltaRuleMemory {
       folded(chunk.write, head)[i] = static_cast<int32_t>(tokens);
     }
   }
-  // Of several items that see the same, one writes it.
+  // Of several items that share the same keys or gates, one writes them.
   bool writes_keys() const {
     return item.row == 0 && item.head % (args.heads / args.key_heads) == 0;
   }

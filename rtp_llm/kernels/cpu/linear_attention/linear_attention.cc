@@ -61,8 +61,8 @@ struct Cut {
   int heads, rows;  // of an item: several heads, or some rows of one
 };
 
-// Into so many items as threads can share out well, as long as it costs little: keys are multiplied
-// in each item anew.
+// Splits into as many items as threads can balance well, while it costs little: each item
+// multiplies the keys again.
 Cut cut_heads(const GatedDeltaRuleArgs& args, int num_threads) {
   const int group = args.heads / args.key_heads;
   const int64_t wanted = num_threads == 1 ? 1 : 3 * int64_t{num_threads};

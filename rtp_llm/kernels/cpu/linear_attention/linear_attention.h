@@ -30,7 +30,8 @@ struct DeltaRuleItem {
 // Rows of matrices in scratch: whole vectors of any width, and not all in the same sets of a cache.
 constexpr int64_t scratch_stride(int64_t size) { return (size + 15) / 16 * 16 + 16; }
 
-// Float32 numbers that a thread needs for items of so many heads and rows. A step adds to the ring.
+// Float32 numbers that a thread needs for items of `heads` heads and `rows` rows. A step adds to
+// the ring.
 int64_t delta_rule_step_scratch(const GatedDeltaRuleArgs& args);
 int64_t delta_rule_prompt_scratch(const GatedDeltaRuleArgs& args, int heads, int rows);
 
@@ -38,10 +39,10 @@ int64_t delta_rule_prompt_scratch(const GatedDeltaRuleArgs& args, int heads, int
 void check_causal_conv1d(const CausalConv1dArgs& args);
 void check_gated_delta_rule(const GatedDeltaRuleArgs& args);
 
-// Bytes of scratch, aligned to 64, that run_gated_delta_rule() wants.
+// Bytes of scratch, aligned to 64, that run_gated_delta_rule() needs.
 int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int threads);
 
-// Both write every row of out, zeros to those of no sequence.
+// Both write every row of out: zeros to rows that belong to no sequence.
 void run_causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel);
 void run_gated_delta_rule(const GatedDeltaRuleArgs& args, float* scratch,
                           const ParallelFor& parallel);

@@ -6,8 +6,8 @@
 
 namespace rtp_llm::cpu {
 
-// Tokens [begin, end). A token whose position is not a row of the table is left out altogether; one
-// that has no place in the cache is not stored. Plain code: the engine itself runs qk_rms_norm and
+// Tokens [begin, end). A token whose position is not a row of the table is skipped altogether; one
+// without a place in the cache is not stored. Plain code: the engine itself runs qk_rms_norm and
 // rope_kv_write, which are vectorised.
 void rotate_and_store(const RotateAndStoreArgs& args, int64_t begin, int64_t end);
 

@@ -27,7 +27,7 @@ void for_rows(const LogitRows& logits, void* scratch, const ParallelFor& paralle
   });
 }
 
-// Of a degenerate row.
+// The status of a degenerate row.
 RowStatus status_of(const float* x, int64_t size) {
   const bool banned = std::all_of(x, x + size, [](float logit) { return logit == -INFINITY; });
   return banned ? kAllBanned : kNotFinite;
@@ -136,7 +136,7 @@ class DraftedRow {
   }
 
  private:
-  // Weights one by one take so many times as long as those of a whole row.
+  // How many times as long a single weight takes as one computed with its whole row.
   static constexpr int64_t kPerListed = 8;
 
   struct Entry {
@@ -217,7 +217,7 @@ void rejection_sample_row(const SamplingKernels& kernels, const RejectionSampleA
   sample.status[row] = kDrawn;
 }
 
-// The logarithm of the sum of exponentials of the finite logits; -inf when there is none.
+// The log-sum-exp of the finite logits; -inf if there are none.
 double log_sum_exp(const SamplingKernels& kernels, const float* x, int64_t size,
                    const RowScan& scan) {
   if (!scan.degenerate) {

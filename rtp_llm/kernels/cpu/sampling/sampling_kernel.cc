@@ -101,7 +101,7 @@ void add_up_slots(T* of_buckets) {
   }
 }
 
-// Of the logits that are at least `least`.
+// The sum of weights of the logits that are at least `least`.
 float sum_from(const float* x, int64_t size, const Weighting& weighting, float least) {
   const Vec bound = Vec::set(least == 0.0f ? -0.0f : least);
   Vec sum = Vec::zero();

@@ -86,7 +86,7 @@ class RowOrder {
   template <class Reached>
   Segment find_segment(Reached&& reached);
   // The shortest prefix that ends in `segment` and for which reached(mass, count) holds, where
-  // count is that of the segment's tokens. The whole segment, of one token or more, when none.
+  // `count` counts the segment's tokens. If none does: the whole segment, of one token or more.
   template <class Reached>
   Prefix find_prefix(const Segment& segment, Reached&& reached) const;
   int32_t draw_listed(double share) const;

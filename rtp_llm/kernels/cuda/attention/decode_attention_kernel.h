@@ -3,12 +3,12 @@
 // a part of its keys; its warps take tiles of keys in turn. The parts of a sequence are merged by
 // the block that ends last.
 //
-// Blocks start while the kernel in front still runs. What it may not have finished yet is the
-// projection alone, says args.early: lengths, tables and the cache of this layer, all but the new
-// token's place, were complete before the first kernel of this step began, and no kernel of the
-// step but this one writes them. So the first tile of keys and values is asked for before the wait.
-// (It takes a kernel between those writes and this one that was launched without overlap: that of a
-// graph always is, and so is a step's embedding.)
+// Blocks start while the preceding kernel still runs. With args.early only the projection may be
+// unfinished: lengths, tables and this layer's cache, except the new token's place, were complete
+// before the first kernel of this step began, and no other kernel of the step writes them. So the
+// first tile of keys and values is requested before the wait. (This requires a kernel launched
+// without overlap between those writes and this one: a graph's first kernel always is, and so is a
+// step's embedding.)
 #pragma once
 
 #include "rtp_llm/kernels/cuda/attention/decode_attention_heads.h"
@@ -226,7 +226,7 @@ __device__ inline void write_zeros(const DecodeAttentionArgs& args) {
   for (int i = thread_index(); i < group * D; i += thread_count()) out[i] = T{0};
 }
 
-// A warp's way through its tiles of keys: what it has asked for, and what comes after.
+// A warp's walk through its tiles of keys: the tile it has requested, and the next one.
 template <class T, class C, int D, int N>
 struct Walk {
   Tile<T, C, D, N> now;
@@ -235,7 +235,7 @@ struct Walk {
   const C *keys, *values;
   int tile, step;
 
-  // Asks for the first tile.
+  // Requests the first tile.
   __device__ Walk(const DecodeAttentionArgs& args, const KeyRange& range)
       : table(args.block_table + blockIdx.y * args.table_stride),
         keys(static_cast<const C*>(args.k_cache) + blockIdx.x * args.kv_head_stride),
@@ -249,7 +249,7 @@ struct Walk {
     next = find_blocks(args, table, tile + step);
   }
 
-  // Keys are asked for as soon as their registers are free, and so are values.
+  // Keys and values are requested as soon as their registers are free.
   __device__ void attend(const DecodeAttentionArgs& args, const KeyRange& range,
                          const NewHeads<T, C, D, N>& heads, const ScoreScale& scale,
                          Softmax<D, N>& softmax) {
@@ -281,15 +281,15 @@ __device__ inline ScoreScale score_scale(const DecodeAttentionArgs& args) {
   return scale;
 }
 
-// Grid: KV heads, sequences, splits. Blocks whose part a sequence is too short for end at once; the
-// first one never does, so that the kernel ends after the one in front.
+// Grid: KV heads, sequences, splits. Blocks end at once if the sequence is too short for their
+// part; the first block never does, so that the kernel ends after the preceding one.
 template <class T, class C, int D, int N>
 __global__ void __launch_bounds__(kGroup* decode_attention_warps(D, N))
     decode_attention_kernel(const DecodeAttentionArgs args, int splits, int least_tiles) {
   using Heads = NewHeads<T, C, D, N>;
   extern __shared__ __align__(16) float memory[];
   __shared__ Heads heads;
-  // The parts that only long sequences have begin first, so that they end while there is room.
+  // Parts that only long sequences have start first, so that they end while there is room.
   const int part = splits - 1 - static_cast<int>(blockIdx.z);
   if (!args.early) wait_for_previous();
   if (part * least_tiles * kTileKeys >= args.seq_lens[blockIdx.y] && part > 0) return;

@@ -4,7 +4,7 @@
 // The keys are the rows of the tensor cores' tiles and the query heads that share them are the
 // columns (scores = K Q^T, result^T = V^T P^T), so that up to eight heads fill what one would. The
 // order of channels within a product is free as long as both sides agree: lanes take 16 bytes of a
-// row at once, straight from memory into the registers that the products want. Values need pairs
+// row at once, straight from memory into the registers that the products use. Values need pairs
 // of keys in a register instead of pairs of channels, which a byte permutation makes.
 #pragma once
 

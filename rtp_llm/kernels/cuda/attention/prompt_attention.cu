@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                    const __grid_constant__ CUtensorMap keys,
                    const __grid_constant__ CUtensorMap values, const PromptArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // Of a thread that loads and of one that multiplies: together what three equal ones would have.
+  // Registers of a loading and a multiplying thread: one of the former and two of the latter have
+  // as many as three equal threads.
   constexpr int kLoaderRegisters = 40, kAttenderRegisters = 232;
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t barriers[SharedTiles<kHead>::kBarriers];
@@ -120,7 +121,7 @@ bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds)
   if (args.num_heads > kRows * args.num_kv_heads || !(args.scale > 0)) return false;
   const int page = args.block_size, keys = keys_of_step(args.head_dim);
   if (page < keys ? page < 8 || keys % page != 0 : page % keys != 0) return false;
-  // A plane of the cache is one tensor of rows, and the copy engine wants multiples of 16 bytes.
+  // A plane of the cache is one tensor of rows, and the copy engine needs multiples of 16 bytes.
   if (args.kv_block_stride != page * args.kv_token_stride) return false;
   if (!multiples(8, {args.q_token_stride, args.q_head_stride, args.kv_token_stride,
                      args.kv_head_stride}) ||

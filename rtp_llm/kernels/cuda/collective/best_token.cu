@@ -26,7 +26,8 @@ __device__ inline Found find(const BestTokenArgs& args, int row) {
   return {logit + 0.0f, args.first + column, args.status[row], 0};  // one zero, not two
 }
 
-// Of ranks in ascending order, whose tokens ascend too. A row that has no number is of no rank.
+// Called for ranks in ascending order, and so in ascending order of tokens. A row without a number
+// comes from no rank.
 __device__ inline void take(const Found& other, Found& best) {
   const bool broken = best.status == kNotFinite || other.status == kNotFinite;
   if (other.logit > best.logit) best = other;

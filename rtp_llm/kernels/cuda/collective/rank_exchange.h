@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank's part of a message, written by it into the memory of all others: no barrier, for a
-// word that has come says so itself.
+// Each rank writes its part of a message into the memory of all others. There is no barrier: a word
+// that differs from kAbsent has arrived.
 //
 // A rank has a buffer [3 epochs][ranks][capacity]. Call n has epoch n % 3: a rank pushes its part
 // to place [n % 3][its number] of every other rank's buffer, and polls the places of the others in
-// its own until no word there is kAbsent. Then it has all parts, and no rank has to be told so. In
-// call n a rank also clears (fills with kAbsent) what it got in call n - 1.
+// its own until no word there is kAbsent. Then it has all parts, and no other rank needs to know.
+// In call n a rank also clears (fills with kAbsent) what it received in call n - 1.
 //
 // Why nothing is overwritten, and nothing old is read. Calls of a rank come one after another: what
 // call n - 1 wrote anywhere was done when call n begins to write (wait_for_previous). "A ends
@@ -15,13 +15,13 @@
 //   2. While A works on n, it reads the places of epoch n and clears those of n - 1. Others push n
 //      (where it reads), may push n + 1 (1.: A has begun to push n), and not n + 2, as A has not
 //      pushed n + 1. The places of n + 2 are those of n - 1: nobody writes where A clears.
-//   3. What is pushed in n to A finds kAbsent there: the places of epoch n were last those of n -
-//   3,
-//      which A cleared in n - 2, and who pushes n has ended n - 1, so by 1. A has ended n - 2. The
-//      clearing reaches all bytes, for A kept the length of message n - 3, which is that of all.
+//   3. What is pushed to A in n finds kAbsent there: the places of epoch n last held message n - 3,
+//      which A cleared in n - 2, and a rank that pushes n has ended n - 1, so by 1. A has ended
+//      n - 2. The clearing covers all bytes, as A kept the length of message n - 3, which all ranks
+//      share.
 //   4. The first calls find what the host filled in, before any rank called.
 // A word is 32 bits and moves whole; no order among words is needed, so that all accesses may be
-// relaxed. That clearing comes before a peer's write to the same word follows from the chain of
+// relaxed. Clearing happens before a peer's write to the same word, which follows from the chain in
 // 3.: end of the kernel that clears, push of n - 1 by A, its arrival at the peer, end of that
 // kernel, the peer's push of n.
 //
@@ -121,8 +121,9 @@ class RankExchange {
     }
   }
 
-  // By all threads of the grid: clears the last call's packs, those in front of `cleared` excepted,
-  // which the caller clears; and makes the state that of the next call, after a message of `packs`.
+  // Called by all threads of the grid: clears the last call's packs, except the first `cleared`
+  // ones, which the caller clears; and advances the state to the next call, after a message of
+  // `packs`.
   __device__ void prepare_next(int64_t packs, int64_t cleared = 0) const {
     clear(cleared + int64_t{blockIdx.x} * thread_count() + thread_index(), last_packs_,
           int64_t{gridDim.x} * thread_count());
@@ -173,7 +174,7 @@ __device__ inline void let_next_start_early(const RankBuffers& among) {
   if (among.most_blocks == 0) let_next_start();
 }
 
-// Of `wanted` blocks those that run at once.
+// How many of `wanted` blocks to launch: at most as many as run at once.
 inline unsigned int grid_of(const RankBuffers& among, int64_t wanted, int blocks_of_each) {
   const int64_t resident = int64_t{multiprocessors()} * blocks_of_each;
   const int64_t most =

@@ -82,7 +82,7 @@ constexpr int kSumBlocks = 2;  // of a multiprocessor
 
 // -- followed by the norm of the residual --------------------------------------------------------
 
-// For rows on a multiprocessor: what many ranks send needs more registers than so many threads
+// Threads of a row's block: with many ranks the parts need more registers than kMaxThreads threads
 // have.
 template <int kMost>
 constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
@@ -112,7 +112,7 @@ __device__ inline typename Exchange::Part total_of(Exchange& exchange, const Row
                                                    int pack) {
   constexpr int N = Exchange::N;
   const auto own = load<N>(row.x + pack * N);
-  const auto before = load<N>(row.residual + pack * N);  // asked for before the wait
+  const auto before = load<N>(row.residual + pack * N);  // requested before the wait
   float total[N];
   exchange.sum(row.first_pack + pack, own, total);
 #pragma unroll

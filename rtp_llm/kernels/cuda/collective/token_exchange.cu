@@ -22,7 +22,8 @@ using WordPack = Pack<uint32_t, kWordsOfPack>;
 __device__ inline int lane() { return thread_index() % kGroup; }
 __device__ inline bool is_first_group() { return thread_index() < kGroup; }
 
-// The slot of an expert on the rank whose first one is `first`; -1: it is on another, or none.
+// The slot of an expert on the rank that holds experts from `first` on; -1: on another rank, or
+// none.
 __device__ inline int slot_of(int id, int first, int slots) {
   const auto slot = static_cast<unsigned int>(id) - static_cast<unsigned int>(first);
   return slot < static_cast<unsigned int>(slots) ? static_cast<int>(slot) : -1;

@@ -30,8 +30,8 @@ constexpr int kMostGroups = 1024;
 // The tiles of all groups, numbered consecutively group by group.
 class GroupTiles {
  public:
-  // Of kRows rows each, as often as there are tiles of outputs. By every thread of the block;
-  // `ends` is shared and has kMostGroups.
+  // Tiles of kRows rows, once for each tile of outputs. Called by every thread of the block; `ends`
+  // is shared memory for kMostGroups numbers.
   template <int kRows, int kThreads>
   __device__ void init(const Fp8GemmArgs& args, int output_tiles, int* ends) {
     groups_ = static_cast<int>(args.groups);
@@ -55,7 +55,7 @@ class GroupTiles {
   }
 
  private:
-  // By one warp.
+  // Called by one warp.
   __device__ void add_up(int* ends) const {
     int before = 0;
     for (int first = 0; first < groups_; first += kGroup) {

@@ -10,7 +10,7 @@
 
 namespace rtp_llm::cuda {
 
-// A map whose box is `rows` x 128 channels of a matrix [groups, height, K] of bytes.
+// A map with boxes of `rows` x 128 channels of a matrix [groups, height, K] of bytes.
 inline CUtensorMap channel_map(const void* data, const Fp8GemmArgs& args, int64_t groups,
                                int64_t height, int rows) {
   const int64_t columns = args.columns;
@@ -23,7 +23,7 @@ inline CUtensorMap channel_map(const void* data, const Fp8GemmArgs& args, int64_
                     "fp8_gemm");
 }
 
-// A map whose box is `rows` scales of one k-block.
+// A map with boxes of `rows` scales of one k-block.
 inline CUtensorMap scale_map(const Fp8GemmArgs& args, int64_t groups, int rows) {
   const int64_t k_blocks = args.columns / kChannels;
   return tensor_map({args.scales,

@@ -12,7 +12,7 @@ namespace rtp_llm::cuda {
 template <class Shape>
 class MaskedSchedule {
  public:
-  // By every thread of the block.
+  // Called by every thread of the block.
   __device__ MaskedSchedule(const Fp8GemmArgs& args, int* ends) : args_(args) {
     const int tiles = static_cast<int>((args.outputs + Shape::kRows - 1) / Shape::kRows);
     tiles_.init<Shape::kTokens, Shape::kThreads>(args, tiles, ends);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms whose result is block-scaled FP8.
+// Norms with a block-scaled FP8 result.
 #pragma once
 
 #include "rtp_llm/kernels/common/fp8/fp8_norm.h"

@@ -6,7 +6,7 @@
 
 namespace rtp_llm::cuda {
 
-// Of a k-block and of a scale: one byte each, a row of the ring.
+// Channels of a k-block and of a scale: one byte each, together a row of the ring.
 constexpr int kChannels = kRowBytes;
 
 // Shape: kStages k-blocks of kStageBytes, followed by as many times kScaleBytes of scales.

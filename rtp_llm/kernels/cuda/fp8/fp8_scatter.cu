@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kGroup;
 
-// Of a ragged expert. Between two of them as much is added as can be cut off: they stay apart.
+// The first row of a ragged expert. Each expert adds as much as rounding down may remove, so that
+// experts never overlap.
 __device__ inline int64_t start_of(const Fp8ScatterArgs& args, int64_t slot) {
   return fp8_ragged_rows(args.offsets[slot], slot);
 }
@@ -24,8 +25,9 @@ __device__ inline int64_t place_of(const Fp8ScatterArgs& args, int64_t at) {
   return args.ragged ? row : slot * args.plane_rows + row;
 }
 
-// What the products and the sum are told: counts by the first block, rows by the first of a token.
-__device__ inline void tell(const Fp8ScatterArgs& args, int64_t token) {
+// Writes what the products and the sum read: the first block writes counts (and starts), the first
+// block of each token its rows.
+__device__ inline void write_plan(const Fp8ScatterArgs& args, int64_t token) {
   if (blockIdx.y != 0) return;
   if (token == 0) {
     for (int64_t slot = thread_index(); slot < args.slots; slot += kThreads) {
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) scatter(Fp8ScatterArgs args) {
   wait_for_previous();
   let_next_start();
   const int64_t token = blockIdx.x;
-  tell(args, token);
+  write_plan(args, token);
   const int64_t block = int64_t{blockIdx.y} * kWarps + thread_index() / kGroup;
   if (token >= args.tokens || block * kFp8Channels >= args.columns) return;
   const int lane = thread_index() % kGroup;

@@ -20,7 +20,7 @@ void run(const Fp8GemmArgs& args, int64_t places, void* stream) {
   launch_stream<Shape>(args, split, stream);
 }
 
-// Tiles whose block has a multiprocessor for itself.
+// Tiles with one block per multiprocessor.
 template <int tokens, int rows>
 using AloneShape =
     StreamShape<tokens, rows, kRingBytes / ((tokens + rows) * kChannels + kScaleRow<tokens>)>;
@@ -76,7 +76,7 @@ void fp8_stream(const Fp8GemmArgs& args, int sms, void* stream) {
   if (args.rows <= 16) return few_rows<16>(args, stream);
   if (args.rows <= 32) return few_rows<32>(args, stream);
   if (args.rows <= 64) return middle_rows(args, stream);
-  const bool is_long = args.columns >= 8192;  // many channels want many rows of the weight at once
+  const bool is_long = args.columns >= 8192;  // many channels need many rows of the weight at once
   more_rows(args, sms, is_long, stream);
 }
 

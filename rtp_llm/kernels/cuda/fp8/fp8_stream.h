@@ -156,7 +156,7 @@ class StreamProduct {
     }
   }
   __device__ float sum(int sub_tile, int i) const { return sums_[sub_tile][i]; }
-  // Of a sum: its token, and its row within 64, which is 8 more for the upper half of each four.
+  // A sum's token, and its row within 64, which is 8 more for the upper half of each four.
   __device__ int token(int i) const { return i / 4 * 8 + lane_ % 4 * 2 + i % 2; }
   __device__ int own_row() const {
     return thread_index() % hopper::kWarpgroup / kGroup * 16 + lane_ / 4;

@@ -11,7 +11,7 @@ using Narrow = TileShape<1, 6>;        // 128 x 128
 using Long = TileShape<1, 4, 128, 2>;  // 128 x 256
 using Small = TileShape<1, 9, 64>;     // 128 x 64
 
-constexpr int64_t kNarrowRows = 256;  // up to so many Wide was slower
+constexpr int64_t kNarrowRows = 256;  // up to this many rows, Wide was slower
 
 template <class Shape>
 int64_t tiles(const Fp8GemmArgs& args) {

@@ -19,7 +19,7 @@ namespace rtp_llm::cuda {
 template <int W, int S, int N = 128, int V = 1>
 struct TileShape {
   static constexpr int kWarpgroups = 2;
-  // Of a thread that copies and of one that multiplies: as many as equal ones have together.
+  // Registers of a copying and a multiplying thread: together as many as equal threads would have.
   static constexpr int kFewRegisters = 40;
   static constexpr int kManyRegisters = 232;
   static constexpr int kMSubTiles = W;
@@ -51,7 +51,7 @@ struct TileRing : Fp8Ring<Shape> {
 
   __device__ uint32_t rows(int stage) const { return this->k_block(stage); }
   __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
-  // Of both blocks of the cluster: a copy goes to both.
+  // Waits for the readers of both blocks of the cluster: a copy goes to both.
   __device__ void init_barriers() const {
     this->init_barriers_for(Shape::kCluster * Shape::kWarpgroups * hopper::kWarpgroup / kGroup);
   }
@@ -157,7 +157,7 @@ class TileProduct {
   }
 
  private:
-  // The scales of the weight's sub-tiles for one k-block after the other, each asked for a k-block
+  // The scales of the weight's sub-tiles for one k-block after another, each requested a k-block
   // ahead.
   class WeightScales {
    public:
@@ -190,7 +190,7 @@ class TileProduct {
     float now_[Shape::kNSubTiles], coming_[Shape::kNSubTiles];
   };
 
-  // Of four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
+  // Among four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
   __device__ void transpose(uint32_t (&pairs)[4]) const {
     const bool odd = lane_ % 2 != 0, high = lane_ % 4 >= 2;
 #pragma unroll
@@ -206,7 +206,7 @@ class TileProduct {
     second = upper ? second : other;
   }
 
-  // For products of two k-blocks there are no registers: the other warpgroup multiplies meanwhile.
+  // There are too few registers to overlap two k-blocks: the other warpgroup multiplies meanwhile.
   __device__ void run_parts(WeightScales& weight_scales, int k_blocks) {
     bool is_full = false;
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
@@ -228,7 +228,7 @@ class TileProduct {
     }
   }
 
-  // The products of a k-block are added up while those of the next are made.
+  // Adds up the products of one k-block while the next k-block is being multiplied.
   __device__ void run_overlapped(WeightScales& weight_scales, int k_blocks) {
     float even[kSums], odd[kSums];
     start(even);
@@ -265,7 +265,7 @@ class TileProduct {
     scales.add_up(products, sums_[0]);
   }
 
-  // Of a thread's two rows of a part, in the k-block that is released next.
+  // The scales of a thread's two rows of a part, in the k-block that is released next.
   struct RowScales {
     float upper, lower;
 

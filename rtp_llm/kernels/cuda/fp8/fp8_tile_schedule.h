@@ -19,7 +19,7 @@ struct GemmTile {
 template <class Shape, Fp8Form form>
 class TileSchedule {
  public:
-  // By every thread of the block.
+  // Called by every thread of the block.
   __device__ TileSchedule(const Fp8GemmArgs& args, int rank) : args_(args), rank_(rank) {
     pairs_ = static_cast<int>((args.outputs + 2 * Shape::kOutputs - 1) / (2 * Shape::kOutputs));
     if constexpr (kGrouped) {

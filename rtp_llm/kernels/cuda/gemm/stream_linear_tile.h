@@ -40,7 +40,7 @@ struct LinearStreamMaps {
   CUtensorMap weight, tokens;
 };
 
-// A gate's rows and those of its factors lie half of the weight apart; a tile has as many of each.
+// A gate's rows and its factors' rows lie half of the weight apart; a tile has as many of each.
 __host__ __device__ inline int planes_of(LinearEnd end) { return end == LinearEnd::kGate ? 2 : 1; }
 
 struct LinearStreamTile : KBlockRange {

@@ -90,7 +90,7 @@ RTP_LLM_OPERATOR(copy_blocks)
 void copy_blocks(const CopyBlocksArgs& args, void* stream) {
   const int64_t planes = args.num_layers * args.num_planes;
   if (planes == 0 || args.num_pairs == 0 || args.block_bytes == 0) return;
-  constexpr int64_t kMostPairs = 4096;  // of the grid; its blocks take further ones in turn
+  constexpr int64_t kMostPairs = 4096;  // of the grid; its blocks take the others in turn
   visit_unit({address(args.cache), args.block_bytes, args.block_stride_bytes,
               args.plane_stride_bytes, args.layer_stride_bytes},
              [&](auto unit) {

@@ -10,7 +10,7 @@ namespace rtp_llm::cuda {
 // An id outside the table gives a row of zeros.
 void embedding(const EmbeddingArgs& args, void* stream);
 
-// An id whose row is not there stays as it is.
+// An id without a valid row stays as it is.
 void substitute_tokens(const SubstituteTokensArgs& args, void* stream);
 
 // A pair that names a block outside the cache is skipped.

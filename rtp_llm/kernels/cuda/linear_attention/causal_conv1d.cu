@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread convolves some channels of a tile of tokens. The one that has a chunk's first tile also
 // keeps the chunk's last inputs: it alone reads and writes its channels of a state, so that a chunk
-// of any length may go back to the block that it came from.
+// of any length may be written back to the block it was read from.
 #include "rtp_llm/kernels/cuda/gated.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/linear_attention/linear_attention.h"
@@ -16,7 +16,7 @@ constexpr int kLeastTile = 8,
               kMostTile = 64;    // tokens; more than a first tile reads from the state
 constexpr int kWorthATile = 64;  // tiles of tokens that fill the GPU with all their channels
 constexpr int kBefore = kMaxConvTaps - 1;
-constexpr int kAtOnce = 4;  // tokens that a thread asks for together
+constexpr int kAtOnce = 4;  // tokens that a thread requests together
 
 // Rows [begin, end) of the tokens of a sequence that starts at row `first`. Rows past the last
 // sequence belong to sequence num_seqs.

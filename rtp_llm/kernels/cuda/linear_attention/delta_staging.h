@@ -135,7 +135,7 @@ struct Gate {
   float log_decay, beta;
 };
 
-// Of value head `head` and the token at `row`.
+// The gate of value head `head` and the token at `row`.
 template <class T>
 __device__ inline Gate gate_of(const GatedDeltaRuleArgs& args, int head, int64_t row) {
   const T* const ba = static_cast<const T*>(args.ba) + row * args.ba_stride;

@@ -11,7 +11,7 @@
 
 namespace rtp_llm::cuda::delta_step {
 
-// Sums of eight numbers over eight lanes: lane i has that of number i.
+// Sums of eight numbers over eight lanes: lane i gets the sum of number i.
 __device__ inline float scatter_sums(float (&numbers)[8]) {
 #pragma unroll
   for (int half = 4; half > 0; half /= 2) {

@@ -57,7 +57,8 @@ struct Past {
   }
 };
 
-// By one thread: the rows of S into shared memory, a barrier for each warp's part.
+// Called by one thread: requests the rows of S into shared memory, with a barrier for each warp's
+// part.
 template <class Plan>
 __device__ inline void ask_for_state(const GatedDeltaRuleArgs& args, const TilePlace& place,
                                      int64_t block, Stage<Plan>& stage) {
@@ -74,7 +75,7 @@ __device__ inline void ask_for_state(const GatedDeltaRuleArgs& args, const TileP
   }
 }
 
-// Keys and queries of new tokens, then keys of the ring; every group brings some.
+// Keys and queries of new tokens, then keys of the ring; every group loads some.
 template <class T, class Plan>
 struct Vectors {
   static constexpr int kCount = 2 * Plan::kTokens + kRing;
@@ -84,7 +85,7 @@ struct Vectors {
 
   __device__ static int index(int round) { return round * Plan::kGroups + group_of_row(); }
 
-  // Those of new tokens, or those of the ring.
+  // Requests the vectors of new tokens, or those in the ring.
   template <bool of_new>
   __device__ void ask(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
                       const Past& past) {

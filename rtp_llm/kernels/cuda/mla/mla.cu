@@ -59,7 +59,7 @@ __device__ inline T* place_of(const MlaRotateAndStoreArgs& args, int64_t token) 
          int64_t{slot % size} * args.slot_stride;
 }
 
-// By the whole block: N elements a thread at a time.
+// Called by the whole block: N elements a thread at a time.
 template <class T, int N>
 __device__ inline void norm_latent(const MlaRotateAndStoreArgs& args, const T* from, T* to) {
   const int size = static_cast<int>(args.latent_size);

@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     attend_latents(const __grid_constant__ CUtensorMap queries,
                    const __grid_constant__ CUtensorMap keys, const MlaDecodeArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // Of a thread that loads and of one that multiplies: together what three equal ones would have.
+  // Registers of a loading and a multiplying thread: one of the former and two of the latter have
+  // as many as three equal threads.
   constexpr int kLoaderRegisters = 40, kHalfRegisters = 232;
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t barriers[MlaShared::kBarriers];
@@ -130,7 +131,7 @@ bool takes_mla_decode(const PagedAttentionArgs& args) {
   if (args.num_seqs != args.num_tokens) return false;
   const int page = args.block_size;
   if (page < kKeys ? page < 8 || kKeys % page != 0 : page % kKeys != 0) return false;
-  // The cache is one tensor of rows, and the copy engine wants multiples of 16 bytes.
+  // The cache is one tensor of rows, and the copy engine needs multiples of 16 bytes.
   if (args.kv_block_stride != page * args.kv_token_stride) return false;
   if (!multiples(8, {args.q_token_stride, args.q_head_stride, args.kv_token_stride}) ||
       !multiples(16, {address(args.q), address(args.k), address(args.out)})) {

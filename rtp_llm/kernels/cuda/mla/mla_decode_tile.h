@@ -95,7 +95,7 @@ struct MlaShared {
   }
 };
 
-// A warp for each part of the tiles, whose lanes take a chunk each.
+// One warp for each part of the tiles; its lanes take a chunk each.
 class MlaLoader {
  public:
   __device__ MlaLoader(const MlaShared& shared, const MlaTile& tile, const MlaDecodeArgs& args)
@@ -133,7 +133,7 @@ class MlaLoader {
     }
   }
 
-  // Before the rotated keys come, whose barrier tells of it.
+  // Written before the rotated keys arrive: their barrier publishes it.
   __device__ void note_missing(int step, int stage) const {
     unsigned int missing = 0;
     for (int row = 0; row < kKeys; row += args_.page_rows) {
@@ -143,7 +143,8 @@ class MlaLoader {
     shared_.missing[stage] = missing;
   }
 
-  // The row of the cache where a page begins; outside of it, so that zeros come, without a block.
+  // The row of the cache where a page begins; without a block, a row outside the cache, which reads
+  // as zeros.
   __device__ int place_of(int step, int row) const {
     constexpr int kNowhere = -kKeys;
     const int key = tile_.first + step * kKeys + row;

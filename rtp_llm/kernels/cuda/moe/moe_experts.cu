@@ -16,7 +16,7 @@ constexpr int kOfThread = 2;  // rows; and four columns
 
 constexpr int kExpertsAtOnce = 5;  // rows of a sum that a thread asks for together
 
-// The expert of row `row`: the last whose offset is not above it, among those that have rows.
+// The expert of row `row`: among experts with rows, the last one with an offset not above it.
 __device__ inline int expert_of(const GroupedLinearArgs& args, int64_t row) {
   int low = 0;
   int high = args.experts;

@@ -11,7 +11,7 @@ __device__ inline float lowest() { return -__int_as_float(0x7f800000); }
 
 __device__ inline float ordered(float value) { return value == value ? value : lowest(); }
 
-// Bits whose order is that of the values; adding zero makes both zeros one. 0: below all numbers.
+// Bits that sort like the values; adding zero makes both zeros equal. 0 sorts below all numbers.
 __device__ inline uint32_t key_of(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000U;

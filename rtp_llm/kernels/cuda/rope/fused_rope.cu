@@ -57,7 +57,7 @@ struct Share {
   }
 };
 
-// By value: a choice between addresses of kernel arguments would put them into memory.
+// Passed by value: selecting among addresses of kernel arguments would put them into memory.
 template <class View>
 __device__ inline View of_part(Part part, const View& q, const View& k, const View& v) {
   return part == Part::kQuery ? q : part == Part::kKey ? k : v;
@@ -120,7 +120,7 @@ struct Targets {
   }
 };
 
-// Of an element that is written: 8-bit floats, or what is read.
+// Bytes of an element that is written: an 8-bit float, or the type that is read.
 template <bool kPlain, class T>
 __device__ inline int bytes_of(const RotateAndStoreArgs& args, DType dtype) {
   return kPlain || dtype == args.dtype ? static_cast<int>(sizeof(T)) : 1;

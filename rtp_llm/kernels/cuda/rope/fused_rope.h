@@ -6,7 +6,7 @@
 
 namespace rtp_llm::cuda {
 
-// A token whose position is not a row of the table is left out altogether; one that has no place in
+// A token whose position is not a row of the table is skipped altogether; one without a place in
 // the cache is not stored.
 void rotate_and_store(const RotateAndStoreArgs& args, void* stream);
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kLeastTokens = 384;  // measured: below, a block for each token is as quick
 constexpr int kLeastStages = 3;
 constexpr int kMostStages = 8;
-constexpr int kStageBytes = 24 * 1024;  // of all stages together, if so many fit
+constexpr int kStageBytes = 24 * 1024;  // of all stages together, if they fit
 constexpr int kMostBytes = 200 * 1024;  // of a block's shared memory
 constexpr int kResident = 4;            // blocks of a multiprocessor
 constexpr int kMostRotators = 128;      // threads; more take registers of other blocks

@@ -229,8 +229,8 @@ __device__ inline Packs<T, N> weights_of(const RotateAndStoreArgs& args, Part pa
   return weights;
 }
 
-// A query or key unit after norm (whose result is rounded, as when a kernel of its own had written
-// it), rotation and growth.
+// A query or key unit after norm (rounded as if a separate kernel had written it), rotation and
+// growth.
 template <class T, int N>
 __device__ inline Packs<T, N> finished(const RotateAndStoreArgs& args,
                                        const Rotations<N>& rotations, const Packs<T, N>& weights,

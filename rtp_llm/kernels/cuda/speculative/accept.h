@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows rejected drafts. Outputs and sequences whose rows or tokens are outside are not
-// touched.
+// Handles rejected drafts. Outputs and sequences with rows or tokens out of range are not touched.
 #pragma once
 
 #include "rtp_llm/kernels/common/speculative/accept.h"

@@ -14,7 +14,7 @@ namespace rtp_llm::xpu {
 // An id outside the table gives a row of NaN.
 void embedding(Queue& queue, const EmbeddingArgs& args);
 
-// An id whose row is not there stays as it is.
+// An id without a valid row stays as it is.
 void substitute_tokens(Queue& queue, const SubstituteTokensArgs& args);
 
 // A pair that names a block outside the cache is left out.

@@ -22,9 +22,9 @@ std::string name_of(const sycl::device& device) {
   return device.get_info<sycl::info::device::name>();
 }
 
-// The same as those of icpx in //3rdparty/gpus/sycl:toolchain.bzl: NaN and infinity mean something
-// in masks, and a kernel that is read from a binary has every argument that its source has. One
-// binary holds all kernels: without being told, kernels of float16 would get another one.
+// The same options as for icpx in //3rdparty/gpus/sycl:toolchain.bzl: NaN and infinity have a
+// meaning in masks, and a kernel read from a binary keeps every argument of its source. One binary
+// holds all kernels: without the option, float16 kernels would get a binary of their own.
 std::vector<std::string> options_for(const sycl::device& device) {
   std::vector<std::string> options = {"-std=c++17", "-O2", "-ffp-model=precise",
                                       "-fno-sycl-dead-args-optimization",
@@ -52,7 +52,7 @@ std::string cache_key(const sycl::device& device, const std::vector<std::string>
   return key.str();
 }
 
-// By value: what it asks the device is not const.
+// Takes the device by value: the queries are not const.
 Executable compile(const sycl::context& context, sycl::device device,
                    const std::vector<std::string>& options, const Program& program) {
   if (!device.ext_oneapi_can_build(experimental::source_language::sycl)) {

@@ -15,7 +15,7 @@
 namespace rtp_llm::xpu {
 namespace {
 
-// The programs of one device in one context, as far as they were asked for.
+// The programs of one device in one context that have been requested so far.
 struct Place {
   sycl::context context;
   sycl::device device;
@@ -67,7 +67,7 @@ Place& place_of(const sycl::queue& queue) {
 }  // namespace
 
 const sycl::kernel& kernel(const sycl::queue& queue, const char* program, const std::string& name) {
-  // Held while a program is compiled: another thread that asks wants the same one most of the time.
+  // Held while a program is compiled: other threads mostly request the same program.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   Place& place = place_of(queue);

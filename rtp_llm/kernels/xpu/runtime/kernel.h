@@ -9,17 +9,17 @@ namespace rtp_llm::xpu {
 
 // The kernel `name`, an extern "C" free function, of the source file `program`.cc, for the queue's
 // context and device. A program that was not compiled ahead of time is compiled when the first of
-// its kernels is asked for, or read from the cache on disk. What is returned stays; any thread may
-// ask. std::runtime_error says what is missing, with the compiler's log where it has one.
+// its kernels is requested, or read from the cache on disk. The reference stays valid; any thread
+// may call. std::runtime_error says what is missing, with the compiler's log if there is one.
 const sycl::kernel& kernel(const sycl::queue& queue, const char* program, const std::string& name);
 
 // An in-order queue on the best device, a CPU last. For tests and tools: operators get theirs from
-// torch. std::runtime_error when there is no device.
+// torch. std::runtime_error if there is no device.
 sycl::queue open_queue();
 
-// Lets the OpenCL loader know the CPU device whose library is in the folder of libsycl, where the
-// packages put it; OCL_ICD_FILENAMES says otherwise when it is set. To be called before anything
-// asks SYCL for devices; open_queue() does.
+// Points the OpenCL loader to the CPU device's library in the folder of libsycl, where the packages
+// install it, unless OCL_ICD_FILENAMES is set. Call it before anything asks SYCL for devices;
+// open_queue() does.
 void use_packaged_opencl();
 
 }  // namespace rtp_llm::xpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code as text: what files made by sycl_library register where there is no icpx.
+// Device code as text, registered by the files that sycl_library generates where there is no icpx.
 #pragma once
 
 #include <string>

@@ -34,7 +34,8 @@ void keep_mass(const Group& group, const LogitRow& row, float share, Kept* kept)
   keep_up_to(group, row, last.order, static_cast<int64_t>(rank), kept);
 }
 
-// By index, so that the order of equal weights decides nothing: each item has neighbouring tokens.
+// Draws in the order of indices, so that ties in weight do not matter: each item has neighbouring
+// tokens.
 int32_t draw(const Group& group, const LogitRow& row, const Kept& kept, uint64_t seed,
              uint64_t step) {
   const PhiloxBlock block =
