@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rtp_llm.text.parsers.answer import Answer
+from rtp_llm.text.parsers.calls.json_text import nested
 from rtp_llm.text.parsers.deltas import ReasoningDelta, ToolArguments
 from rtp_llm.text.parsers.source import Ended, Malformed, Markers, Steps
 
@@ -80,6 +82,9 @@ class Harmony:
             empty = False
             return answer.arguments(chunk)
 
+        yield from answer.source.spaces()
+        with suppress(Malformed):  # JSON's strings may hold any marker
+            yield from nested(answer.source, send)
         end = yield from answer.source.until(_BODY_ENDS, send)
         self._close(answer, end)
         if empty:

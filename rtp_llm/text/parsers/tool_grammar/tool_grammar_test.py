@@ -1,98 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
-from hypothesis import strategies as st
-from hypothesis_jsonschema import from_schema
 
-from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.text.cutting import read
-from rtp_llm.testing.text.matching import ByteVocabulary, matcher
-from rtp_llm.testing.text.writing import WRITERS, Call, form_of
+from rtp_llm.testing.text.tool_grammars import (
+    ADD,
+    NOW,
+    REQUIRED,
+    WRITTEN,
+    Grammars,
+    calls_of,
+    specials_of,
+)
+from rtp_llm.testing.text.writing import WRITERS, Call
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.grammar import GrammarError
-from rtp_llm.text.parsers.deltas import OutputDelta, ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.forms import CALLS
 from rtp_llm.text.parsers.registry import tool_grammar
 from rtp_llm.text.parsers.spec import ParserSpec
-
-unhurried = settings(
-    deadline=None,
-    max_examples=8,
-    phases=(Phase.generate,),  # a failure is shown as it is found: making it small takes minutes
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-WRITTEN = [writer for writer in WRITERS if writer != "llama3_json (tagged)"]
-REQUIRED = ToolChoice("required")
-REQUIRED_FIRST = ("pythonic", "llama4_pythonic", "olmo3", "lfm2", "gemma4")
-
-
-def specials_of(writer: str) -> tuple[str, ...]:
-    """Tokens that are special in the family's vocabulary; the first ends its messages."""
-    markers = "".join(CALLS[form_of(writer)].markers)
-    found = re.findall(
-        r"｜DSML｜|<[|｜][^<>\s]+?[|｜]>|<\|\w+>|<\w+\|>|\[[A-Z_]+\]|\]<\]minimax\[>\[|<[/\w:]+>",
-        markers,
-    )
-    special = dict.fromkeys(["<eos>", *found])
-    if writer == "mistral (array)":
-        del special["[ARGS]"]
-    if writer == "gigachat3":
-        del special["<|function_call|>"]
-    if writer == "hy_v3":
-        special = {each: None for each in special if ":opensource" not in each}
-    return tuple(special)
-
-
-class Grammars:
-    """Grammars of a family, and texts in its tokens; `more` of those are special."""
-
-    def __init__(self, writer: str, more: Sequence[str] = ()) -> None:
-        self._form = form_of(writer)
-        self.specials = (*specials_of(writer), *more)
-        self._ids = {text: 256 + index for index, text in enumerate(self.specials)}
-        self._vocabulary = ByteVocabulary(self.specials)
-
-    def make(self, tools: Sequence[Tool], choice: ToolChoice = REQUIRED) -> Grammar:
-        grammar = tool_grammar(self._form, tools, choice, self._ids)
-        assert grammar is not None
-        return grammar
-
-    def accepts(self, grammar: Grammar, text: str) -> bool:
-        made = matcher(grammar, self._vocabulary)
-        ids = self.ids_of(text)
-        taken = made.try_consume_tokens(ids)
-        assert not made.is_error(), made.get_error()
-        return taken == len(ids) and made.is_accepting()
-
-    def ids_of(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for chunk in re.split(f"({'|'.join(map(re.escape, self.specials))})", text):
-            ids.extend([self._ids[chunk]] if chunk in self._ids else chunk.encode())
-        return ids
-
-
-ADD = Tool(
-    "add",
-    parameters={
-        "type": "object",
-        "properties": {
-            "a": {"type": "integer", "minimum": 0},
-            "unit": {"type": "string", "enum": ["cm", "in <b>"]},
-            "label": {"type": "string"},
-        },
-        "required": ["a"],
-        "additionalProperties": False,
-    },
-    strict=True,
-)
-NOW = Tool("now", parameters={"type": "object", "properties": {}, "additionalProperties": False})
 
 
 @pytest.mark.parametrize("special", [(), ("<tool_call>", "</parameter>", "</arg_value>")])
@@ -253,110 +181,6 @@ def test_objects_of_any_members() -> None:
     grammar = grammars.make([Tool("f", parameters={"properties": {"free": {"type": "object"}}})])
     free = {"free": {"a": [1, {"b": "text"}], "c": True, "d": None}}
     assert grammars.accepts(grammar, WRITERS["gemma4"]([("f", free)]))
-
-
-POINT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"x": {"type": "integer"}, "label": {"type": "string"}},
-    "required": ["x"],
-    "additionalProperties": False,
-}
-# The library takes no escapes of control characters.
-LETTERS = st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n\t")
-TEXTS = st.text(LETTERS, max_size=12)
-POINTS = st.fixed_dictionaries({"x": st.integers(-(10**18), 10**18)}, optional={"label": TEXTS})
-# A schema that may refer to a point, and values of it.
-VALUES: list[tuple[dict[str, Any], st.SearchStrategy[Any]]] = [
-    *(
-        (schema, from_schema(schema))
-        for schema in (
-            {"type": "integer", "minimum": -5, "maximum": 500},
-            {"type": "boolean"},
-            {"type": "null"},
-            {"enum": ["a", "b c", "d\ne"]},
-            {"enum": ["one", 2, None]},
-        )
-    ),
-    ({"type": "string"}, TEXTS),
-    # The library takes no exponents where there are bounds.
-    ({"type": "number", "minimum": -5}, st.integers(-500, 5000).map(lambda n: n / 100)),
-    ({"type": "number"}, st.floats(allow_nan=False, allow_infinity=False)),
-    ({"type": ["string", "null"]}, st.none() | TEXTS),
-    ({"type": "array", "items": {"type": "string"}}, st.lists(TEXTS, max_size=3)),
-    ({"$ref": "#/$defs/point"}, POINTS),
-    ({"type": "array", "items": {"$ref": "#/$defs/point"}}, st.lists(POINTS, max_size=2)),
-]
-NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
-Declared: TypeAlias = tuple[Tool, Mapping[str, st.SearchStrategy[Any]]]
-
-
-@st.composite
-def tools(draw: st.DrawFn) -> Declared:
-    """A tool, and values of its arguments."""
-    kinds = draw(st.dictionaries(NAMES, st.integers(0, len(VALUES) - 1), max_size=4))
-    parameters = {
-        "type": "object",
-        "properties": {name: VALUES[kind][0] for name, kind in kinds.items()},
-        "required": [name for name in kinds if draw(st.booleans())],
-        "additionalProperties": False,
-        "$defs": {"point": POINT},
-    }
-    tool = Tool(draw(NAMES), "", parameters, draw(st.booleans()))
-    return tool, {name: VALUES[kind][1] for name, kind in kinds.items()}
-
-
-def in_order(tool: Tool, arguments: Mapping[str, Any], required_first: bool) -> dict[str, Any]:
-    """As a grammar wants them: in the order of the schema."""
-    names = list(tool.parameters["properties"])
-    if required_first:
-        names.sort(key=lambda name: name not in tool.parameters["required"])
-    return {name: _ordered(arguments[name]) for name in names if name in arguments}
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    if isinstance(value, dict):
-        return {key: value[key] for key in ("x", "label") if key in value}
-    return value
-
-
-@st.composite
-def declared_and_called(draw: st.DrawFn, required_first: bool) -> tuple[list[Tool], list[Call]]:
-    declared = draw(st.lists(tools(), min_size=1, max_size=3, unique_by=lambda one: one[0].name))
-    calls: list[Call] = []
-    for tool, values in draw(st.lists(st.sampled_from(declared), min_size=1, max_size=3)):
-        required = tool.parameters["required"]
-        names = [name for name in values if name in required or draw(st.booleans())]
-        arguments = {name: draw(values[name]) for name in names}
-        calls.append((tool.name, in_order(tool, arguments, required_first)))
-    return [tool for tool, _ in declared], calls
-
-
-@pytest.mark.parametrize("writer", WRITTEN)
-def test_calls_that_are_accepted_are_read_as_they_were_meant(writer: str) -> None:
-    grammars = Grammars(writer)
-
-    @unhurried
-    @given(declared_and_called(writer in REQUIRED_FIRST))
-    def check(case: tuple[list[Tool], list[Call]]) -> None:
-        declared, calls = case
-        assume("</" not in json.dumps(calls))  # may end a text, which no form has an escape for
-        text = WRITERS[writer](calls)
-        assert grammars.accepts(grammars.make(declared), text), text
-        deltas = read(ParserSpec(tool_calls=form_of(writer), tools=tuple(declared)), [text])
-        assert calls_of(deltas) == calls, text
-
-    check()
-
-
-def calls_of(deltas: Sequence[OutputDelta]) -> list[Call]:
-    names = [delta.name for delta in deltas if isinstance(delta, ToolCallBegin)]
-    texts = [""] * len(names)
-    for delta in deltas:
-        if isinstance(delta, ToolArguments):
-            texts[delta.index] += delta.text
-    return [(name, json.loads(text)) for name, text in zip(names, texts, strict=True)]
 
 
 @pytest.mark.parametrize("parameters", [{}, {"type": "object", "properties": {}}])
