@@ -45,7 +45,7 @@ class BlockPool {
   void Refresh(int32_t block);
 
   int32_t references(Holder holder, int32_t block) const;
-  // One request holds it and nobody else, so that it may be written without anyone noticing.
+  // Whether exactly one request holds it and nothing else does, so that it may be written.
   bool IsPrivate(int32_t block) const;
   int32_t free_blocks() const;
   int32_t idle_blocks() const;

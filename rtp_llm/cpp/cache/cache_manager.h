@@ -67,7 +67,7 @@ class CacheManager {
   // from `length` on need them: what they hold comes from elsewhere. False, with the cache to be
   // released, if there are not enough blocks.
   bool ReserveReceived(int32_t length, SequenceCache* cache);
-  // How many of `count` tokens Reserve could be asked for now.
+  // How many of `count` tokens could be reserved now.
   int32_t FittingTokens(int32_t first, int32_t count, SequenceCache* cache);
   void ReleaseCopies(std::vector<BlockCopy>* copies);
   // Gives more tokens of the step that Reserve was called for their blocks, up to token `end`. It
@@ -91,7 +91,7 @@ class CacheManager {
     }
   }
 
-  // Finite logits came from what the cache holds, or NaN; see PrefixCache.
+  // The cached blocks led to finite logits, or to NaN; see PrefixCache.
   void Verify(SequenceCache* cache) {
     if (cache->path.is_open()) prefix_->Verify(&cache->path);
   }
@@ -130,7 +130,8 @@ class CacheManager {
 
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
   int32_t block_size() const { return block_size_; }
-  // Of the recurrent groups: prompts are cut into chunks that end at its multiples; 1: anywhere.
+  // The recurrent groups' block size: prompts are cut into chunks that end at its multiples. 1: no
+  // restriction.
   int32_t state_block_size() const { return state_block_size_; }
   const CacheGroup& group(int32_t index) const { return groups_[index]; }
   BlockPool& pool(int32_t group) { return *pools_[group]; }

@@ -130,7 +130,7 @@ TEST_F(CacheManagerTest, ServesTheDeepestSnapshotThatAllGroupsReach) {
 }
 
 // Most nodes of such a tree have no block at all.
-TEST_F(CacheManagerTest, RecurrentGroupsAloneKeepSnapshotsBehindLinks) {
+TEST_F(CacheManagerTest, RecurrentGroupsAloneKeepSnapshotsAfterLinks) {
   CacheManager manager({Recurrent(4, kBlock)}, true, 128);
   const std::vector<int32_t> tokens = Range(60);
   SequenceCache cache = Open(&manager);
@@ -214,7 +214,7 @@ TEST_F(CacheManagerTest, ServesAllButAtLeastOneToken) {
   manager.CheckIntegrity({});
 }
 
-TEST_F(CacheManagerTest, SequencesWithoutPrefixCacheLeaveNothingBehind) {
+TEST_F(CacheManagerTest, SequencesWithoutPrefixCacheReleaseEverything) {
   CacheManager manager({Full(30)}, true, 128);
   SequenceCache cache = Open(&manager, false);
   Compute(&manager, Range(20), 20, 20, &cache);

@@ -16,7 +16,7 @@ class HostArena {
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
 
-  // Maps so many bytes more, zeros; to be unmapped by the caller. Throws std::bad_alloc.
+  // Maps `bytes` more zeroed bytes, which the caller unmaps. Throws std::bad_alloc.
   void* Map(size_t bytes);
 
   // Where memory that Map() gave lies in the file; -1 for other memory.

@@ -37,7 +37,7 @@ class NodeTable {
     size_t hole = static_cast<uint32_t>(hash) & mask_;
     while (slots_[hole].entry != node + 1) hole = Next(hole);
     for (size_t at = Next(hole); slots_[at].entry != 0; at = Next(at)) {
-      // An entry may move into the hole unless its home lies behind the hole.
+      // An entry may move into the hole unless its home slot comes after the hole.
       const size_t home = slots_[at].tag & mask_;
       if (((at - home) & mask_) < ((at - hole) & mask_)) continue;
       slots_[hole] = slots_[at];

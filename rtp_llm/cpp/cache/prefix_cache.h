@@ -22,7 +22,7 @@ struct PrefixPath {
   int32_t node = -1;  // -1: nothing matched yet
   uint32_t generation = 0;
   int32_t depth = 0;
-  int32_t verified = 0;   // the depth up to which Verify() was told of
+  int32_t verified = 0;   // the depth up to which Verify() was called
   uint32_t discards = 0;  // of the cache when this was last walked
   Hash128 hash;
   const PromptInputs* inputs = nullptr;  // of its prompt, which outlives it; null: token ids alone
@@ -75,15 +75,14 @@ class PrefixCache {
   // full.
   bool Extend(const int32_t* tokens, int32_t* blocks, PrefixPath* path);
 
-  // Finite logits came from the path's blocks, so no key or value in them is a NaN: a query reads
-  // every one of them, and a NaN that is read stays. Nothing follows from that about what lies
-  // outside a window.
+  // The path's blocks led to finite logits, so no key or value in them is NaN: a query reads every
+  // one of them, and NaN propagates. This says nothing about keys outside a window.
   void Verify(PrefixPath* path) {
     if (path->depth > path->verified) VerifySlow(path);
   }
-  // NaN came from them. The nodes that were never verified are not found any more; the others have
-  // to be verified again, and go as well if NaN comes from them once more before that. Live
-  // sequences keep the blocks that they hold, but make them known to nobody.
+  // The path's blocks led to NaN. Nodes that were never verified are no longer found; the others
+  // have to be verified again, and are dropped as well if they lead to NaN before that. Live
+  // sequences keep the blocks that they hold, but do not publish them.
   void Discard(const PrefixPath& path);
 
   // Evicts until `needed` blocks of the group are free; false if that cannot be had.

@@ -7,7 +7,7 @@
 
 namespace rtp_llm {
 
-// Of a position: time, height, width.
+// The axes of a position: time, height, width.
 constexpr int32_t kAxes = 3;
 
 // Tokens [offset, offset + length) of a prompt, which are placeholders for embeddings. Embeddings

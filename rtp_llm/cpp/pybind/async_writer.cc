@@ -70,7 +70,7 @@ class CallableEvent : public Waitable {
   Callable wait_;
 };
 
-// Writers that a program leaves behind: their threads must not run Python while it ends.
+// Writers that are still alive at exit: their threads must not run Python during shutdown.
 std::vector<std::weak_ptr<Writer>>& Writers() {
   static auto* writers = new std::vector<std::weak_ptr<Writer>>();
   return *writers;

@@ -239,7 +239,7 @@ auto StepProperty(HostArray<T> Batch::* data, Extent extent) {
   return [=](const py::object& self) {
     Batch& batch = self.cast<Batch&>();
     Shape shape = ShapeOf(batch, extent);
-    if ((batch.*data).size() == 0) shape[0] = 0;  // nobody needs it
+    if ((batch.*data).size() == 0) shape[0] = 0;  // not needed
     return View(batch.*data, shape, self);
   };
 }

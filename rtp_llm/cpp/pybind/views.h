@@ -12,7 +12,7 @@
 
 namespace rtp_llm {
 
-// A numpy array over the runtime's own memory, writable because torch wants it so. It keeps `owner`
+// A numpy array over the runtime's own memory, writable because torch requires it. It keeps `owner`
 // (and through it the scheduler) alive; what it shows changes with the next schedule() or commit().
 template <typename T>
 pybind11::array View(HostArray<T>& data, std::vector<pybind11::ssize_t> shape,

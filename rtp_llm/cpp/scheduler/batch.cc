@@ -48,10 +48,10 @@ size_t Capacity(const SchedulerConfig& config, const CacheGroup& group, Extent e
 }
 
 // Copies tokens [first, first + count); the last one of a sequence may be known by its row only.
-// Drafts are written over what comes for them.
+// The caller overwrites the places of drafts.
 void CopyTokens(const Sequence& sequence, int32_t first, int32_t count, int32_t* out) {
-  const int32_t behind = static_cast<int32_t>(sequence.tokens.size()) - first;
-  const int32_t known = std::clamp(behind, 0, count);  // behind drafts in flight there is none
+  const int32_t rest = static_cast<int32_t>(sequence.tokens.size()) - first;
+  const int32_t known = std::clamp(rest, 0, count);  // none after drafts in flight
   std::memcpy(out, sequence.tokens.data() + first, sizeof(int32_t) * known);
   if (known < count) out[known] = -1 - sequence.pending_row;
 }

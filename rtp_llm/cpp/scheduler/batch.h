@@ -80,7 +80,7 @@ class Batch {
     std::vector<Row> rows;
   };
 
-  // `block_size` is that of the full and sliding-window groups.
+  // `block_size`: of the full and sliding-window groups.
   Batch(const SchedulerConfig& config, int32_t block_size);
 
   // Fills everything from the sequences' step_tokens.
@@ -92,12 +92,12 @@ class Batch {
   }
 
   // A token that the batch in flight samples is -(its row there + 1), here and in history_tokens.
-  // With optimistic_drafts that row is the last one of its output, behind all drafts. If only some
-  // of these are right, the token comes from the row behind them, and the sequence is shorter by
-  // those that are wrong: so are its positions, seq_lens and row_steps, and slot_mapping follows
-  // from the positions and block_table. The device has to correct them; maxima remain bounds. A
-  // draft that the host does not know is 0, with device_drafts -(max_rows + r + 1), where r is the
-  // row that it follows.
+  // With optimistic_drafts that row is the last one of its output, after all drafts. If only some
+  // of the drafts are accepted, the token comes from the row after those, and the sequence is
+  // shorter by the number rejected: so are its positions, seq_lens and row_steps, and slot_mapping
+  // follows from the positions and block_table. The device has to correct them; maxima remain
+  // bounds. A draft that the host does not know is 0, or with device_drafts -(max_rows + r + 1),
+  // where r is the row that it follows.
 #define STEP_NUMBER(name) int32_t name = 0;
 #define STEP_ARRAY(type, name, extent, needed) HostArray<type> name;
 #include "rtp_llm/cpp/scheduler/batch_arrays.inc"
@@ -172,12 +172,12 @@ class OutputsInFlight {
 };
 
 // What a commit did: one row per output of the batch, then one without tokens for each sequence
-// that ended with its prompt. A row whose sequence was aborted meanwhile has no tokens and no
+// that ended with its prompt. If its sequence was aborted meanwhile, a row has no tokens and no
 // finish reason.
 struct StepResult {
   explicit StepResult(const SchedulerConfig& config);
 
-  // Of an output whose sequence ended meanwhile.
+  // For an output of a sequence that ended meanwhile.
   void SetNothing(int32_t output);
 
   int32_t num_rows = 0;  // O below, prompt ends included

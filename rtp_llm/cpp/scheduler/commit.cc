@@ -50,7 +50,8 @@ void Scheduler::Commit(const int32_t* tokens, int32_t outputs, int32_t width) {
   scheduled_ = false;
 }
 
-// The batch gives way to the next one; its rows sample tokens that are pending.
+// Puts the batch in flight and makes room for the next one; its rows sample tokens that are
+// pending.
 void Scheduler::LetFly() {
   CountComputed();
   const OutputView outputs = batch_.outputs();

@@ -15,17 +15,17 @@ struct SchedulerConfig {
   int32_t max_batch_tokens = 2048;
   int32_t max_model_len = 0;
   bool prefix_cache = true;
-  // Recurrent groups: every so many blocks of output the state is kept as a snapshot, in the prefix
-  // cache; 0: only those of prompts.
+  // Recurrent groups: the state is kept as a snapshot in the prefix cache after every this many
+  // blocks of output; 0: only snapshots of prompts.
   int32_t recurrent_snapshot_interval = 0;
   int32_t hash_bits = 128;  // less forces hash collisions, for tests
-  // One level of priority is worth this many steps of waiting, so that nobody waits for ever.
+  // One level of priority is worth this many steps of waiting, so that no request starves.
   int32_t aging_steps = 256;
   // A batch may be scheduled before the tokens of the last one are committed.
   bool overlap = false;
-  // Of a pipeline, which compute as many batches at once: so many may be uncommitted, with or
-  // without overlap. A sequence whose last token is pending is in no other one, and those that
-  // decode are divided among them.
+  // Stages of a pipeline. They compute as many batches at once, so that many may be uncommitted,
+  // with or without overlap. A sequence whose last token is pending is in no other one, and those
+  // that decode are divided among them.
   int32_t stages = 1;
   // The batch's arrays lie in memory that other processes can map; see Scheduler::arena().
   bool shared_batch = false;

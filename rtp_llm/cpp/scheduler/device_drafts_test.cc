@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step says about tokens that only the device knows, to whoever computes them there.
+// How a step names tokens that only the device knows, for the code that computes them there.
 
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ TEST_F(DeviceDraftsTest, TheTokenBeforeAStepIsThere) {
   EXPECT_EQ(scheduler->batch().previous_tokens[1], 0);
 }
 
-TEST_F(DeviceDraftsTest, TheTokenBehindAChunkIsKnownWhereItsPromptGoesOn) {
+TEST_F(DeviceDraftsTest, TheTokenAfterAChunkIsKnownWhereItsPromptContinues) {
   SchedulerConfig config = DefaultConfig();
   config.max_batch_tokens = 8;
   Start(config);

@@ -21,7 +21,7 @@ class DraftTable {
       ids_.push_back(id);
       lengths_.push_back(static_cast<int32_t>(tokens.size()));
       tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-      tokens_.resize(ids_.size() * width_, 77);  // nobody reads what is behind the length
+      tokens_.resize(ids_.size() * width_, 77);  // nothing past the length is read
     }
   }
 

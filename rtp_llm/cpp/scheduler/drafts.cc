@@ -50,7 +50,7 @@ void Planner::PlanDrafts(const DraftTokens& drafts) {
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [rank, row] : proposals) {
     Sequence& sequence = sequences_[sequences_.Find(drafts.ids[row])];
-    // The last token that it may have is never a draft: the row behind the drafts samples one more.
+    // The last token of a sequence is never a draft: the row after the drafts samples one more.
     const int32_t possible = std::min(budget, sequence.max_length - sequence.length - 1);
     const int32_t count = ReserveDrafts(std::min(drafts.lengths[row], possible), &sequence);
     const int32_t* tokens = drafts.tokens + static_cast<size_t>(row) * drafts.width;
@@ -78,7 +78,7 @@ int32_t Planner::ReserveDrafts(int32_t count, Sequence* sequence) {
   return cache_.Extend(first + 1 + count, &sequence->cache) ? count : 0;
 }
 
-// Of the draft behind `row`: itself, or where the device finds it, or one that can be looked up.
+// The id of the draft after `row`: the draft itself, where the device finds it, or 0 as a stand-in.
 int32_t Batch::IdOfDraft(int32_t draft, int32_t row) const {
   if (draft >= 0) return draft;
   return first_draft_name_ == 0 ? 0 : first_draft_name_ - row;
@@ -113,9 +113,10 @@ void Scheduler::CheckOutput(int32_t output, const int32_t* tokens, int32_t width
   };
   if (!is_something(tokens[0])) fail(" has none");
   for (int32_t i = 1; i < width && tokens[i - 1] >= 0 && is_something(tokens[i]); ++i) {
-    if (i > num_drafts) fail(" has more than one token behind its drafts");
+    if (i > num_drafts) fail(" has more than one token after its drafts");
     const int32_t draft = batch.draft(output, i - 1);
-    if (draft >= 0 && draft != tokens[i - 1]) fail(" goes on behind a token that is not its draft");
+    if (draft >= 0 && draft != tokens[i - 1])
+      fail(" continues after a token that is not its draft");
   }
 }
 
@@ -143,8 +144,8 @@ bool Scheduler::CanCorrect(const Sequence& sequence) const {
   return output_snapshot_interval_ == 0;
 }
 
-// Of the drafts of a sequence to which `count` tokens were just appended. What the others wrote is
-// written again before anybody reads it.
+// Keeps the accepted drafts of a sequence to which `count` tokens were just appended. What the
+// rejected ones wrote is overwritten before it is read.
 void Scheduler::KeepAccepted(int32_t count, Sequence* sequence) {
   if (sequence->state != SequenceState::kRunning) return;  // preempted meanwhile
   sequence->computed -= std::exchange(sequence->drafts_in_flight, 0);
@@ -152,7 +153,7 @@ void Scheduler::KeepAccepted(int32_t count, Sequence* sequence) {
   sequence->computed += std::max(0, count - 1);
   cache_.PublishAccepted(sequence->tokens.data(), sequence->computed, output_snapshot_interval_,
                          before, &sequence->cache);
-  // A step that was planned meanwhile has the blocks behind for its own.
+  // A step that was planned meanwhile uses the blocks that follow.
   if (sequence->step_tokens == 0) cache_.Shrink(sequence->computed, &sequence->cache);
 }
 

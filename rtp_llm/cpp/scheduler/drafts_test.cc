@@ -310,7 +310,7 @@ TEST_F(DraftsTest, WhoVerifiesSitsOutTheOverlappedStep) {
   EXPECT_EQ(Part(batch.token_ids, 0, 2), (Tokens{30, 22}));
 }
 
-TEST_F(DraftsTest, RowsOfOthersInFlightAreNamedBehindThoseOfDrafts) {
+TEST_F(DraftsTest, RowsOfOthersInFlightAreNamedAfterThoseOfDrafts) {
   Restart(101, true);
   Add(1, 4, 50);
   ASSERT_TRUE(Schedule());

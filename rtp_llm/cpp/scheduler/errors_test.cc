@@ -75,7 +75,7 @@ TEST_F(ErrorsTest, OneOfSeveralSequencesOfAPromptEndsAlone) {
   EXPECT_EQ(Drain(), (Ids{2, 3}));
 }
 
-TEST_F(ErrorsTest, ErrorsBehindAcceptedTokensEndTheRowThere) {
+TEST_F(ErrorsTest, ErrorsAfterAcceptedTokensEndTheRowThere) {
   Add(1, 5, 8);
   ASSERT_TRUE(Step());
   ASSERT_TRUE(Schedule({{1, {4, 5}}}));
@@ -116,7 +116,7 @@ TEST_F(ErrorsTest, WithOverlapTooAndWhatWasWrittenSinceGoesWithThem) {
   Start(config);
   AddCounting(1, 16);
   ASSERT_TRUE(Schedule());
-  ASSERT_TRUE(Schedule());  // the step behind computes a token that must not be published
+  ASSERT_TRUE(Schedule());  // the next step computes a token that must not be published
   Commit(kBroken);
   EXPECT_EQ(Ended(), Ids{1});
   Commit();
@@ -147,7 +147,7 @@ TEST_F(ErrorsTest, WhatGaveFiniteLogitsBeforeStaysUntilNaNComesFromItTwice) {
   AddCounting(4, 32, 4);
   ASSERT_TRUE(Step(kBroken));
   AddCounting(5, 32, 4);
-  ASSERT_TRUE(Step(kBroken));  // nobody said so since: it may be what breaks the others
+  ASSERT_TRUE(Step(kBroken));  // not verified since: it may be what breaks the others
   EXPECT_EQ(Cached(32), 0);
   Drain();
 }

@@ -78,7 +78,7 @@ void FairQueue::Lift(Tenant* tenant) const {
   tenant->counter = std::max(tenant->counter, least);
 }
 
-// Of two whose first ones have the same priority.
+// Orders two tenants with equal priorities of their first requests.
 bool FairQueue::GoesBefore(int32_t a, int32_t b) const {
   const double difference = tenants_[a].counter - tenants_[b].counter;
   return difference != 0.0 ? difference < 0.0 : HeadOf(a).rank < HeadOf(b).rank;

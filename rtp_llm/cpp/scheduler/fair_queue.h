@@ -10,16 +10,17 @@
 
 namespace rtp_llm {
 
-// Whoever waits, and whose turn it is: fair between tenants (API keys), by what each was given.
+// The waiting requests, and which is next: fair between tenants (API keys), by what each was given.
 //
 // Virtual token counters (VTC; Sheng et al., Fairness in Serving Large Language Models, OSDI 2024):
 // a tenant's counter grows by kInputCost for each token of a prompt that is computed, at the first
 // admission, and by kOutputCost for each token of output, both over its weight. Tokens from the
 // prefix cache cost nothing, nor does what a preempted sequence computes again. Of the tenants that
-// wait, the one with the smallest counter is next, with what is first of its own by rank. One that
-// begins to wait is lifted to the smallest counter of those that do, else to that of the last one
-// that did: idleness is no credit. Two tenants that wait all the time differ by no more than
-// 2 max(kInputCost * longest prompt, kOutputCost * tokens that run at once) over their weights.
+// wait, the one with the smallest counter is next, with what is first of its own by rank. A tenant
+// that begins to wait is lifted to the smallest counter of the waiting ones, or else to the counter
+// of the last one that waited: idleness earns no credit. Two tenants that wait all the time differ
+// by no more than 2 max(kInputCost * longest prompt, kOutputCost * tokens that run at once) over
+// their weights.
 //
 // Priorities come first: the rule above finds one for each priority, and of these the first by rank
 // goes. With a single tenant this is the order of ranks.
@@ -27,10 +28,10 @@ class FairQueue {
  public:
   static constexpr double kInputCost = 1.0;
   static constexpr double kOutputCost = 2.0;
-  // Idle tenants whose counters are kept. The smallest one is forgotten first: it says least.
+  // How many idle tenants' counters are kept. The smallest is forgotten first: it matters least.
   static constexpr size_t kMaxIdle = 1024;
 
-  // The index of a tenant that gets one more live sequence, and the weight from now on.
+  // The index of a tenant that gets one more live sequence; sets its weight.
   int32_t Join(const std::string& name, double weight);
   void Leave(int32_t tenant);
   // Live sequences of a tenant.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tenants get beside each other: the rules of FairQueue one by one, and its bound in random
-// worlds.
+// How tenants share the engine: the rules of FairQueue one by one, and its bound in random
+// workloads.
 
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ TEST_F(FairnessTest, IdlenessIsNoCredit) {
   EXPECT_EQ(Drain(), (Ids{11, 31, 12, 32, 13, 33, 14, 34, 15, 35, 16, 36, 17, 18, 19, 20}));
 }
 
-// Also if nobody else waits at the moment.
+// Also if no one else waits at the moment.
 TEST_F(FairnessTest, WhoComesToAnEmptyQueueIsLiftedToTheLastThatLeftIt) {
   StartOneByOne();
   Add(1, "busy", 40, 30);
@@ -291,7 +291,7 @@ class FairnessWorld : public testing::TestWithParam<uint32_t> {
       const auto found = live_.find(batch.seq_ids[i]);
       if (found == live_.end() || std::exchange(found->second.started, true)) continue;
       const int32_t first = batch.positions[batch.cu_seqlens_q[i]];
-      if (first < found->second.prompt_length) {  // a follower begins behind it
+      if (first < found->second.prompt_length) {  // a follower begins after it
         Give(found->second.tenant, found->second.prompt_length - first);
         hits_ += first > 0;
       }
@@ -373,7 +373,7 @@ TEST_P(FairnessWorld, BackloggedTenantsDifferByNoMoreThanTheBound) {
     ASSERT_NO_FATAL_FAILURE(CheckPairs()) << "step " << step;
     if (step % 16 == 0) scheduler_->CheckIntegrity();
   }
-  // Had they been served as they came, the first tenant would have got ten times the second's.
+  // First come, first served would have given the first tenant ten times the second's share.
   const double bound = 4.0 * scheduler_->config().max_running * (kLongestPrompt + kMostOutput);
   EXPECT_GT(given_[0], 2 * bound) << "too short to show anything";
   EXPECT_GT(scheduler_->stats().preemptions, 0);

@@ -18,11 +18,11 @@ namespace rtp_llm {
 // Stands in for the device and its model in tests. It samples tokens when it runs a batch, so that
 // the next one can name them by their rows; the test commits them when it likes. A cache cell holds
 // a number that depends on every token up to its position, on what else the prompt is made of up to
-// there and on the extra key, so that whatever a
-// sequence would read can be compared with what it should read; that of a draft depends on the
-// drafts before it too. A block of a recurrent group is one state: the number of the last token
-// that it has seen, and after a step with drafts those of the tokens before, to which it can go
-// back. Blocks that nobody holds are overwritten before every step.
+// there and on the extra key, so that whatever a sequence would read can be compared with what it
+// should read; a draft's cell depends on the drafts before it, too. A block of a recurrent group is
+// one state: the number of the last token that it has seen, and after a step with drafts those of
+// the tokens before, to which it can go back. Blocks that nobody holds are overwritten before every
+// step.
 class FakeModel {
  public:
   explicit FakeModel(Scheduler* scheduler) : scheduler_(*scheduler) {
@@ -47,7 +47,7 @@ class FakeModel {
   // The next token of a sequence: a function of its tokens, so that the order of steps changes
   // nothing.
   int32_t Next(int64_t id, int32_t vocabulary) const { return truths_.at(id).Next(id, vocabulary); }
-  // The tokens that it will get, one after the other.
+  // The tokens that it will get, in order.
   std::vector<int32_t> Continuation(int64_t id, int32_t count, int32_t vocabulary) const {
     Truth truth = truths_.at(id);
     std::vector<int32_t> tokens;
@@ -71,7 +71,7 @@ class FakeModel {
     const auto found = truths_.find(id);
     if (found == truths_.end()) return {-1};
     std::vector<int32_t> tokens;
-    Truth guess = found->second;  // the rows behind a wrong draft go on from it
+    Truth guess = found->second;  // the rows after a wrong draft continue from it
     for (int32_t row = begin; row < end; ++row) {
       sampled_[row] = guess.Next(id, vocabulary);
       const bool accepted = row == begin + static_cast<int32_t>(tokens.size());
@@ -164,7 +164,7 @@ class FakeModel {
     }
   }
 
-  // Sequences may be computed in any order, so nobody may write what another one reads; and a
+  // Sequences may be computed in any order, so none may write what another one reads; and a
   // published state is never written again.
   void CheckStateBlocks(size_t group) {
     const Batch& batch = scheduler_.batch();
@@ -206,7 +206,7 @@ class FakeModel {
         ASSERT_EQ(states_[group][read].After(first), truth[first - 1])
             << "sequence " << batch.seq_ids[b] << " would go on from a wrong state at " << first;
       }
-      // Of a chunk of a prompt only the last one.
+      // In a chunk of a prompt, only the last state.
       const auto known = static_cast<int32_t>(found->second.cells.size());
       const int32_t oldest = end > known ? known : end;
       state = {oldest, {truth.begin() + (oldest - 1), truth.begin() + end}};
@@ -248,7 +248,7 @@ class FakeModel {
     const int32_t end = batch.cu_seqlens_q[b + 1];
     ASSERT_GT(end, begin);
     const int32_t shift = Shift(b);
-    if (found == truths_.end()) {  // the device writes all the same: nobody may read that
+    if (found == truths_.end()) {  // the device writes all the same; none may read it
       for (size_t g = 0; g < cells_.size(); ++g) {
         if (IsRecurrent(g)) continue;
         for (int32_t t = begin; t < end; ++t) {
@@ -283,7 +283,7 @@ class FakeModel {
     }
   }
 
-  // What sequence row b knows in this step: its tokens, and drafts behind them.
+  // What sequence row b knows in this step: its tokens, then its drafts.
   Truth WithDrafts(Truth truth, int32_t b) const {
     const Batch& batch = scheduler_.batch();
     const int32_t last = batch.cu_seqlens_q[b + 1] - 1;
@@ -388,8 +388,8 @@ class FakeModel {
   std::vector<int32_t> sizes_;                // cells of a block, per group
   std::vector<std::vector<uint64_t>> cells_;  // per group, none of recurrent ones
   std::vector<std::vector<State>> states_;    // per recurrent group
-  // By the batch that ran last, for each of its rows; the last one of an output has the last token
-  // that counts, and how many drafts did not.
+  // Per row of the batch that ran last; an output's last row has its last accepted token, and how
+  // many drafts were rejected.
   std::vector<int32_t> sampled_;
   std::vector<int32_t> rejected_;
 };

@@ -19,7 +19,7 @@ class FakeTransfers {
  public:
   FakeTransfers(Scheduler* scheduler, FakeModel* model) : scheduler_(*scheduler), model_(*model) {}
 
-  // Of the sequences that began to receive.
+  // Handles the sequences that began to receive.
   void Begin() {
     const int32_t size = scheduler_.cache().block_size();
     for (const Receiver& receiver : scheduler_.TakeReceivers()) {

@@ -10,7 +10,7 @@
 
 namespace rtp_llm {
 
-// For tests: what a cell or a state that nobody wrote holds.
+// For tests: the content of a cell or a state that was never written.
 constexpr uint64_t kPoison = 0;
 
 // What a sequence says, and what the cells of its tokens are to hold.
@@ -49,7 +49,7 @@ struct Truth {
   }
 };
 
-// Of a recurrent group, in one block. after[i]: the number of the last of `oldest` + i tokens.
+// A recurrent group's state in one block. after[i]: the number of the last of `oldest` + i tokens.
 struct State {
   int32_t oldest = 0;
   std::vector<uint64_t> after;

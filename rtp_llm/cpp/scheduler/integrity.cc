@@ -74,7 +74,7 @@ void Scheduler::CheckBlocks(const Sequence& sequence) const {
   }
 }
 
-// A state that is being written is nobody else's.
+// A state that is being written is not shared.
 void Scheduler::CheckState(const Sequence& sequence, int32_t group) const {
   const std::vector<int32_t>& blocks = sequence.cache.tables[group].blocks;
   if (sequence.step_tokens == 0 || blocks.empty()) return;
@@ -84,8 +84,8 @@ void Scheduler::CheckState(const Sequence& sequence, int32_t group) const {
          sequence.id, "writes to a state that others read");
 }
 
-// Of the states that sequences go on from, those in one block are the same, or come from one step
-// with drafts.
+// Sequences that continue from a state in the same block have the same state, or states from one
+// step with drafts.
 void Scheduler::CheckSharedStates(int32_t group, const std::vector<int32_t>& live) const {
   std::unordered_map<int32_t, int32_t> user_of_block;
   for (const int32_t slot : live) {

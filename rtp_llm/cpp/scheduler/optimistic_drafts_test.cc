@@ -21,7 +21,7 @@ class OptimisticDraftsTest : public SchedulerFixture {
     config.optimistic_drafts = true;
     Start(config);
   }
-  // Sequence 1, whose prompt of 4 tokens is computed and which has said 5.
+  // Sequence 1 with a computed prompt of 4 tokens and 5 tokens of output.
   void Begin(RequestOptions options) {
     Add(Ids{1}, 4, options);
     ASSERT_TRUE(Schedule());
@@ -46,12 +46,12 @@ TEST_F(OptimisticDraftsTest, TheNextStepTakesDraftsInFlightForRight) {
   ASSERT_TRUE(Schedule({{1, {-1, -1}}}));
   const int32_t draft = -1 - scheduler->config().max_rows();
   EXPECT_EQ(Part(batch().token_ids, 0, 3), (Tokens{-4, draft, draft - 1}))
-      << "the row behind all drafts";
+      << "the row after all drafts";
   EXPECT_EQ(Part(batch().positions, 0, 3), (Tokens{8, 9, 10}));
   EXPECT_EQ(batch().seq_lens[0], 11);
   EXPECT_EQ(batch().max_seqlen_k, 11);
   EXPECT_EQ(batch().row_steps[0], 5);
-  EXPECT_EQ(batch().previous_tokens[0], -4) << "what row 3 goes on from";
+  EXPECT_EQ(batch().previous_tokens[0], -4) << "what row 3 continues from";
   EXPECT_EQ(scheduler->uncommitted(), (Tokens{1, 1}));
 }
 
@@ -63,7 +63,8 @@ TEST_F(OptimisticDraftsTest, TheTokenBeforeAPendingOneIsKnownWithoutDrafts) {
   EXPECT_EQ(batch().previous_tokens[0], 5);
 }
 
-// Whatever was right in either of the steps, the third one begins behind what the first one gave.
+// However many drafts are right in the two steps, the third one begins after the first one's
+// tokens.
 TEST_F(OptimisticDraftsTest, ACommitCorrectsTheLength) {
   for (int32_t first = 0; first <= 3; ++first) {
     for (int32_t second = 0; second <= 2; ++second) {

@@ -301,7 +301,7 @@ TEST_F(OverlapEventsTest, EveryShortSequence) {
   int total = 1;
   for (int i = 0; i < kLength; ++i) total *= kEvents;
   for (int code = 0; code < total; ++code) {
-    if (code % 1000 == 0) SetUp();  // else it goes on empty, with a used prefix cache
+    if (code % 1000 == 0) SetUp();  // else it continues empty, with a used prefix cache
     for (int i = 0, rest = code; i < kLength; ++i, rest /= kEvents) {
       Happen(rest % kEvents);
       ASSERT_NO_THROW(scheduler->CheckIntegrity()) << "events " << code << " at " << i;

@@ -56,7 +56,7 @@ void Planner::PlanRunning() {
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, config_.max_batch_tokens));
   prefill_budget_ = config_.max_batch_tokens - decode_budget_;
-  // Preemption takes a later one, so that whoever was planned stays planned.
+  // Preemption takes a later sequence, so that what was planned stays planned.
   for (size_t i = 0; i < sequences_.running.size(); ++i) {
     const int32_t slot = sequences_.running[i];
     Sequence& sequence = sequences_[slot];
@@ -80,7 +80,7 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
     const int32_t reserved = ReserveFitting(count, &sequence);
     if (reserved > 0) return reserved;
     short_of_blocks_ = true;
-    // Nobody loses blocks to a length that is only assumed: it sits this step out.
+    // No sequence loses blocks to a length that is only assumed: this one sits the step out.
     if (sequence.drafts_in_flight > 0) return 0;
     // The last in rank keeps what it has and sits this step out: those before it may finish.
     if (sequences_.running.last() == slot) return 0;
@@ -88,8 +88,8 @@ int32_t Planner::ReserveOrPreempt(int32_t slot, int32_t count) {
   }
 }
 
-// Of those ranked after `slot` the last one of the tenant that was given most; a more urgent
-// priority than that of the last one of all is spared.
+// Among sequences ranked after `slot`, the last one of the tenant that was given most; any that are
+// more urgent than the last one of all are spared.
 int32_t Planner::Victim(int32_t slot) const {
   const RankedSlots& running = sequences_.running;
   int32_t victim = running.last();
@@ -105,7 +105,7 @@ int32_t Planner::Victim(int32_t slot) const {
 }
 
 int32_t Planner::ReserveFitting(int32_t count, Sequence* sequence) {
-  // It goes on from `first` if all drafts in flight are wrong.
+  // It continues from `first` if all drafts in flight are wrong.
   const int32_t unsure = sequence->drafts_in_flight;
   const int32_t first = sequence->computed - unsure;
   if (cache_.Reserve(first, count + unsure, &sequence->cache, &copies_)) return count;
@@ -127,7 +127,7 @@ int32_t Planner::CutChunk(const Sequence& sequence, int32_t count) const {
   if (end < sequence.length) {
     end = end / block * block;
   } else if (const int32_t last = (end - 1) / block * block; keeps && last > first) {
-    end = last;  // the same prompt again, or one that goes on from it, starts there
+    end = last;  // the same prompt again, or one that extends it, starts there
   }
   const int32_t junction = sequence.cache.junction;
   if (keeps && junction > first) end = std::min(end, junction);
@@ -140,7 +140,7 @@ void Planner::Admit() {
 }
 
 bool Planner::AdmitNext(int32_t slot) {
-  // Those that it preempts wait too, perhaps before it: it is its turn all the same.
+  // Sequences that it preempts wait too, perhaps ahead of it: it still goes first.
   while (true) {
     const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
     if (prefill_budget_ < chunk) return false;
@@ -224,7 +224,7 @@ int32_t Planner::MissingBlocks(int32_t group, const Sequence& sequence, int32_t 
 }
 
 // Running prompts need nothing on top: one that is not reserved to its end has used up the budget,
-// or the blocks, and then nobody is admitted.
+// or the blocks, and then none is admitted.
 bool Planner::HasBlocksFor(const Sequence& sequence, int32_t cached_tokens) const {
   const int32_t have = cached_tokens / cache_.block_size();
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {

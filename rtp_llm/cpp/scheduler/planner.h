@@ -26,33 +26,32 @@ struct PlannerCounters {
 // Decides what a step computes. The rules:
 //
 // - Order is by rank: FIFO within a priority; a more urgent priority is worth aging_steps steps of
-//   arrival per level, so a request is overtaken only by those that arrive within that many steps.
-// - With several tenants the order among waiting requests of one priority is by what each tenant
-//   was given so far, and by rank only within a tenant: see FairQueue. What runs is not touched by
-//   that: it goes on by rank. Each scheduler is fair for itself, those of several ranks too.
+//   arrival per level, so a request is only overtaken by those that arrive within that many steps.
+// - With several tenants, waiting requests of one priority are ordered by what each tenant was
+//   given so far, and by rank only within a tenant: see FairQueue. Running requests are not
+//   affected and continue by rank. Each scheduler is fair on its own, also with several ranks.
 // - Every decoding sequence gets its token first; what is left of the token budget goes to prompts
 //   in order of rank, in chunks.
-// - In a pipeline a batch takes an equal share of all that decode, for the other batches have the
-//   rest: those of the best rank that are in no batch in flight.
-// - With recurrent groups a chunk ends on a block of theirs unless it is the prompt's last, so that
-//   there is a state to keep; also where prompts are known to part, and on the last block before
-//   the end. A prompt whose next block lies beyond the budget waits for a step with fewer decodes,
-//   and those after it with it.
+// - In a pipeline a batch takes an equal share of all decoding sequences and leaves the rest to the
+//   other batches: the best-ranked ones that are not in a batch in flight.
+// - With recurrent groups a chunk ends on one of their blocks unless it is the prompt's last, so
+//   that there is a state to keep; also where prompts are known to diverge, and on the last block
+//   before the end. A prompt with its next block beyond the budget waits for a step with fewer
+//   decodes, and the prompts after it wait too.
 // - The head of the queue is never skipped. It is admitted when its whole prompt fits along with
-// what
-//   the running prompts still need and a small reserve for decodes, or when nothing else runs.
+//   what the running prompts still need and a small reserve for decodes, or when nothing else runs.
 // - When blocks run out, the running sequence of the worst rank is preempted. With several tenants
-//   it is the worst of the tenant that was given most, among those ranked after the sequence that
-//   lacks blocks and of the least urgent priority. It loses its blocks (they stay in the prefix
-//   cache while they can) and waits at its old rank to be computed again. So the sequence of the
-//   best rank always goes on, and alone everything that was accepted fits.
+//   it is the worst of the tenant that was given most, among sequences of the least urgent priority
+//   ranked after the one that lacks blocks. It loses its blocks (they stay in the prefix cache
+//   while they can) and waits at its old rank to be computed again. So the best-ranked sequence
+//   always continues, and everything that was accepted fits when it runs alone.
 // - A waiting request preempts running ones of a less urgent priority and worse rank, if that
 //   helps.
-// - The KV connector is asked about the sequence that is admitted next. Tokens that it will load
-// get
-//   all their blocks at once, and nothing is computed until they have arrived; until then the
+// - The KV connector is queried for the sequence that is admitted next. Tokens that it will load
+//   get all their blocks at once, and nothing is computed until they have arrived; until then the
 //   sequence is never preempted.
-// - Drafts get tokens and blocks that nobody else can use in this step, by rank of their sequences.
+// - Drafts get tokens and blocks that nothing else can use in this step, by rank of their
+//   sequences.
 class Planner {
  public:
   Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences);

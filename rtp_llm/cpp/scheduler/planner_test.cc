@@ -77,7 +77,7 @@ TEST_F(PlannerTest, FirstComeFirstServedWithinAPriorityLowerValuesFirst) {
   EXPECT_EQ(Drain(), (Ids{4, 2, 5, 1, 3}));
 }
 
-TEST_F(PlannerTest, NobodyWaitsForEverBehindMoreUrgentOnes) {
+TEST_F(PlannerTest, NobodyStarvesBecauseOfMoreUrgentOnes) {
   SchedulerConfig config = DefaultConfig();
   config.max_running = 1;
   config.aging_steps = 20;
@@ -122,7 +122,8 @@ TEST_F(PlannerTest, TheHeadOfTheQueueIsNeverSkipped) {
     ASSERT_GT(scheduler->cache().AvailableBlocks(0), 10);
     Commit();
   }
-  EXPECT_EQ(Drain(), (Ids{1, 3, 4, 5, 6, 2})) << "the short ones end first, beside the long one";
+  EXPECT_EQ(Drain(), (Ids{1, 3, 4, 5, 6, 2}))
+      << "the short ones end first, while the long one runs";
   EXPECT_EQ(scheduler->stats().preemptions, 0) << "admission waits rather than preempt later";
 }
 
@@ -131,7 +132,7 @@ TEST_F(PlannerTest, AdmissionLeavesRoomForPromptsThatAreStillBeingComputed) {
   config.groups[0].num_blocks = 31;
   Start(config);
   Add(1, 80, 4);  // 20 of 30 blocks, in three steps
-  Add(2, 48, 4);  // 12 blocks: does not fit beside it
+  Add(2, 48, 4);  // 12 blocks: does not fit as well
   ASSERT_TRUE(Step());
   ASSERT_TRUE(Schedule());
   EXPECT_EQ(BatchIds(), Ids{1});

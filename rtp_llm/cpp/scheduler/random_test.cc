@@ -268,7 +268,7 @@ class RandomTest : public testing::TestWithParam<World> {
       const int64_t id = batch.row_ids[first];
       ASSERT_NO_FATAL_FAILURE(CheckSteps(id, first, batch.row_cu[output + 1]));
       std::vector<int32_t> tokens = model_->Sample(output, kVocabulary);
-      if (Below(80) == 0) {  // a row breaks, perhaps behind some tokens
+      if (Below(80) == 0) {  // a row breaks, perhaps after some tokens
         tokens.resize(1 + Below(Size(tokens)));
         tokens.back() = Below(4) == 0 ? kAllBannedRow : kNotFiniteRow;
       }

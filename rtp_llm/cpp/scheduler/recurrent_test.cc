@@ -175,7 +175,7 @@ TEST_F(RecurrentTest, AReceivedPromptBringsItsState) {
   Drain();
 }
 
-TEST_F(RecurrentTest, AbortInFlightLeavesNothingBehind) {
+TEST_F(RecurrentTest, AbortInFlightReleasesEverything) {
   SchedulerConfig config = Hybrid();
   config.overlap = true;
   Start(config);

@@ -23,7 +23,7 @@ struct RequestOptions {
   std::string extra_key;
   PromptInputs prompt_inputs;
   int32_t adapter_slot = -1;  // -1: none
-  // Whose it is, and the tenant's share beside others: see FairQueue.
+  // The tenant that owns it, and its share relative to other tenants: see FairQueue.
   std::string tenant;
   double tenant_weight = 1.0;
   int32_t sampling_flags = 0;

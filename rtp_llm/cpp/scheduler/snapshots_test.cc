@@ -15,7 +15,7 @@ namespace {
 TEST_F(RecurrentTest, ChunksEndOnABlockUnlessTheyAreTheLast) {
   Add(1, 70, 3);
   EXPECT_EQ(Chunks(), (Counts{32, 32, 6}));
-  AddPrompt(2, Prompt(0, 39, 2));  // beside the first one's token: 31 are left of the budget
+  AddPrompt(2, Prompt(0, 39, 2));  // along with the first one's token: 31 are left of the budget
   ASSERT_TRUE(Schedule());
   EXPECT_EQ(BatchCounts(), (Counts{1, 24}));
   Commit();
@@ -42,7 +42,7 @@ TEST_F(RecurrentTest, APromptThatMustWaitForABlockIsNotOvertaken) {
   config.max_batch_tokens = 10;
   Start(config);
   for (int64_t id = 1; id <= 3; ++id) Add(id, 2, 6);
-  Add(4, 20, 4);  // its block of 8 does not fit beside three decodes
+  Add(4, 20, 4);  // its block of 8 does not fit with three decodes
   Add(5, 3, 4);   // this one would
   ASSERT_TRUE(Step());
   while (scheduler->stats().running == 3) {

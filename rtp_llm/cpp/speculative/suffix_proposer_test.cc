@@ -59,7 +59,7 @@ TEST_F(SuffixProposerTest, ProposesFromPromptAndOutput) {
   Observe(7, {8});
   EXPECT_EQ(Of(7), Tokens{});
   Observe(7, {9, 2, 3});
-  EXPECT_EQ(Of(7), (Tokens{8, 9})) << "what came last of what came as often";
+  EXPECT_EQ(Of(7), (Tokens{8, 9})) << "the latest of those equally frequent";
 }
 
 TEST_F(SuffixProposerTest, ProposesFromOutputsOfOthers) {

@@ -99,7 +99,7 @@ double SuffixTree::Walk(int32_t node, int32_t length, int32_t count, double min_
     const Node& from = At(node);
     int32_t token = kNone;
     if (from.count == 1) {
-      token = BehindLeaf(from, length);
+      token = AfterLeaf(from, length);
     } else if (from.best != kNone) {
       prob *= static_cast<double>(At(from.best).count) / from.continued;
       node = from.best;
@@ -137,7 +137,7 @@ void SuffixTree::Put(int32_t node, uint64_t hash, Shard* shard) {
   shard->places[place] = node;
 }
 
-int32_t SuffixTree::BehindLeaf(const Node& leaf, int32_t length) const {
+int32_t SuffixTree::AfterLeaf(const Node& leaf, int32_t length) const {
   const std::vector<int32_t>& text = texts_[leaf.sequence];
   const size_t place = static_cast<size_t>(leaf.next) + (length - leaf.depth);
   return place < text.size() ? text[place] : kNone;
@@ -167,10 +167,10 @@ int32_t SuffixTree::Enter(int32_t parent, int32_t token, int32_t sequence, int32
   return child;
 }
 
-// A second window came to a leaf: the first one goes on to a leaf of its own.
+// A second window reached a leaf: the first one moves on to a leaf of its own.
 void SuffixTree::Expand(int32_t node) {
   const Node leaf = At(node);
-  const int32_t token = leaf.depth < max_depth_ ? BehindLeaf(leaf, leaf.depth) : kNone;
+  const int32_t token = leaf.depth < max_depth_ ? AfterLeaf(leaf, leaf.depth) : kNone;
   if (token != kNone) Enter(node, token, leaf.sequence, leaf.next + 1);
 }
 
@@ -184,7 +184,7 @@ int32_t SuffixTree::Resolve(int32_t node, int32_t length, int32_t sequence, int3
 int32_t SuffixTree::Follow(int32_t node, int32_t length, int32_t token) const {
   if (node == kNone) return kNone;
   if (At(node).count > 1) return Find(node, token);
-  return BehindLeaf(At(node), length) == token ? node : kNone;
+  return AfterLeaf(At(node), length) == token ? node : kNone;
 }
 
 }  // namespace rtp_llm

@@ -53,9 +53,8 @@ class SuffixTree {
   // From now on the cursor only follows, in a tree that nothing is appended to any more.
   void Detach(Cursor* cursor) const;
 
-  // The draft with the highest score behind the end of the sequence, if it beats `best`. Of those
-  // with the same score the one behind the longest match; of tokens that followed equally often
-  // the latest.
+  // The draft with the highest score after the end of the sequence, if it beats `best`. Ties go to
+  // the longest match, and between tokens that followed equally often to the latest.
   void Propose(const SuffixLimits& limits, Cursor* cursor, SuffixDraft* best) const;
 
   bool full() const { return num_nodes_ + 2 * static_cast<size_t>(max_depth_) > max_nodes_; }
@@ -87,12 +86,12 @@ class SuffixTree {
   int32_t Add(const Node& node);
   int32_t Find(int32_t parent, int32_t token) const;
   static void Put(int32_t node, uint64_t hash, Shard* shard);
-  // The token behind the first `length` ones of a leaf's window, kNone at the end of the text.
-  int32_t BehindLeaf(const Node& leaf, int32_t length) const;
+  // The token after the first `length` ones of a leaf's window, kNone at the end of the text.
+  int32_t AfterLeaf(const Node& leaf, int32_t length) const;
   int32_t Enter(int32_t parent, int32_t token, int32_t sequence, int32_t next);
   void Expand(int32_t node);
   // The node of the last `length` tokens of a sequence of the tree that ends at `end`: windows that
-  // came later may have made nodes of what was the rest of a leaf.
+  // were added later may have made nodes of what was the rest of a leaf.
   int32_t Resolve(int32_t node, int32_t length, int32_t sequence, int32_t end) const;
   int32_t Follow(int32_t node, int32_t length, int32_t token) const;
   double Walk(int32_t node, int32_t length, int32_t count, double min_prob,

@@ -27,7 +27,7 @@ class Searched {
     texts_[sequence].push_back({token, clock_++});
   }
 
-  // Behind the end of `text`, which need not be one of the sequences.
+  // Proposes after the end of `text`, which need not be one of the sequences.
   SuffixDraft Propose(const SuffixLimits& limits, const Tokens& text) const {
     SuffixDraft best;
     for (auto n = std::min<size_t>(depth_ - 1, text.size()); n >= 1; --n) {

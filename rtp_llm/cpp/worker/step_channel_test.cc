@@ -23,7 +23,7 @@ class Memory {
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
   ~Memory() { munmap(data_, StepChannel::Bytes() + 4096); }
   void* data() const { return data_; }
-  // Beside the channel: what the arrays of a plan would be.
+  // After the channel: in place of the arrays of a plan.
   int32_t* plan() const {
     return reinterpret_cast<int32_t*>(static_cast<char*>(data_) + StepChannel::Bytes());
   }

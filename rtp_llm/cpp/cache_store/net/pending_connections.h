@@ -9,7 +9,7 @@
 
 namespace rtp_llm {
 
-// Connections that were not admitted yet, in the order in which they came. Any thread may call.
+// Connections that were not admitted yet, in order of arrival. Any thread may call.
 template <typename Connection>
 class PendingConnections {
  public:

@@ -12,7 +12,7 @@ namespace rtp_llm {
 namespace {
 
 constexpr size_t kPieces = 512;
-// Of one system call: what was sent is still in the cache when its checksum is taken.
+// Bytes of one system call: what was sent is still in the CPU cache when its checksum is computed.
 constexpr size_t kChunkBytes = 256 << 10;
 
 }  // namespace

@@ -33,7 +33,7 @@ class SendQueue {
   void Push(Outgoing item);
   // Sends what the socket takes, about `budget` bytes at most. kMore: when it is writable again.
   Status Pump(int fd, size_t budget);
-  // Takes out an item of which nothing has been sent; false when there is none.
+  // Removes the item if nothing of it has been sent; false otherwise.
   bool Drop(uint64_t id);
 
   size_t size() const { return items_.size(); }

@@ -35,11 +35,11 @@ class Socket {
 // non-blocking. Who cannot be listened to or resolved is a std::runtime_error that names it.
 
 Socket Listen(const std::string& address);
-// An empty socket when nobody waits, or the system lacks something for one more.
+// An empty socket if no connection is pending, or the system lacks resources for another one.
 Socket Accept(int listener);
 // Begins to connect to the host's address number `*next`, or to a later one if that cannot be
-// begun; `*next` is then the one after it. An empty socket when there is none left; `error` becomes
-// why the last one that was tried could not be begun. A name is looked up here and now.
+// begun; `*next` is then the one after it. Returns an empty socket if none is left, and sets
+// `error` to why the last attempt could not be begun. A name is looked up synchronously.
 Socket BeginConnect(const std::string& address, size_t* next, std::string* error);
 // Why connecting failed, once the socket is writable; empty when it did not.
 std::string ConnectError(int fd);

@@ -11,7 +11,7 @@
 
 namespace rtp_llm {
 
-// A place in the bytes of several spans, one after the other, for readv and writev.
+// A position in the concatenated bytes of several spans, for readv and writev.
 class SpanCursor {
  public:
   SpanCursor() = default;
@@ -31,7 +31,7 @@ class SpanCursor {
   uint64_t left_ = 0;
 };
 
-// CRC-32C of the first `bytes` of the pieces, after those of `crc`.
+// CRC-32C of the first `bytes` bytes of the pieces, continuing from `crc`.
 uint32_t Crc32cOfPieces(uint32_t crc, const iovec* pieces, size_t bytes);
 
 }  // namespace rtp_llm

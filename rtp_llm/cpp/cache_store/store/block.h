@@ -43,7 +43,7 @@ struct Block {
   Span span;
 };
 
-// Of tensor-parallel sizes that differ: slice `index` of the `count` equal ones of every row.
+// For tensor-parallel sizes that differ: slice `index` of `count` equal slices of every row.
 struct Partition {
   uint16_t count = 1;
   uint16_t index = 0;

@@ -20,7 +20,7 @@ namespace rtp_llm {
 struct BlockStoreOptions {
   // A request to which nothing was added for so long has ended.
   std::chrono::milliseconds expiry{600000};
-  // Of all loads that wait together; one that would exceed it is refused.
+  // Blocks of all waiting loads together; a load that would exceed it is refused.
   int64_t max_waiting_blocks = 1 << 20;
 };
 

@@ -125,12 +125,12 @@ void ClientConnection::OnEvents(uint32_t events) {
   if (state_ == State::kConnecting) OnConnected();
   if (state_ == State::kConnecting) return;  // to another address now
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !Receive()) {
-    Fail(TransferCode::kPeerLost, "what came is damaged or no answer");
+    Fail(TransferCode::kPeerLost, "the received data is damaged or not an answer");
   }
   Pump();
 }
 
-// False when what came cannot be followed.
+// False if the received data cannot be followed.
 bool ClientConnection::Receive() {
   turn_bytes_ = 0;
   while (state_ != State::kDown && turn_bytes_ < kBytesPerTurn) {
@@ -236,7 +236,7 @@ bool ClientConnection::ReceivePayload() {
   return true;
 }
 
-// Straight to the blocks; to nowhere when nobody waits for them any more.
+// Receives straight into the blocks, or discards the bytes if no load waits for them any more.
 long ClientConnection::ReceiveSome() {
   if (!asked_.at(payload_.id).part) {
     discard_.resize(kDiscardBytes);

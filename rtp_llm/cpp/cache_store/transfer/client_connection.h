@@ -27,14 +27,14 @@ struct ClientShared {
   std::chrono::milliseconds connect_timeout{1000};
 
   std::atomic<int64_t> connections{0};  // now
-  std::atomic<int64_t> outstanding{0};  // parts asked for and not answered, now
+  std::atomic<int64_t> outstanding{0};  // parts requested and not yet answered
   std::atomic<int64_t> connects{0};
   std::atomic<int64_t> payload_bytes{0};
-  std::atomic<int64_t> discarded_bytes{0};  // that came for loads that had ended
+  std::atomic<int64_t> discarded_bytes{0};  // received for loads that had ended
 };
 
 // One of a decode worker's connections to a prefill worker. Connects when there is something to
-// load, and again after a failure, which fails everything that was asked for. Lives on one reactor.
+// load, and again after a failure, which fails everything requested so far. Lives on one reactor.
 class ClientConnection : public PartLane,
                          public Reactor::Handler,
                          public std::enable_shared_from_this<ClientConnection> {
@@ -52,7 +52,7 @@ class ClientConnection : public PartLane,
   using PartPointer = std::shared_ptr<LoadPart>;
 
   struct Asked {
-    PartPointer part;  // null: nobody waits for it any more
+    PartPointer part;  // null: no load waits for it any more
     uint64_t bytes = 0;
     int64_t blocks = 0;
   };

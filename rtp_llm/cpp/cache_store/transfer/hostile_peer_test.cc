@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever comes to the port, the server goes on and keeps nothing of it.
+// Whatever arrives at the port, the server keeps running and retains nothing of it.
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(HostilePeerTest, RandomBytesAndBrokenFrames) {
     for (size_t i = 0, count = random() % 200; i < count; ++i) bytes += static_cast<char>(random());
     Send(socket, bytes);
   }
-  // Those that still wait to be accepted are no connections yet.
+  // Clients that still wait to be accepted do not count as connections yet.
   Until([&] { return server->counters().accepted == kRounds; });
   Until([&] { return server->counters().connections == 0; });
   EXPECT_GT(server->counters().protocol_errors, 50);

@@ -11,8 +11,8 @@ namespace {
 // A layer is cut so that its parts come over all connections at once, and that a part is worth its
 // frame.
 constexpr uint64_t kPartBytes = 2 << 20;
-// Parts of one load that are asked for ahead on every connection: enough to keep it busy, and few
-// enough that other loads have their turn.
+// Parts of one load that are requested ahead on every connection: enough to keep it busy, and few
+// enough that other loads get their turn.
 constexpr size_t kWindowParts = 32;
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace rtp_llm {
 
 class Load;
 
-// Some blocks of one layer, asked for and answered at once.
+// Some blocks of one layer, requested and answered together.
 struct LoadPart {
   std::shared_ptr<Load> load;
   size_t layer = 0;  // index into LoadRequest::layers
@@ -72,7 +72,7 @@ class Load : public std::enable_shared_from_this<Load> {
   bool stopping() const;
   bool Wait(Clock::duration timeout);
   TransferCode code() const;
-  // Of a failure: who, from where, after what time, why.
+  // Describes a failure: which load, from where, after what time, and why.
   std::string message() const;
   Clock::duration elapsed() const;
 

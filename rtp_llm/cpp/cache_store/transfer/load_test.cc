@@ -103,7 +103,7 @@ TEST(LoadTest, IsDoneOnceTheLanesHaveLetGo) {
   EXPECT_EQ(bench.first->abandoned + bench.second->abandoned, 2);
   EXPECT_TRUE(bench.load->stopping());
   EXPECT_FALSE(bench.load->done());
-  bench.first->End();  // it came all the same
+  bench.first->End();  // it arrived all the same
   EXPECT_FALSE(bench.load->done());
   EXPECT_FALSE(bench.load->Wait(std::chrono::milliseconds(1)));
   bench.second->End({TransferCode::kCancelled, ""});

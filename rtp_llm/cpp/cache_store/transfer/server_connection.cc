@@ -8,11 +8,11 @@
 namespace rtp_llm {
 namespace {
 
-// Of one connection: answers that were not sent yet stop the reading, loads beyond are refused.
+// Limits of one connection: too many unsent answers stop the reading; loads beyond are refused.
 constexpr size_t kMaxQueued = 1024;
 constexpr size_t kMaxLoads = 1024;
 constexpr int64_t kMaxWaitingBlocks = 64 << 10;
-// Of one turn, so that connections of a thread take turns.
+// Limits of one turn, so that the connections of a thread share it.
 constexpr int kFramesPerTurn = 64;
 constexpr size_t kSentPerTurn = 1 << 20;
 

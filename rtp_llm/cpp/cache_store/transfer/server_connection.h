@@ -93,7 +93,7 @@ class ServerConnection : public Reactor::Handler,
   FrameReader reader_;
   SendQueue queue_;
   uint64_t pending_number_ = 0;
-  Hello hello_;        // the peer's, once it came
+  Hello hello_;        // the peer's, once received
   std::string nonce_;  // that the peer was challenged with
   bool admitted_ = false;
   bool closing_ = false;  // once the queue is sent

@@ -81,7 +81,7 @@ std::vector<std::shared_ptr<PartLane>> TransferClient::Lanes(const std::string& 
   return lanes;
 }
 
-// The load counts from now on, and ends at its deadline at the latest.
+// Counts the load from here on; it ends at its deadline at the latest.
 TransferResult TransferClient::Register(const std::shared_ptr<Load>& load) {
   const auto timer = std::make_shared<Reactor::Timer>();
   std::lock_guard<std::mutex> closing(mutex_);
@@ -95,7 +95,7 @@ TransferResult TransferClient::Register(const std::shared_ptr<Load>& load) {
     if (!pending) return;
     *timer = clock->CallAt(pending->deadline(), [weak] {
       const auto late = weak.lock();
-      if (late) late->Stop(TransferCode::kPrefillTimeout, "not all layers came in time");
+      if (late) late->Stop(TransferCode::kPrefillTimeout, "not all layers arrived in time");
     });
   });
   return {};

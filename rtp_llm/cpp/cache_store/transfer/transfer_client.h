@@ -29,10 +29,10 @@ struct TransferClientOptions {
 struct TransferClientStats {
   int64_t loads = 0;        // now
   int64_t connections = 0;  // now
-  int64_t outstanding = 0;  // parts of loads that a peer was asked for, now
+  int64_t outstanding = 0;  // parts requested from a peer and not yet answered
   int64_t completed = 0;
   int64_t bytes = 0;
-  int64_t discarded_bytes = 0;  // that came for loads that had ended
+  int64_t discarded_bytes = 0;  // received for loads that had ended
   int64_t connects = 0;
   std::unordered_map<std::string, int64_t> failures;  // by code
 };

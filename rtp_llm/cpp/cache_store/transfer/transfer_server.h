@@ -17,15 +17,15 @@ namespace rtp_llm {
 
 struct TransferServerOptions {
   std::string address = "127.0.0.1:0";
-  // Of the model and of how its cache lies in memory; a peer's must be the same.
+  // Identifies the model and the layout of its cache; a peer's must be equal.
   std::string fingerprint;
   int32_t io_threads = 2;
   int32_t max_connections = 256;
   std::chrono::milliseconds send_stall{5000};
   // Empty: everybody who knows the fingerprint is welcome.
   std::string key;
-  // When all connections are taken, a new one takes the place of the pending one (not admitted
-  // yet) that came first, if that had so much time; else it is refused.
+  // When all connections are taken, a new one replaces the oldest pending one (not admitted yet),
+  // if that has had this much time; else it is refused.
   std::chrono::milliseconds handshake_grace{1000};
   // How long a connection may take until it is admitted.
   std::chrono::milliseconds handshake_timeout{5000};

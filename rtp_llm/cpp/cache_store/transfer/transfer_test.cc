@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(TransferTest, BlocksArriveAndNothingBesideThemIsWritten) {
+TEST(TransferTest, BlocksArriveAndNothingElseIsWritten) {
   for (const bool checksums : {true, false}) {
     const auto store = BlockStore::Make();
     const auto server = MakeServer(store);
@@ -86,8 +86,8 @@ TEST(TransferTest, NothingIsWrittenAfterACancelledLoadIsDone) {
   int cancelled = 0;
   for (int round = 0; round < 40; ++round) {
     LoadRequest request = Request(server->address(), "r", &target);
-    // Every other load wants a layer that never comes: it is not done before it is cancelled,
-    // however fast the machine is.
+    // Every other load requests a layer that never arrives: it cannot finish before it is
+    // cancelled, however fast the machine is.
     if (round % 2 == 0) request.layers.back().layer = 99;
     const auto load = client->StartLoad(std::move(request));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));

@@ -42,7 +42,7 @@ uint32_t PortableUpdate(uint32_t state, const uint8_t* data, size_t size) {
 constexpr size_t kLongLane = 1024;
 constexpr size_t kShortLane = 128;
 
-// What so many zero bytes make of a state. It is linear, so the bits' images give everybody's.
+// What kLane zero bytes make of a state. The map is linear, so the images of single bits suffice.
 template <size_t kLane>
 class LaneShift {
  public:

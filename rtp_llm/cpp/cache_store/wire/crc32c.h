@@ -6,8 +6,8 @@
 
 namespace rtp_llm {
 
-// CRC-32C (Castagnoli) of `size` bytes that follow bytes whose CRC is `crc`; 0 begins. Uses the
-// processor's instruction where it has one. Finds damage, not forgery.
+// CRC-32C (Castagnoli) of `size` bytes that follow bytes with the CRC `crc`; 0 to start. Uses the
+// processor's instruction where there is one. Detects damage, not forgery.
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
 // The same by tables, on any processor.

@@ -19,10 +19,10 @@ namespace rtp_llm {
 //   decode -> prefill  kHello: version, flags, fingerprint        once, first
 //   prefill -> decode  kWelcome: the same of prefill, with kMismatch if they do not suit
 //   decode -> prefill  kLoad: blocks of one layer of a request
-//   prefill -> decode  kData: the blocks' bytes, or a code and why; one for each kLoad, in any
-//   order decode -> prefill  kCancel: nobody waits any more; the kData still comes
+//   prefill -> decode  kData: the blocks' bytes, or a code and why; one for each kLoad, any order
+//   decode -> prefill  kCancel: the load is no longer wanted; its kData still follows
 //
-// With a worker key (worker_key.h) these come between the first two:
+// With a worker key (worker_key.h), between the first two:
 //   prefill -> decode  kChallenge: prefill's nonce
 //   decode -> prefill  kProof: decode's nonce, and its proof
 //   prefill -> decode  kProof: prefill's proof; kWelcome follows
@@ -38,7 +38,7 @@ enum class FrameType : uint16_t {
 
 constexpr uint32_t kWireMagic = 0x4b505452;  // "RTPK"
 constexpr uint32_t kWireVersion = 1;
-constexpr uint32_t kFlagChecksums = 1;  // of the blocks' bytes, asked for by decode
+constexpr uint32_t kFlagChecksums = 1;  // of the blocks' bytes, requested by decode
 constexpr uint32_t kFlagKey = 2;        // this side has a worker key
 
 // Limits that both sides keep; a peer that does not is cut off before any memory is taken for it.
@@ -88,7 +88,7 @@ class FrameReader {
  public:
   enum class Status { kFrame, kBlocked, kClosed, kBad };
 
-  // kBad: what came is no frame of this protocol, or was damaged; nothing can follow.
+  // kBad: the data is not a frame of this protocol, or was damaged; nothing can follow.
   Status Read(int fd, Frame* frame);
 
  private:

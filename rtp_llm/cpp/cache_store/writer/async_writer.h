@@ -73,9 +73,9 @@ class CacheStoreAsyncWriter {
   void Init();
 
   // Queues `task`; a worker runs it after `ready` (if any) has happened, or fails it when waiting
-  // for that throws. Throws WriterQueueFullError when there is no room; the cycle goes on.
+  // for that throws. Throws WriterQueueFullError when there is no room; the cycle continues.
   void Submit(Task task, std::shared_ptr<Waitable> ready = nullptr);
-  // The same without ever waiting: false when there is no room now, the arguments left as they are.
+  // The same without ever waiting: false if there is no room now, with the arguments unchanged.
   bool TrySubmit(Task* task, std::shared_ptr<Waitable>* ready);
 
   // Waits until every task of the cycle has ended and its captures are gone, closes the cycle, then

@@ -46,7 +46,7 @@ class BoundedQueue {
     return true;
   }
 
-  // Refuses pushes from now on, including those that wait for room. Queued items can be popped.
+  // Refuses all further pushes, including those that wait for room. Queued items can be popped.
   void Close() {
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
@@ -54,7 +54,7 @@ class BoundedQueue {
     has_room_.notify_all();
   }
 
-  // Takes out what nobody has popped.
+  // Takes out the items that were not popped.
   std::deque<T> TakeAll() {
     std::lock_guard<std::mutex> lock(mutex_);
     has_room_.notify_all();

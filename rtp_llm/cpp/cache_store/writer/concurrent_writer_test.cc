@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads at once, and calls in random order beside a model of what they may do.
+// Many threads at once, and calls in random order checked against a model of the allowed results.
 
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ TEST(ConcurrentWriterTest, OneOfManyExceptionsArrives) {
   }
 }
 
-// Every task is run, dropped or refused, whatever moment the shutdown hits, and nobody hangs.
+// Every task is run, dropped or refused, whenever the shutdown happens, and no thread hangs.
 class ShutdownRace {
  public:
   explicit ShutdownRace(uint32_t seed) : random_(seed), writer_(Sized(1 + seed % 3, 1 + seed % 5)) {

@@ -29,7 +29,7 @@ class Gate : public Waitable {
     broken_ = true;
     changed_.notify_all();
   }
-  // Returns when so many have come to it in all.
+  // Returns once `count` threads have arrived in all.
   void AwaitWaiters(int count) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return waiting_ >= count; });
