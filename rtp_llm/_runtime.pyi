@@ -54,6 +54,8 @@ class SchedulerConfig:
 
     Full and sliding-window groups share one block size; recurrent groups share one too, which is a
     multiple of it and at most ``max_batch_tokens``: prompts are cut into chunks that end on it.
+    Without groups nothing is kept: all requests are ``prompt_only``, each is computed in one step,
+    and ``max_batch_tokens`` is at least ``max_model_len``.
     Every ``recurrent_snapshot_interval`` such blocks of output the prefix cache keeps the state
     (0: those of prompts only).
 

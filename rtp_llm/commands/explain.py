@@ -56,6 +56,7 @@ def _explain_engine(settings: Settings) -> None:
     from rtp_llm.device.built import describe_build
     from rtp_llm.engine.ranks.explain_ranks import explain_ranks
     from rtp_llm.engine.ranks.topology_checks import check_topology
+    from rtp_llm.engine.start.encoder_checks import check_encoder
     from rtp_llm.engine.start.explain_speculation import explain_speculation
     from rtp_llm.engine.start.memory_estimate import explain_cache, explain_graphs
     from rtp_llm.engine.start.rank_setup import check_ranks
@@ -66,6 +67,7 @@ def _explain_engine(settings: Settings) -> None:
     device = resolve_device(settings.device_type)
     check_settings(settings, device)
     config = read_model_config(settings.model, **settings.draft_head)
+    check_encoder(settings, config)
     check_ranks(settings, config, settings.data_parallel_size)
     check_topology(settings, config, device)
     print(explain_ranks(settings, device, is_mixture=config.moe is not None))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 
+from rtp_llm.config.encoder_refusals import ENCODER_REFUSALS
 from rtp_llm.config.rank_refusals import RANK_REFUSALS
 from rtp_llm.config.refusal import Refusal
 
@@ -462,6 +463,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "divides requests and experts.",
         devices="rocm, xpu",
     ),
+    *ENCODER_REFUSALS,
     *RANK_REFUSALS,
     Refusal(
         "device",

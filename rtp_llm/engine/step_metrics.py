@@ -94,7 +94,7 @@ class StepMetrics:
             free_blocks=state["free_blocks"],
             total_blocks=total,
             cached_blocks=state["cached_blocks"],
-            kv_used_ratio=1.0 - state["free_blocks"] / total,
+            kv_used_ratio=1.0 - state["free_blocks"] / total if total else 0.0,
             preemptions=state["preemptions"],
             prefix_hit_tokens=state["prefix_hit_tokens"],
             prefix_query_tokens=state["prefix_query_tokens"],

@@ -59,10 +59,11 @@ class Checkpoint:
             unreadable={made[name]: kind for name, kind in self.unreadable.items()},
         )
 
-    def with_prefix(self) -> Checkpoint:
-        """Add "model." to all names if none has it: the decoder was saved without its head."""
+    def with_prefix(self, embedding: str) -> Checkpoint:
+        """Add "model." to all names if none has it and one is `embedding`: the layers were saved
+        without a head."""
         names = (*self.tensors, *self.unreadable)
-        if any(name.startswith("model.") for name in names) or "embed_tokens.weight" not in names:
+        if any(name.startswith("model.") for name in names) or embedding not in names:
             return self
         tensors = {
             f"model.{name}": replace(e, name=f"model.{name}") for name, e in self.tensors.items()

@@ -119,8 +119,8 @@ def _checkpoint(
 
 def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
     try:
-        checkpoint = Checkpoint.open(path)
-        return checkpoint.renamed(model_class(config.architecture).TEXT_PREFIX).with_prefix()
+        model = model_class(config.architecture)
+        return Checkpoint.open(path).renamed(model.TEXT_PREFIX).with_prefix(model.EMBEDDING)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{config.architecture}: {error}") from error
 

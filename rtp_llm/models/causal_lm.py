@@ -29,7 +29,7 @@ from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.weights.stored_format import StoredFormat
-from rtp_llm.models.config import Features, ModelConfig
+from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.drafts.draft_head import DraftModule
 from rtp_llm.models.raw_config import RawConfig
 
@@ -190,17 +190,19 @@ class Architecture(CausalLM):
     CONFIG_DEFAULTS: values of keys that config.json leaves out. IGNORED_WEIGHTS and
     IGNORED_PREFIXES: suffixes and prefixes of tensor names that are not loaded. TEXT_PREFIX: the
     prefix of names, instead of "model.", in checkpoints that contain more than the text model.
+    EMBEDDING: the name of the first weight after that prefix, which checkpoints may lack.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {}
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ()
     TEXT_PREFIX: ClassVar[str] = ""
+    EMBEDDING: ClassVar[str] = "embed_tokens.weight"
 
     @classmethod
     @abstractmethod
-    def features(cls, raw: RawConfig) -> Features:
-        """Read the architecture's features beyond the common keys of config.json."""
+    def read_config(cls, raw: RawConfig) -> ModelConfig:
+        """Read config.json."""
 
     @classmethod
     @abstractmethod

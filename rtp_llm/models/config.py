@@ -16,6 +16,7 @@ from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.rotary import MropeConfig
 from rtp_llm.layers.weights.stored_config import StoredModules, read_stored_modules
 from rtp_llm.model_folder import read_json, token_ids
+from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
 from rtp_llm.models.rope_config import read_rope
@@ -91,7 +92,8 @@ class ModelConfig:
     `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
     from a separate model, `draft_model`. `mrope`: positions have three axes; `takes_embeddings`:
     requests may bring embeddings for placeholder tokens. `tasks`: what it can be served for, by
-    default for the first.
+    default for the first. `encoder`: it reads prompts both ways and generates nothing; then
+    `layer_windows` count tokens on either side.
     """
 
     architecture: str
@@ -130,6 +132,7 @@ class ModelConfig:
     tasks: tuple[Task, ...] = ("generate",)
     mrope: MropeConfig | None = None
     takes_embeddings: bool = False
+    encoder: EncoderConfig | None = None
 
     @property
     def stored_in_fp8_blocks(self) -> bool:
@@ -154,6 +157,8 @@ class ModelConfig:
     @property
     def context_limit(self) -> int:
         """The maximum context length, which scaled RoPE extends beyond the trained length."""
+        if self.encoder is not None:
+            return self.encoder.longest
         if self.rope.style in ("linear", "dynamic", "yarn"):
             reach = int(self.rope.factor * self.rope.max_position)
             return max(reach, self.max_position_embeddings)
@@ -213,7 +218,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         tie_word_embeddings=raw.flag("tie_word_embeddings"),
         layer_windows=features.layer_windows or (0,) * layers,
         hidden_act=act,
-        dtype=_dtype(raw),
+        dtype=number_type(raw),
         eos_token_ids=_eos_token_ids(raw),
         bos_token_id=next(iter(raw.token_ids("bos_token_id")), None),
         # If no layer uses the experts, there are none to load, compute or share.
@@ -247,7 +252,8 @@ def _rotary_size(raw: RawConfig, head_dim: int) -> int:
     return size
 
 
-def _dtype(raw: RawConfig) -> torch.dtype:
+def number_type(raw: RawConfig) -> torch.dtype:
+    """The number type that config.json names."""
     name = (raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
     dtype: torch.dtype = getattr(torch, name)
     return dtype

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rtp_llm.config.tasks import Task
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json
-from rtp_llm.models.config import ModelConfig, make_config
+from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.drafts.eagle3 import read_eagle3_config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
@@ -79,7 +79,7 @@ def _read(folder: Path) -> ModelConfig:
         model = model_class(named)
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
         raw.check()
-        config = make_config(raw, model.features(raw))
+        config = model.read_config(raw)
         return replace(config, tasks=_tasks(folder, named))
     except (ModelConfigError, UnsupportedModelError):
         raise

@@ -202,6 +202,7 @@ REFUSED = {
     "dual chunk attention": {"dual_chunk_attention_config": {"chunk_size": 4}},
     "soft-capped logits": {"final_logit_softcapping": 30.0},
     "other activation": {"hidden_act": "relu"},
+    "is_causal false": {"is_causal": False},
     "other layer type": {"layer_types": ["chunked_attention"] * 4},
     "other number type": {"torch_dtype": "float8_e4m3fn"},
 }
@@ -212,6 +213,7 @@ BY_FILES = {
     "dummy weights in this format",
     "stored formats that do not go together",
     "adapter folder",
+    "encoder that is used as a decoder",  # encoders/read_config_test.py
     "weights that are not safetensors",
 }
 # Rows that depend on settings as well as the model; also tested with the loader and at start-up.
@@ -302,7 +304,7 @@ def test_a_family_that_is_like_none_has_no_nearest(tmp_path, named):
 def test_a_long_name_of_an_architecture_is_cut(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"'xxx.* Its layers are not impl") as caught:
         read(tmp_path, architectures=["x" * 10**6])
-    assert len(str(caught.value)) < 600
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("listed", [None, [], "LlamaForCausalLM", {"0": "x"}, 5])
@@ -370,7 +372,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
 
 
 def test_the_table_of_architectures_loads():
-    for name in known_architectures():
+    for name in known_architectures("generate"):
         assert model_class(name).__name__ == name
     with pytest.raises(ValueError, match=r"'GPT2LMHeadModel' is not supported; known: .*Llama"):
         model_class("GPT2LMHeadModel")

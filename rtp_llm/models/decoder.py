@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -28,11 +29,12 @@ from rtp_llm.layers import (
     make_embedding,
 )
 from rtp_llm.models.causal_lm import Architecture, ModelOptions
-from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.config import Features, ModelConfig, make_config
 from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
 from rtp_llm.models.drafts.draft_head import DraftHead, TargetParts
 from rtp_llm.models.drafts.eagle3 import Eagle3Head
 from rtp_llm.models.drafts.mtp import MultiTokenPredictor
+from rtp_llm.models.raw_config import RawConfig
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -143,6 +145,15 @@ class DecoderForCausalLM(Architecture):
         self.eagle3: Eagle3Head | None = None
         if config.has_drafts:
             self._make_drafts(config, options, layers, mixers[last], backends[last])
+
+    @classmethod
+    @abstractmethod
+    def features(cls, raw: RawConfig) -> Features:
+        """Read the architecture's features beyond the common keys of config.json."""
+
+    @classmethod
+    def read_config(cls, raw: RawConfig) -> ModelConfig:
+        return make_config(raw, cls.features(raw))
 
     @classmethod
     def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:

@@ -24,6 +24,9 @@ HYBRID_ARCHITECTURES = (
     "Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration",
 )
+# Those with rope settings for each layer type, and with rope type ntk.
+LAYER_ROPE_FAMILIES = ("Gemma3Text", "ModernBert")
+NTK_FAMILY = "New"
 EXPERT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
@@ -91,8 +94,12 @@ def _unknown(
 
 def _likeness(one: str, other: str) -> float:
     """The similarity of two architectures' family names, 0 to 1."""
-    first, second = (name.partition("For")[0].lower() for name in (one, other))
+    first, second = map(_family, (one, other))
     return difflib.SequenceMatcher(a=first, b=second).ratio()
+
+
+def _family(architecture: str) -> str:
+    return architecture.partition("For")[0].removesuffix("Model").lower()
 
 
 def _row(name: str) -> Refusal:
@@ -144,13 +151,21 @@ def _experts(values: Values) -> str:
     return found or ("a Moe architecture" if "Moe" in architecture_of(values) else "")
 
 
+def _two_way(values: Values) -> str:
+    return "is_causal is false" if values.get("is_causal") is False else ""
+
+
 def _per_layer_rope(values: Values) -> str:
+    if architecture_of(values).startswith(LAYER_ROPE_FAMILIES):
+        return ""
     nested = [key for key, value in rope_settings(values).items() if isinstance(value, Mapping)]
     return f"rope settings for {', '.join(map(name_of, nested[:4]))}" if nested else ""
 
 
 def _rope_style(values: Values) -> str:
     style = rope_style(values)
+    if style == "ntk" and architecture_of(values).startswith(NTK_FAMILY):
+        return ""
     return "" if style in ROPE_STYLES else f"rope_type {shown(style)}"
 
 
@@ -198,6 +213,7 @@ CHECKS: dict[str, Callable[[Values], str]] = {
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),
     "encoder-decoder model": _keys("is_encoder_decoder"),
+    "is_causal false": _two_way,
     "rope per layer type": _per_layer_rope,
     "other rope type": _rope_style,
     "partial rotary embedding": _partial_rotary,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rtp_llm.config.tasks import Task
 
 if TYPE_CHECKING:
-    from rtp_llm.models.decoder import DecoderForCausalLM
+    from rtp_llm.models.causal_lm import Architecture
 
 # Each class is imported only when a model of its architecture is opened.
 _DECODERS = {
@@ -31,6 +31,24 @@ _DECODERS = {
     "Qwen3MoeForCausalLM": "rtp_llm.models.qwen3_moe:Qwen3MoeForCausalLM",
     "Qwen3NextForCausalLM": "rtp_llm.models.qwen3_next:Qwen3NextForCausalLM",
 }
+# Which embed, and nothing else.
+_ENCODERS = {
+    **dict.fromkeys(("BertModel", "BertForMaskedLM"), "rtp_llm.models.encoders.bert:BertModel"),
+    **dict.fromkeys(
+        ("DistilBertModel", "DistilBertForMaskedLM"),
+        "rtp_llm.models.encoders.distilbert:DistilBertModel",
+    ),
+    **dict.fromkeys(("GteModel", "NewModel"), "rtp_llm.models.encoders.gte:NewModel"),
+    **dict.fromkeys(
+        ("ModernBertModel", "ModernBertForMaskedLM"),
+        "rtp_llm.models.encoders.modernbert:ModernBertModel",
+    ),
+    **dict.fromkeys(("MPNetModel", "MPNetForMaskedLM"), "rtp_llm.models.encoders.mpnet:MPNetModel"),
+    **dict.fromkeys(
+        ("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM"),
+        "rtp_llm.models.encoders.roberta:RobertaModel",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -41,12 +59,15 @@ class ModelRow:
     tasks: tuple[Task, ...]
 
 
-_ROWS = {name: ModelRow(path, ("generate", "embed")) for name, path in _DECODERS.items()}
+_ROWS = {
+    **{name: ModelRow(path, ("generate", "embed")) for name, path in _DECODERS.items()},
+    **{name: ModelRow(path, ("embed",)) for name, path in _ENCODERS.items()},
+}
 
 
-def known_architectures() -> tuple[str, ...]:
-    """Every name that model_class knows."""
-    return tuple(_ROWS)
+def known_architectures(task: Task | None = None) -> tuple[str, ...]:
+    """Every name that model_class knows, or those that can be served for ``task``."""
+    return tuple(name for name, row in _ROWS.items() if task is None or task in row.tasks)
 
 
 def model_tasks(architecture: str) -> tuple[Task, ...]:
@@ -54,11 +75,11 @@ def model_tasks(architecture: str) -> tuple[Task, ...]:
     return _ROWS[architecture].tasks
 
 
-def model_class(architecture: str) -> type[DecoderForCausalLM]:
+def model_class(architecture: str) -> type[Architecture]:
     """The class for a name of known_architectures(); ValueError lists them for any other."""
     if architecture not in _ROWS:
         known = ", ".join(_ROWS)
         raise ValueError(f"architecture {architecture!r} is not supported; known: {known}")
     module, _, name = _ROWS[architecture].path.partition(":")
-    found: type[DecoderForCausalLM] = getattr(importlib.import_module(module), name)
+    found: type[Architecture] = getattr(importlib.import_module(module), name)
     return found

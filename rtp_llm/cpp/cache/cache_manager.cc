@@ -12,9 +12,12 @@
 namespace rtp_llm {
 namespace {
 
+// Longer than any sequence: without groups all of its tokens are in one block, which is nowhere.
+constexpr int32_t kEndlessBlock = 1 << 24;
+
 // Full and sliding-window groups have the smallest block size.
 int32_t SmallestBlock(const std::vector<CacheGroup>& groups) {
-  int32_t size = std::numeric_limits<int32_t>::max();
+  int32_t size = kEndlessBlock;
   for (const CacheGroup& group : groups) size = std::min(size, group.block_size);
   return size;
 }
@@ -43,7 +46,6 @@ void CheckBlockSize(const CacheGroup& group, int32_t smallest, int32_t state,
 }
 
 std::vector<CacheGroup> Checked(std::vector<CacheGroup> groups) {
-  Require(!groups.empty(), "groups: at least one cache group is needed");
   const int32_t smallest = SmallestBlock(groups);
   const int32_t state = StateBlock(groups);
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -82,7 +84,7 @@ CacheManager::CacheManager(std::vector<CacheGroup> groups, bool prefix_cache, in
     pools_.push_back(std::make_unique<BlockPool>(group.first_block, group.num_blocks));
     pools.push_back(pools_.back().get());
   }
-  if (!prefix_cache) return;
+  if (!prefix_cache || groups_.empty()) return;
   prefix_ = std::make_unique<PrefixCache>(groups_, std::move(pools), block_size_, hash_bits);
 }
 

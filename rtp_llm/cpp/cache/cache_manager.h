@@ -40,7 +40,8 @@ struct BlockCopy {
   int32_t target;
 };
 
-// Block pools, tables and the prefix cache of all groups. Only one thread (the scheduler's) calls
+// Block pools, tables and the prefix cache of all groups; without groups, sequences hold nothing.
+// Only one thread (the scheduler's) calls
 // it; transfer threads may pin blocks through pool().
 class CacheManager {
  public:

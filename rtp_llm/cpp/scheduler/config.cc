@@ -31,6 +31,12 @@ void SchedulerConfig::Validate() const {
   RequireRange("stages", stages, 1, kMaxStages);
   if (stages > 1) RequireRange("max_draft_tokens with stages", max_draft_tokens, 0, 0);
   RequireRange("recurrent_snapshot_interval", recurrent_snapshot_interval, 0, kMaxTokens);
+  if (groups.empty()) {
+    RequireRange("max_draft_tokens without cache groups", max_draft_tokens, 0, 0);
+    RequireRange("stages without cache groups", stages, 1, 1);
+    RequireRange("max_batch_tokens without cache groups, whose prompts are computed in one step,",
+                 max_batch_tokens, max_model_len, kMaxTokens);
+  }
   for (const CacheGroup& group : groups) {
     if (!group.IsRecurrent() || group.block_size <= max_batch_tokens) continue;
     throw std::invalid_argument(

@@ -9,6 +9,8 @@
 namespace rtp_llm {
 
 struct SchedulerConfig {
+  // Without groups nothing is kept of a token: all requests are prompt_only, and each prompt is
+  // computed in one step, not in chunks.
   std::vector<CacheGroup> groups;
   int32_t max_running = 256;  // sequences
   int32_t max_queued = 1024;  // sequences
@@ -46,6 +48,8 @@ struct SchedulerConfig {
   // Batches that may be uncommitted at a time.
   int32_t max_uncommitted() const { return stages > 1 ? stages : overlap ? 2 : 1; }
   int32_t max_sequences() const { return max_running + max_queued; }
+
+  bool whole_prompts() const { return groups.empty(); }
 
   // Throws std::invalid_argument naming the field, its value and the range.
   void Validate() const;

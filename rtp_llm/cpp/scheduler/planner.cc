@@ -142,7 +142,9 @@ void Planner::Admit() {
 bool Planner::AdmitNext(int32_t slot) {
   // Sequences that it preempts wait too, perhaps ahead of it: it still goes first.
   while (true) {
-    const int32_t chunk = std::min(cache_.state_block_size(), sequences_[slot].length);
+    const int32_t length = sequences_[slot].length;
+    const int32_t chunk =
+        config_.whole_prompts() ? length : std::min(cache_.state_block_size(), length);
     if (prefill_budget_ < chunk) return false;
     // Preempted in this very plan, while its last token is sampled: it may end with that one.
     if (sequences_[slot].is_pending() || sequences_[slot].waits_for_commit) return false;
@@ -257,7 +259,7 @@ bool Planner::PreemptLessUrgent(int32_t slot) {
     }
   }
   if (places < waiting.places()) return false;
-  if (*std::min_element(blocks.begin(), blocks.end()) < 0) return false;
+  if (std::any_of(blocks.begin(), blocks.end(), [](int64_t left) { return left < 0; })) return false;
   for (size_t i = sequences_.running.size(); i-- > 0;) {
     const int32_t candidate = sequences_.running[i];
     if (!IsLessUrgent(sequences_[candidate], waiting)) continue;

@@ -141,6 +141,8 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
           "max_tokens=" + std::to_string(options.max_tokens) + " must be at least 1");
   CheckInputs(length, options);
   Require(!options.prompt_only || ids.size() == 1, "prompt_only is for one sequence");
+  Require(options.prompt_only || !config_.whole_prompts(),
+          "without cache groups there is no output: prompt_only is not set");
   Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
           "tenant_weight=" + std::to_string(options.tenant_weight) + " must be positive");
   Require(options.min_tokens >= 0,

@@ -22,6 +22,7 @@ from rtp_llm.engine.ranks.lockstep_worker import RankWorker
 from rtp_llm.engine.ranks.tensor_ranks import RanksPlace, TensorRanks, start_ranks
 from rtp_llm.engine.ranks.topology_checks import check_topology
 from rtp_llm.engine.start.build_worker import build_worker, prepare
+from rtp_llm.engine.start.encoder_checks import check_encoder
 from rtp_llm.engine.start.memory_plan import weight_bytes
 from rtp_llm.engine.start.phases import Phases
 from rtp_llm.engine.start.rank_setup import shares_experts
@@ -88,8 +89,7 @@ def build_engine(
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
     free = prepare(settings, device)
-    config = read_model_config(settings.model, **settings.draft_head)
-    check_topology(settings, config, device)
+    config = _checked_config(settings, device)
     tensor = start_ranks(settings, device, _among_engines(settings, config, place))
     proposer = proposer or make_proposer(settings, device)
     phases.end("device")
@@ -109,6 +109,13 @@ def build_engine(
         raise
     of = built.limits, built.first, scheduler, tensor, ranks_worker, _group(tensor, built.ranks)
     return BuiltEngine(engine, ready, *of)
+
+
+def _checked_config(settings: Settings, device: Device) -> ModelConfig:
+    config = read_model_config(settings.model, **settings.draft_head)
+    check_encoder(settings, config)
+    check_topology(settings, config, device)
+    return config
 
 
 def _among_engines(

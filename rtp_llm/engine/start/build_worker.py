@@ -13,6 +13,7 @@ import torch
 from rtp_llm import ops
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.start.encoder_checks import check_whole_prompts
 from rtp_llm.engine.start.graph_choice import GraphChoice, choose_graphs, graphs_draft
 from rtp_llm.engine.start.memory_plan import (
     plan_memory,
@@ -177,6 +178,7 @@ def _limits(settings: Settings, model: CausalLM, device: Device, proposer: Propo
     groups = model.cache_groups()
     check_drafts(settings, proposer, groups.rollback)
     limits = step_limits(settings, model.config, device, proposer.max_draft_tokens)
+    check_whole_prompts(limits, model.config)
     recurrent = any(group.spec.kind == "recurrent" for group in groups.groups)
     check_step_size(limits, recurrent=recurrent)
     return limits

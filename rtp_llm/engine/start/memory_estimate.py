@@ -53,6 +53,8 @@ def explain_cache(settings: Settings, device: Device) -> str:
     Raises CacheSizeError when model and cache would not fit.
     """
     shape, plan = estimate_plan(settings, device)
+    if not shape.groups:
+        return f"KV cache: none; longest prompt {plan.max_model_len} tokens"
     stages = settings.pipeline_parallel_size
     where = f" on {stages} stages" if stages > 1 else ""
     lines = [

@@ -125,10 +125,13 @@ def step_limits(
 ) -> StepLimits:
     """The largest step and the longest sequence that `settings` allow."""
     budget = max(device.default_batch_tokens(), settings.max_running_requests)
+    longest = settings.max_seq_len or config.max_position_embeddings
+    if config.encoder is not None:  # whose prompts are not computed in chunks
+        budget = max(budget, longest)
     return StepLimits(
         max_batch_tokens=settings.max_batch_tokens_size or budget,
         max_running=settings.max_running_requests,
-        max_model_len=settings.max_seq_len or config.max_position_embeddings,
+        max_model_len=longest,
         block_size=settings.seq_size_per_block or device.default_block_size(),
         max_draft_tokens=max_draft_tokens,
     )

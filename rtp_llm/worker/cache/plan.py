@@ -53,7 +53,7 @@ class CacheShape:
     max_batch_tokens: int
 
     def __post_init__(self) -> None:
-        if self.groups[0].spec.kind == "recurrent":
+        if self.groups and self.groups[0].spec.kind == "recurrent":
             raise ValueError("a cache is planned by its tokens: some layer must have attention")
 
     def num_blocks(self, full: int, states: int) -> tuple[int, ...]:
@@ -153,19 +153,19 @@ class CachePlan:
 
     @property
     def full_blocks(self) -> int:
-        """Blocks of the group that holds the most tokens: it comes first."""
-        return self.num_blocks[0]
+        """Blocks of the group that holds the most tokens: it comes first; 0 without a cache."""
+        return self.num_blocks[0] if self.num_blocks else 0
 
     @property
     def capacity(self) -> int:
         """How many tokens fit into the cache."""
-        return (self.full_blocks - 1) * self.block_size
+        return max(0, self.full_blocks - 1) * self.block_size
 
 
 def plan_cache(
     shape: CacheShape, budget: CacheBudget, *, context: int, max_seq_len: int | None
 ) -> CachePlan:
-    """Choose the number of blocks and the longest sequence.
+    """Choose the number of blocks and the longest sequence. Without groups there are no blocks.
 
     ``context`` is the context length of the model, ``max_seq_len`` the requested length (None:
     automatic, the length shrinks to what the cache holds).
@@ -174,6 +174,8 @@ def plan_cache(
         CacheSizeError: a sequence of ``max_seq_len`` tokens, or of one block, does not fit.
     """
     wanted = max_seq_len or context
+    if not shape.groups:
+        return CachePlan((), shape.block_size, shape.state_interval, wanted, 0)
     blocks, states = shape.blocks_within(budget.bytes, max_seq_len or shape.block_size)
     capacity = max(0, blocks - 1) * shape.block_size
     if capacity < shape.block_size or (max_seq_len is not None and capacity < max_seq_len):

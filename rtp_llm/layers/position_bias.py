@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Biases of attention scores by the distance of key and query, as in T5 and MPNet."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rtp_llm.layers.layer import Layer
+from rtp_llm.layers.options import LayerOptions
+
+# Keys that are further away share the last bucket of their side.
+_FARTHEST = 128
+
+
+class PositionBias(Layer):
+    """A learned bias for each head and bucket of distances."""
+
+    buckets: Tensor
+
+    def __init__(
+        self, num_buckets: int, num_heads: int, num_positions: int, options: LayerOptions
+    ) -> None:
+        super().__init__()
+        self.weight = options.parameter(num_buckets, num_heads)
+        buckets = distance_buckets(num_buckets, num_positions).to(options.device)
+        self.register_buffer("buckets", buckets, persistent=False)
+        self._longest = num_positions
+
+    def forward(self, length: int) -> Tensor:
+        """Float32 [heads, 2 * length - 1] by key - query + length - 1."""
+        first = self._longest - length
+        near = self.buckets[first : first + 2 * length - 1]
+        return self.weight.index_select(0, near).t().float().contiguous()
+
+
+def distance_buckets(num_buckets: int, num_positions: int) -> Tensor:
+    """Int64 [2 * num_positions - 1]: the bucket of key - query, from 1 - num_positions on.
+
+    Half of the buckets are for keys after the query. Of each half the first half has a distance
+    each, the rest grow by a factor.
+    """
+    distance = torch.arange(1 - num_positions, num_positions)
+    half = num_buckets // 2
+    exact, size = half // 2, distance.abs()
+    wide = torch.log(size.float().clamp(min=1) / exact) / math.log(_FARTHEST / exact)
+    bucket = torch.where(size < exact, size, exact + (wide * (half - exact)).long())
+    return bucket.clamp(max=half - 1) + half * (distance > 0)

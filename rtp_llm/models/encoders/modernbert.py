@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ModernBERT: norms before attention and feed-forward, rotation, windows in most layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from rtp_llm.attention import ForwardBatch
+from rtp_llm.layers import Embedding, Layer, LayerOptions, Rotary, make_linear
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
+from rtp_llm.layers.layer_norm import LayerNorm
+from rtp_llm.model_folder import finite
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.encoder_config import EncoderConfig
+from rtp_llm.models.encoders.encoder import EncoderModel
+from rtp_llm.models.encoders.read_config import encoder_config, head_dim, renamed
+from rtp_llm.models.raw_config import RawConfig
+from rtp_llm.models.refusals import refuse
+from rtp_llm.ops.rope.rotary_table import RopeConfig
+
+_FULL, _NEAR = "full_attention", "sliding_attention"
+
+
+class ModernBertModel(EncoderModel):
+    """A token of a layer with a window sees half of ``local_attention`` on either side."""
+
+    CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "hidden_act": "gelu",
+        "local_attention": 128,
+        "local_rope_theta": 10000.0,
+        "max_position_embeddings": 8192,
+        "norm_eps": 1e-5,
+    }
+    TEXT_PREFIX = "model."
+    EMBEDDING = "embeddings.tok_embeddings.weight"
+    IGNORED_PREFIXES = ("head.", "decoder.")
+    QKV = ("Wqkv",)
+
+    @classmethod
+    def read_config(cls, raw: RawConfig) -> ModelConfig:
+        raw = renamed(raw, {"hidden_activation": "hidden_act"})
+        local = raw.integer("local_attention") // 2
+        encoder = EncoderConfig(
+            longest=raw.integer("max_position_embeddings"),
+            scale=head_dim(raw) ** -0.5,
+            norm_bias=raw.flag("norm_bias"),
+            local_rope=_rope(raw, _NEAR, "local_rope_theta"),
+        )
+        bias = raw.flag("attention_bias")
+        return encoder_config(
+            raw,
+            encoder,
+            norm_eps=raw.number("norm_eps"),
+            rope=_rope(raw, _FULL, "global_rope_theta"),
+            qkv_bias=bias,
+            output_bias=bias,
+            mlp_bias=raw.flag("mlp_bias"),
+            layer_windows=tuple(local if kind == _NEAR else 0 for kind in _layer_types(raw)),
+        )
+
+    def make_layers(self, options: LayerOptions) -> Layer:
+        return _Layers(self.config, self.mixers(self.config), options, self.options.num_positions)
+
+
+class _Layers(Layer):
+    def __init__(
+        self,
+        config: ModelConfig,
+        shapes: tuple[EncoderAttentionShape, ...],
+        options: LayerOptions,
+        num_positions: int,
+    ) -> None:
+        super().__init__()
+        encoder = config.encoder
+        assert encoder is not None
+        assert encoder.local_rope is not None
+        self.embeddings = _Embeddings(config, options.inside("embeddings"))
+        self.full = Rotary(config.rope, num_positions, options.device)
+        self.near = Rotary(encoder.local_rope, num_positions, options.device)
+        self.layers = nn.ModuleList(
+            _ModernBertLayer(index, config, shape, options.inside(f"layers.{index}"))
+            for index, shape in enumerate(shapes)
+        )
+        self.final_norm = _norm(config, options)
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        residual = self.embeddings.norm(self.embeddings.tok_embeddings(batch.token_ids))
+        pending: Tensor | None = None
+        for layer in self.layers:
+            rotary = self.near if layer.attn.shape.window else self.full
+            pending = layer(pending, residual, batch, rotary.cos_sin)
+        assert pending is not None
+        return self.final_norm.add(pending, residual)
+
+
+class _Embeddings(Layer):
+    def __init__(self, config: ModelConfig, options: LayerOptions) -> None:
+        super().__init__()
+        self.tok_embeddings = Embedding(config.vocab_size, config.hidden_size, options)
+        self.norm = _norm(config, options)
+
+
+class _ModernBertLayer(Layer):
+    """Each half adds what the one before it left pending, and normalises the sum; the first layer's
+    attention reads the embeddings as they are."""
+
+    attn_norm: LayerNorm | None
+
+    def __init__(
+        self,
+        index: int,
+        config: ModelConfig,
+        shape: EncoderAttentionShape,
+        options: LayerOptions,
+    ) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.attn_norm = _norm(config, options) if index else None
+        self.attn = _Attention(config, shape, options.inside("attn"))
+        self.mlp_norm = _norm(config, options)
+        self.mlp = _MLP(hidden, config, options.inside("mlp"))
+
+    def forward(
+        self,
+        pending: Tensor | None,
+        residual: Tensor,
+        batch: ForwardBatch,
+        cos_sin: Tensor | None,
+    ) -> Tensor:
+        x = residual
+        if self.attn_norm is not None:
+            assert pending is not None
+            x = self.attn_norm.add(pending, residual)
+        x = self.mlp_norm.add(self.attn(x, batch, cos_sin), residual)
+        return self.mlp(x)  # type: ignore[no-any-return]
+
+
+class _Attention(Layer):
+    def __init__(
+        self, config: ModelConfig, shape: EncoderAttentionShape, options: LayerOptions
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.mix = EncoderAttention(shape, options)
+        size = config.hidden_size
+        self.output = make_linear(size, {"Wo": size}, config.output_bias, options)
+
+    def forward(self, x: Tensor, batch: ForwardBatch, cos_sin: Tensor | None) -> Tensor:
+        return self.output(self.mix(x, batch, cos_sin))  # type: ignore[no-any-return]
+
+
+class _MLP(Layer):
+    def __init__(self, hidden: int, config: ModelConfig, options: LayerOptions) -> None:
+        super().__init__()
+        inner, bias = config.intermediate_size, config.mlp_bias
+        self.up = make_linear(hidden, {"Wi": 2 * inner}, bias, options)
+        self.down = make_linear(inner, {"Wo": hidden}, bias, options)
+        self.activation = GatedActivation(config.hidden_act)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(x)))  # type: ignore[no-any-return]
+
+
+def _norm(config: ModelConfig, options: LayerOptions) -> LayerNorm:
+    assert config.encoder is not None
+    return LayerNorm(config.hidden_size, config.rms_norm_eps, options, config.encoder.norm_bias)
+
+
+def _layer_types(raw: RawConfig) -> list[str]:
+    count, listed = raw.integer("num_hidden_layers"), raw.get("layer_types")
+    if listed is None:
+        every = raw.integer("global_attn_every_n_layers")
+        return [_NEAR if index % every else _FULL for index in range(count)]
+    if len(listed) != count:
+        expected = f"a list of {count} entries (num_hidden_layers)"
+        raise raw.error("layer_types", len(listed), expected)
+    return list(listed)
+
+
+def _rope(raw: RawConfig, kind: str, key: str) -> RopeConfig:
+    """The rotation of layers of this kind, in the form of transformers 5 or in the older one."""
+    own = (raw.get("rope_parameters") or {}).get(kind) or {}
+    style = own.get("rope_type", "default") if isinstance(own, Mapping) else own
+    if style != "default" or raw.get("rope_scaling"):
+        raise refuse("other rope type", f"config.json: rope settings of {kind}")
+    theta = finite(own.get("rope_theta")) or raw.number(key)
+    return RopeConfig(style="default", rotary_dim=head_dim(raw), theta=theta)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encoders whose norms come after the residual: BERT and its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from rtp_llm.attention import ForwardBatch
+from rtp_llm.layers import Layer, LayerOptions, Rotary, WeightTarget, make_linear, weight_targets
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
+from rtp_llm.layers.encoder_standins import embedding_sum, gelu
+from rtp_llm.layers.layer_norm import LayerNorm
+from rtp_llm.layers.position_bias import PositionBias
+from rtp_llm.layers.weights.interleaved import Interleaved
+from rtp_llm.layers.weights.targets import RowsTarget
+from rtp_llm.models.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class PostNormNames:
+    """Names in the checkpoint: of the layers, of parts of a layer, and of the embeddings.
+
+    `gated`: `up` holds the rows of the multiplied half and then those of the gate.
+    """
+
+    layers: str = "encoder.layer"
+    attention_output: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    norm: str = "output.LayerNorm"
+    gated: bool = False
+
+
+class Embeddings(Layer):
+    """The norm of the sum of a token's embedding, its position's and its type's."""
+
+    position: nn.Parameter | None
+    kind: nn.Parameter | None
+
+    def __init__(self, config: ModelConfig, options: LayerOptions) -> None:
+        super().__init__()
+        encoder, hidden = config.encoder, config.hidden_size
+        assert encoder is not None
+        self.word = options.parameter(config.vocab_size, hidden)
+        self.position = self.kind = None
+        if encoder.position_rows:
+            self.position = options.parameter(encoder.position_rows, hidden)
+        if encoder.type_rows:
+            self.kind = options.parameter(encoder.type_rows, hidden)
+        self.norm = LayerNorm(hidden, config.rms_norm_eps, options)
+        self._first = encoder.first_position
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        positions = batch.positions
+        if self.position is not None and self._first:
+            positions = positions + self._first
+        summed = embedding_sum(
+            batch.token_ids, positions, None, self.word, self.position, self.kind
+        )
+        return self.norm(summed)  # type: ignore[no-any-return]
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield f"{path}word_embeddings.weight", RowsTarget(self.word)
+        if self.position is not None:
+            yield f"{path}position_embeddings.weight", RowsTarget(self.position)
+        if self.kind is not None:
+            yield f"{path}token_type_embeddings.weight", RowsTarget(self.kind)
+        yield from self.norm.checkpoint_targets(f"{path}LayerNorm.")
+
+
+class PostNormLayer(Layer):
+    """x = norm(x + attention(x)), then x = norm(x + feed_forward(x))."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        shape: EncoderAttentionShape,
+        names: PostNormNames,
+        options: LayerOptions,
+    ) -> None:
+        super().__init__()
+        hidden, inner, eps = config.hidden_size, config.intermediate_size, config.rms_norm_eps
+        self.names = names
+        self.attention = EncoderAttention(shape, options)
+        mixed = shape.num_heads * shape.head_dim
+        bias = config.output_bias
+        self.attention_output = make_linear(mixed, {names.attention_output: hidden}, bias, options)
+        self.attention_norm = LayerNorm(hidden, eps, options)
+        rows, stored = {names.up: inner}, []
+        self._gate: GatedActivation | None = None
+        if names.gated:
+            rows = {"gate": inner, "up": inner}
+            stored = [Interleaved(names.up, ("up", "gate"), 1)]
+            self._gate = GatedActivation(config.hidden_act)
+        self.up = make_linear(hidden, rows, config.mlp_bias, options, stored)
+        self.down = make_linear(inner, {names.down: hidden}, True, options)
+        self.norm = LayerNorm(hidden, eps, options)
+
+    def forward(
+        self, x: Tensor, batch: ForwardBatch, cos_sin: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        mixed = self.attention(x, batch, cos_sin, bias)
+        x = self.attention_norm.add(self.attention_output(mixed), x)
+        wide = self.up(x)
+        wide = gelu(wide) if self._gate is None else self._gate(wide)
+        return self.norm.add(self.down(wide), x)
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield from self.attention.checkpoint_targets(f"{path}attention.")
+        for linear in (self.attention_output, self.up, self.down):
+            yield from linear.checkpoint_targets(f"{path}linear.")
+        yield from self.attention_norm.checkpoint_targets(f"{path}{self.names.attention_norm}.")
+        yield from self.norm.checkpoint_targets(f"{path}{self.names.norm}.")
+
+
+class PostNormEncoder(Layer):
+    """Embeddings and layers; positions are learned, relative, or rotate queries and keys."""
+
+    position_bias: PositionBias | None
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        shapes: tuple[EncoderAttentionShape, ...],
+        names: PostNormNames,
+        options: LayerOptions,
+        num_positions: int,
+    ) -> None:
+        super().__init__()
+        encoder = config.encoder
+        assert encoder is not None
+        self.names = names
+        self.embeddings = Embeddings(config, options.inside("embeddings"))
+        self.rotary = Rotary(config.rope, num_positions, options.device)
+        self.position_bias = None
+        if encoder.position_buckets:
+            sizes = encoder.position_buckets, config.num_heads, num_positions
+            self.position_bias = PositionBias(*sizes, options)
+        self.layers = nn.ModuleList(
+            PostNormLayer(config, shape, names, options.inside(f"{names.layers}.{index}"))
+            for index, shape in enumerate(shapes)
+        )
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        x = self.embeddings(batch)
+        bias = None
+        if self.position_bias is not None:
+            bias = self.position_bias(batch.max_seqlen_q)
+        for layer in self.layers:
+            x = layer(x, batch, self.rotary.cos_sin, bias)
+        return x  # type: ignore[no-any-return]
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield from self.embeddings.checkpoint_targets(f"{path}embeddings.")
+        if self.position_bias is not None:
+            name = f"{path}encoder.relative_attention_bias.weight"
+            yield name, RowsTarget(self.position_bias.weight)
+        for index, layer in enumerate(self.layers):
+            yield from weight_targets(layer, f"{path}{self.names.layers}.{index}.")
