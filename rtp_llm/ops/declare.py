@@ -7,14 +7,15 @@
     ) -> None:
         \"\"\"What it does, shapes, dtypes, errors.\"\"\"
 
-Its parameters are written here and nowhere else: the schema, the C++ struct that kernels are given
-and the glue that fills it are made from them (generate.py). The body is the Meta function: it makes
-results of the right shape and dtype without data; operators that only write in place have none. A
-call runs the operator. Options: `optional` (a device may lack a kernel: layers ask has_kernel),
-`composite` (so, and where there is none the plain PyTorch reference is its form, without asking),
-`dispatch` (a function of the operator and the arguments by name, in order, that runs instead: it
-calls `operator.call(*arguments.values())`, or a library), `triton` ("family.file:function" of
-rtp_llm/kernels/triton that is its kernel on CUDA and takes the same parameters; see triton.py).
+Its parameters are written here and nowhere else: the schema, the C++ struct that kernels receive
+and the glue that fills it are generated from them (generate.py). The body is the Meta function: it
+returns results of the right shape and dtype without data; operators that only write in place have
+none. A call runs the operator. Options: `optional` (a device may lack a kernel: layers ask
+has_kernel), `composite` (optional, and without a kernel the plain PyTorch reference runs, without
+permission), `dispatch` (a function of the operator and the arguments by name, in order, that runs
+instead: it calls `operator.call(*arguments.values())`, or a library), `triton`
+("family.file:function" in rtp_llm/kernels/triton, its kernel on CUDA with the same parameters; see
+triton.py).
 """
 
 from __future__ import annotations

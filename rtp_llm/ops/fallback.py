@@ -90,12 +90,12 @@ def _refusal(entry: OperatorEntry, key: str, native_library: str) -> Callable[..
 
 def _reference(entry: OperatorEntry, key: str) -> Callable[..., Any]:
     reference = lazy(entry.reference)
-    told = entry.composite
+    warned = entry.composite
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal warned
+        if not warned:
+            warned = True
             _log.warning(
                 "operator %s has no kernel for %s: the PyTorch reference runs", entry.name, key
             )

@@ -121,7 +121,7 @@ struct {call.stem}Call {{
 
 
 def schemas() -> str:
-    """The header with the schemas of all operators, sorted, as schema_hash wants them."""
+    """The header with the schemas of all operators, sorted, as schema_hash expects them."""
     lines = "".join(f'    "{schema}",\n' for schema in native_schemas())
     return (
         "#pragma once\n\nnamespace rtp_llm {\n\n"
@@ -144,7 +144,7 @@ def marks(path: Path) -> list[Mark]:
     for part in path.read_text().split(f"\n{_MARK}")[1:]:
         name, *extent = _arguments(part)
         if name not in OPERATORS:
-            raise KeyError(f"{path}: {_MARK}{name}) is no operator of rtp_llm/ops")
+            raise KeyError(f"{path}: {_MARK}{name}) is not an operator of rtp_llm/ops")
         found.append(Mark(OPERATORS[name], path.name.partition(".")[0], tuple(extent)))
     return found
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for what every step reads whole: weights and the KV cache, on huge pages where there are.
+"""Memory for what every step reads in full, weights and the KV cache: on huge pages if available.
 
-Reading 4 KB pages costs an address translation each, on virtual machines a long one: measured with
-two cores, 48 GB/s instead of 80 GB/s.
+Reading 4 KB pages costs an address translation each, which is slow on virtual machines: measured
+with two cores, 48 GB/s instead of 80 GB/s.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def empty_on(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An uninitialised CPU tensor, contiguous and aligned; nothing is touched before it is written.
+    """An uninitialised CPU tensor, contiguous and aligned; no page is touched before it is written.
 
-    Whole huge pages are asked for; what is left, small tensors, and systems without huge pages get
+    Requests whole huge pages; the remainder, small tensors, and systems without huge pages get
     ordinary memory, which works the same.
     """
     size = math.prod(shape) * dtype.itemsize

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import paths of before: modules that other engines import are in rtp_llm.compat now."""
+"""Former import paths: modules that other engines import, now in rtp_llm.compat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def moved(old: str, new: str) -> Callable[[str], Any]:
-    """The `__getattr__` of module `old`, all of whose names are in module `new`; warns once.
+    """The `__getattr__` of module `old`, which forwards all names to module `new`; warns once.
 
     This room imports nothing above it, so `new` is a name.
     """

@@ -81,7 +81,7 @@ def load() -> str:
         torch.ops.load_library(path)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise native.NativeLibraryError(
-            f"{path} cannot be loaded beside torch {torch.__version__}: {error}"
+            f"{path} cannot be loaded with torch {torch.__version__}: {error}"
         ) from error
     _check_schemas(path)
     cpu_isa = _native("cpu_isa")
@@ -107,9 +107,9 @@ def references_allowed() -> bool:
 
 
 def operators_without_kernel(torch_type: str) -> list[str]:
-    """Names of the operators whose reference runs, or which fail, on tensors of a device type.
+    """Names of operators without a kernel for a device type: their reference runs, or they fail.
 
-    Without those that a device may lack.
+    Excludes operators that a device may lack.
     """
     load()
     return _State.fallbacks.missing(torch_type.upper())
@@ -122,7 +122,7 @@ def has_kernel(name: str, torch_type: str) -> bool:
 
 
 def kernel_calls(name: str) -> int:
-    """How often the native kernel of `name` ran in this process; -1 when there is none."""
+    """How often the native kernel of `name` ran in this process; -1 if there is none."""
     load()
     return int(_native("kernel_calls")(name))
 
@@ -153,7 +153,7 @@ def _check_schemas(path: str) -> None:
     try:
         theirs = _native("schema_hash")()
     except AttributeError as error:
-        raise native.NativeLibraryError(f"{path} is no operator library of RTP-LLM") from error
+        raise native.NativeLibraryError(f"{path} is not an operator library of RTP-LLM") from error
     if theirs != schema_hash():
         raise native.NativeLibraryError(
             f"{path} was built from other operator schemas (hash {theirs}) than this package "

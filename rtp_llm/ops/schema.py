@@ -34,10 +34,10 @@ class OperatorEntry:
 
     schema: str
     module: str
-    optional: bool = False  # a device may lack it: layers ask has_kernel() and go another way
-    composite: bool = False  # where there is no kernel plain PyTorch is its form, without asking
+    optional: bool = False  # a device may lack it: layers ask has_kernel() for another way
+    composite: bool = False  # without a kernel its PyTorch reference runs, without permission
     triton: str = ""  # "family.file:function" in rtp_llm/kernels/triton: it has no native kernel
-    has_indices: bool = False  # of its parameters some are IndexTensor
+    has_indices: bool = False  # some of its parameters are IndexTensor
 
     @property
     def name(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators whose kernel is a function in Triton; it launches on CUDA, other devices have none."""
+"""Operators with a Triton function as their kernel; they run on CUDA, other devices have none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def installed() -> bool:
 def compile_tiles(operator: str, *arguments: Any, **options: Any) -> None:
     """Compile all that `operator` may launch, before the first request needs it.
 
-    The arguments are those of ``compile_tiles`` beside its kernel.
+    The arguments are those of ``compile_tiles`` in the module of its kernel.
     """
     module, _, _ = OPERATORS[operator].triton.partition(":")
     importlib.import_module(f"{_FOLDER}.{module}").compile_tiles(*arguments, **options)

@@ -26,5 +26,8 @@ def silu_and_mul(x: Tensor) -> Tensor:
 
 @operator
 def gelu_and_mul(x: Tensor, tanh: bool) -> Tensor:
-    """gelu(x[..., :I]) * x[..., I:], by the tanh approximation or exactly; else as silu_and_mul."""
+    """gelu(x[..., :I]) * x[..., I:], with the tanh approximation if `tanh`, else exact.
+
+    Shapes, dtypes and errors as for silu_and_mul.
+    """
     return _half(x)

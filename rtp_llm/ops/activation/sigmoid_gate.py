@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates of Qwen3-Next: of the output of attention, and of shared experts."""
+"""Sigmoid gates of Qwen3-Next, for the output of attention and for shared experts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ def sigmoid_gate(x: MutableTensor, gate: Tensor) -> None:
     """In place: x *= sigmoid(gate), in float32 and rounded once.
 
     x and gate of one shape and dtype, float32, bfloat16 or float16: [T, C] with free row strides,
-    or [T, H, D] with free strides of tokens and heads; in different memory. RuntimeError on a
-    mismatch.
+    or [T, H, D] with free token and head strides; not overlapping. RuntimeError on a mismatch.
     """
 
 

@@ -49,7 +49,7 @@ def test_sigmoid_gate_equals_reference(isa: str, dtype: torch.dtype) -> None:
 @every_isa
 @every_dtype
 def test_strides_are_free_and_gaps_stay(isa: str, dtype: torch.dtype) -> None:
-    # A gate behind other columns of a product, and heads that lie in turn with others.
+    # A gate after other columns of a product, and heads interleaved with others.
     wide = torch.randn(5, 7 + 3 * 40).to(dtype)
     packed = torch.randn(6, 4, 3 * 32).to(dtype)
     cases = [

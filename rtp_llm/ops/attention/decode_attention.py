@@ -31,21 +31,21 @@ def decode_attention(
     v_scale: Tensor | None = None,
     early: bool = False,
 ) -> Tensor:
-    """One new token a sequence: norms, rotation, its key and value into the cache, attention.
+    """Norms, rotation, cache write and attention for one new token of each sequence.
 
-    qkv [B, (H + 2 Hk) D] of bfloat16 or float16, rows may be strided: query, key, value heads of
-    sequence b in row b; it stays as it is. kv_cache [2, N, S, Hk, D] of qkv's dtype or of e4m3fn
-    (divided by k_scale and v_scale, float32, one number), S a power of two from 8 on. seq_lens [B]
-    are keys with the new one, which goes to slot_mapping [B], the place that block_table [B, M]
-    names for it. Norm weights [D], norm_offset and cos_sin float32 [positions, R] as for
+    qkv [B, (H + 2 Hk) D] of bfloat16 or float16, rows may be strided: row b holds the query, key
+    and value heads of sequence b and is not modified. kv_cache [2, N, S, Hk, D] of qkv's dtype or
+    of e4m3fn (divided by k_scale and v_scale, float32, one number), S a power of two, at least 8.
+    seq_lens [B] count the new key, which is stored at slot_mapping [B], the place that block_table
+    [B, M] gives for it. Norm weights [D], norm_offset and cos_sin float32 [positions, R] as for
     `rotate_and_store`, window and soft_cap as for `paged_attention`. A sequence without keys, or
-    whose slot or position is outside, has no new token: it gets zeros and nothing is stored.
+    with its slot or position out of range, gets zeros and stores nothing.
 
-    early: no kernel that may still run writes anything but qkv, so that lengths, tables and old
-    keys are read before the kernel in front of this one has ended.
+    early: no kernel that may still run writes anything but qkv, so lengths, tables and old keys are
+    read before the preceding kernel has ended.
 
-    counters int32, at least B * Hk, hold zeros and get them back; calls that share them run one
-    after another. Returns [B, H * D]. RuntimeError on a mismatch, and for what no kernel is made
-    for: D other than 64, 128 and 256, groups H / Hk above 16 (8 with D = 256).
+    counters int32, at least B * Hk, hold zeros and are reset to zeros; calls that share them must
+    run one after another. Returns [B, H * D]. RuntimeError on a mismatch, and for what no kernel
+    supports: D other than 64, 128 and 256, groups H / Hk above 16 (8 with D = 256).
     """
     return qkv.new_empty(qkv.shape[0], qkv.shape[1] - 2 * kv_cache.shape[3] * kv_cache.shape[4])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode attention: the reference beside separate operators, the kernel beside the reference."""
+"""Decode attention: the reference against separate operators, the kernel against the reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def seed() -> None:
 
 
 def assert_right(step: DecodeStep, limit: float | None = None) -> None:
-    """The kernel's result and cache beside the reference's; nothing else is written."""
+    """The kernel's result and cache match the reference's; nothing else is written."""
     other, untouched = step.copy(), step.cache.clone()
     with kernel_runs("decode_attention"):
         actual = ops.decode_attention(**step.arguments)

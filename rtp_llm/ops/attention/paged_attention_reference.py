@@ -49,12 +49,12 @@ def _gather(kv_cache: Tensor, row: Tensor, num_keys: int) -> tuple[Tensor, Tenso
 
 def _mask(positions: Tensor, present: Tensor, *, causal: bool, window: int) -> Tensor:
     """[queries, keys]: which keys a query sees."""
-    behind = positions[:, None] - torch.arange(len(present), device=positions.device)
-    mask = present.expand(behind.shape)
+    distance = positions[:, None] - torch.arange(len(present), device=positions.device)
+    mask = present.expand(distance.shape)
     if causal:
-        mask = mask & (behind >= 0)
+        mask = mask & (distance >= 0)
     if window > 0:
-        mask = mask & (behind < window)
+        mask = mask & (distance < window)
     return mask
 
 

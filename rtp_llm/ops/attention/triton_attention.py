@@ -25,9 +25,9 @@ def triton_paged_attention(
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
 ) -> Tensor:
-    """See paged_attention; waits for nothing. A block outside the cache is no block.
+    """paged_attention in Triton, without synchronisation; block ids out of range count as no block.
 
-    The cache may be float8_e4m3fn; k_scale and v_scale, one float32 each, both or neither, are what
-    its keys and values were divided by. ValueError when shapes or dtypes do not fit.
+    The cache may be float8_e4m3fn; its keys and values were divided by k_scale and v_scale, one
+    float32 each; give both or neither. ValueError if shapes or dtypes do not fit.
     """
     return q.new_empty(q.shape)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best token of logits whose columns are divided among ranks.
+"""The best token of logits with columns divided among ranks.
 
-`buffers`, `state`, `capacity` and `most_blocks` are those of rank_buffers.py.
+`buffers`, `state`, `capacity` and `most_blocks` are described in rank_buffers.py.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def best_token(
     capacity: int,
     most_blocks: int = 0,
 ) -> None:
-    """In place: tokens int32 [R] and status int8 [R] of `sample` of rows that take the arg max, for
-    all columns instead of this rank's.
+    """In place: tokens and status as `sample` gives them for arg-max rows, over all ranks' columns.
 
     logits float32 [R, C] (the row stride is free) are the columns `first` to first + C - 1 of all;
-    tokens and status what this rank has found in them. All ranks get the same: the largest logit,
-    of equal ones the lowest token; NOT_FINITE where a rank says so, ALL_BANNED where no rank has a
-    finite logit; the token is 0 there. 16 bytes of each row travel. RuntimeError on a mismatch.
+    tokens int32 [R] and status int8 [R] hold what this rank found in them. All ranks get the same
+    result: the token with the largest logit, the lowest token among equals; NOT_FINITE if any rank
+    reports it, ALL_BANNED if no rank has a finite logit, both with token 0. Each row sends 16
+    bytes. RuntimeError on a mismatch.
     """

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory in which ranks meet that write into each other's, as operators are given it.
+"""The device memory through which ranks exchange data, as operators take it.
 
-`buffers` [ranks + 1] int64 holds the addresses of all ranks' buffers in their order, and behind
-them that of a word in pinned host memory: what is not 0 there ends the wait for ranks that do not
-come, and the results are worth nothing. A buffer has buffer_words(ranks, capacity) words of 32
-bits, all ABSENT before the first call of any rank. `state` [STATE_WORDS] int32 is this rank's own
-and begins with zeros. All ranks call the same operators with the same shapes in the same order, a
-rank one after the other. `capacity` is the most bytes that go to a rank in a call, a multiple of
-16, and `most_blocks` limits how much of a GPU a call takes (0: one wave), for ranks that share one.
+`buffers` [ranks + 1] int64 holds the addresses of all ranks' buffers in rank order, followed by the
+address of a word in pinned host memory: once that word is not 0, kernels stop waiting for ranks
+that do not respond, and their results are invalid. A buffer has buffer_words(ranks, capacity) words
+of 32 bits, all ABSENT before the first call of any rank. `state` [STATE_WORDS] int32 belongs to
+this rank and starts as zeros. All ranks call the same operators with the same shapes in the same
+order, each rank one call at a time. `capacity` is the most bytes sent to one rank in a call, a
+multiple of 16, and `most_blocks` limits how much of a GPU a call takes (0: one wave), for ranks
+that share a GPU.
 """
 
 from __future__ import annotations
@@ -20,5 +21,5 @@ _EPOCHS = 3
 
 
 def buffer_words(ranks: int, capacity: int) -> int:
-    """Words of 32 bits in each rank's buffer: a place of `capacity` bytes for each rank, thrice."""
+    """The 32-bit words in each rank's buffer: `capacity` bytes for each rank, three times."""
     return _EPOCHS * ranks * capacity // 4

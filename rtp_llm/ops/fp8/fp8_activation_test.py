@@ -66,7 +66,7 @@ def test_silu_and_mul(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("operator", [ops.fp8_quantize, ops.silu_and_mul_fp8])
-def test_rows_behind_the_mask_do_not_matter(operator: object) -> None:
+def test_rows_past_the_mask_do_not_matter(operator: object) -> None:
     assert callable(operator)
     masked_m = torch.tensor([0, 7, 3, 12], dtype=torch.int32)
     x = torch.randn(4, 12, 512, dtype=torch.bfloat16)

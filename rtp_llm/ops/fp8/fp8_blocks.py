@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block-scaled FP8 in plain PyTorch: activations in 1x128 groups, weights in 128x128 tiles.
 
-Numbers are float8 e4m3 (at most 448), scales float32: x = q * scale. On GPUs that want scales as
-powers of two (UE8M0), four exponent bytes of consecutive groups lie in an int32, the first lowest.
-Layout and limits are those of DeepGEMM (https://github.com/deepseek-ai/DeepGEMM).
+Numbers are float8 e4m3 (at most 448), scales float32: x = q * scale. On GPUs that need scales as
+powers of two (UE8M0), an int32 holds the exponent bytes of four consecutive groups, the first
+lowest. Layout and limits follow DeepGEMM (https://github.com/deepseek-ai/DeepGEMM).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def scale_rows(rows: int) -> int:
 
 
 def power_of_two(scales: Tensor) -> Tensor:
-    """The least powers of two that are no less than `scales`, which are positive."""
+    """The smallest powers of two not below `scales`, which are positive."""
     mantissa, exponent = torch.frexp(scales)
     return torch.ldexp(torch.ones_like(scales), exponent - (mantissa == 0.5).to(exponent.dtype))
 
@@ -100,9 +100,9 @@ def dequantize_weight(weight: Tensor, scales: Tensor) -> Tensor:
 
 
 def pack_ue8m0(scales: Tensor) -> Tensor:
-    """Powers of two [..., C] as the bytes of their exponents, four in an int32 [..., ceil(C / 4)].
+    """Powers of two [..., C] as their exponent bytes, four in an int32: [..., ceil(C / 4)].
 
-    Bytes behind the last scale are zeros.
+    Bytes past the last scale are zeros.
     """
     exponents = scales.float().contiguous().view(torch.int32) >> 23 & 0xFF
     columns = scales.shape[-1]

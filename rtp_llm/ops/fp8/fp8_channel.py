@@ -20,10 +20,10 @@ from rtp_llm.ops.registry import Operator
 
 @operator(composite=True, triton="fp8.fp8_channel:quantize_tokens")
 def fp8_quantize_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantise each row with one scale, the largest magnitude being 448.
+    """Quantise each row with one scale; the largest magnitude becomes 448.
 
-    x [M, K] of float32, bfloat16 or float16, contiguous. Returns (q e4m3 [M, K], scales float32
-    [M, 1]).
+    x [M, K] of float32, bfloat16 or float16, contiguous. Returns (q e4m3 [M, K], scales float32 [M,
+    1]). RuntimeError on a mismatch.
     """
     return x.new_empty(x.shape, dtype=E4M3), x.new_empty((len(x), 1), dtype=torch.float32)
 
@@ -37,8 +37,8 @@ def _linear(kernel: Operator, given: dict[str, Any]) -> Any:
 
 @operator(composite=True, dispatch=_linear, triton="fp8.fp8_channel:channel_linear")
 def fp8_channel_linear(q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor) -> Tensor:
-    """bfloat16 [M, N] of q [M, K] and weight [N, K], all contiguous.
+    """q [M, K] times weight [N, K] transposed, all contiguous: bfloat16 [M, N].
 
-    CUTLASS multiplies through torch where it takes the sizes.
+    CUTLASS multiplies through torch where it supports the sizes. RuntimeError on a mismatch.
     """
     return q.new_empty((q.shape[0], weight.shape[0]), dtype=torch.bfloat16)

@@ -57,7 +57,7 @@ def _try(library: ModuleType, device: torch.device) -> None:
 
 
 def masked_form(library: ModuleType) -> Callable[..., None]:
-    """By its name of today, or that of releases before there were weights of 4 bits."""
+    """The masked grouped GEMM, by its current name or its name in releases before 4-bit weights."""
     names = "m_grouped_fp8_fp4_gemm_nt_masked", "m_grouped_fp8_gemm_nt_masked"
     name = names[0] if hasattr(library, names[0]) else names[1]
     form: Callable[..., None] = getattr(library, name)

@@ -39,14 +39,14 @@ def _masked_swaps(expected_m: int, most: int, swap_ab: bool | None) -> bool:
 
 
 def _left_open(num_sms: int, swap_ab: bool | None) -> bool:
-    """Whether a library may multiply: they know neither limits nor swap-AB."""
+    """Whether a library may multiply: libraries support neither num_sms nor swap_ab."""
     return swap_ab is None and _sms(num_sms) == fp8_gemm_choice.ALL_SMS
 
 
 def _library_for(
     x: Tensor, weight: Tensor, num_sms: int, swap_ab: bool | None
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None:
-    """The plain product of the library that was quicker at these sizes, if there is one."""
+    """The plain product of the library that is faster at these sizes, or None."""
     if x.dim() != 2 or weight.dim() != 2 or not _left_open(num_sms, swap_ab):
         return None
     if fp8_deep_gemm.takes(x, weight):
@@ -74,9 +74,10 @@ def fp8_linear(
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """bfloat16 [M, N] of q [M, K] and weight [N, K]; swap_ab: by the table unless given.
+    """q [M, K] times weight [N, K] transposed: bfloat16 [M, N].
 
-    Where they were quicker, cuBLASLt or DeepGEMM multiply.
+    swap_ab is chosen by a table unless given. cuBLASLt or DeepGEMM multiply where they are faster.
+    RuntimeError on a mismatch.
     """
     return q.new_empty((q.shape[0], weight.shape[0]), dtype=torch.bfloat16)
 
@@ -103,12 +104,14 @@ def fp8_grouped_masked(
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """bfloat16 [G, Mmax, N] of q [G, Mmax, K] and weight [G, N, K]: of group g the first
-    masked_m[g] rows, which are never read on the host; the others are anything.
+    """q [G, Mmax, K] times weight [G, N, K] transposed, group by group: bfloat16 [G, Mmax, N].
+
+    Only the first masked_m[g] rows of group g are multiplied; the others are undefined. The counts
+    are never read on the host.
 
     scales [G, K / 128, Mmax rounded up to 4], weight_scales [G, ceil(N / 128), K / 128], masked_m
-    int32 [G]. `expected_m` is how many rows a group has as a rule: it tunes, the result does not
-    depend on it, and 0 says that nothing is known.
+    int32 [G]. `expected_m` is the typical number of rows in a group: it only affects speed, not the
+    result; 0 means unknown. RuntimeError on a mismatch.
     """
     return q.new_empty((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
 
@@ -127,10 +130,10 @@ def fp8_grouped_contiguous(
     m_indices: Tensor,
     num_sms: int = -1,
 ) -> Tensor:
-    """bfloat16 [M, N] of q [M, K] and of weight [G, N, K] the group that m_indices int32 [M] names.
+    """q [M, K] times the group of weight [G, N, K] that m_indices int32 [M] names: bfloat16 [M, N].
 
-    Each 128 rows have one group, which their first row names, and are padded with -1 at their end.
-    Rows of padding become anything.
+    Each 128 rows belong to one group, named by the first of them, and are padded at their end with
+    -1. Results of padding rows are undefined. RuntimeError on a mismatch.
     """
     return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
 
@@ -153,11 +156,14 @@ def fp8_grouped_ragged(
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """bfloat16 [M, N] of q [M, K]: of weight [G, N, K] group g takes counts[g] rows from starts[g]
-    on, which are never read on the host. Other rows become anything.
+    """q [M, K] times weight [G, N, K]: counts[g] rows from starts[g] on use group g; [M, N].
 
-    starts int32 [G + 1], of which the last is not used, are multiples of 4; counts int32 [G].
-    scatter_fp8_ragged makes all of it. `expected_m` as in fp8_grouped_masked.
+    Returns bfloat16 [M, N]; weights are transposed. The counts are never read on the host. Results
+    of other rows are undefined.
+
+    starts int32 [G + 1] (the last one is not used) are multiples of 4; counts int32 [G].
+    scatter_fp8_ragged makes all operands. `expected_m` as in fp8_grouped_masked. RuntimeError on a
+    mismatch.
     """
     return q.new_empty((q.shape[0], weight.shape[1]), dtype=torch.bfloat16)
 
@@ -206,7 +212,8 @@ def deep_gemm_grouped_fp8_masked(
     lhs_scale: Tensor | None = None,
     swap_ab: bool | None = None,
 ) -> None:
-    """fp8_grouped_masked of lhs into output [G, Mmax, N], whose other rows stay as they are.
+    """fp8_grouped_masked of lhs into output [G, Mmax, N]; masked rows of output are not modified.
 
-    lhs [G, Mmax, K] is e4m3 with lhs_scale, or of a float dtype and quantised here.
+    lhs [G, Mmax, K] is e4m3 with lhs_scale, or of a float dtype and quantised here. RuntimeError on
+    a mismatch.
     """

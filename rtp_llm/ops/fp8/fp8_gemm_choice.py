@@ -38,7 +38,7 @@ class Fp8GemmChoice:
 
     @staticmethod
     def of(swap_ab: bool | None, rows: int | None, num_sms: int | None) -> Fp8GemmChoice:
-        """What settings ask for; None leaves it as it was measured."""
+        """The choice that settings ask for; None keeps the measured default."""
         choice = Fp8GemmChoice(
             swap_ab=swap_ab is not False, num_sms=ALL_SMS if num_sms is None else num_sms
         )
@@ -47,16 +47,20 @@ class Fp8GemmChoice:
         return replace(choice, linear_rows=rows, short_rows=rows, masked_rows=rows)
 
     def swaps_linear(self, rows: int, columns: int) -> bool:
-        """Whether a plain GEMM of so many rows of x, of so many channels, swaps."""
+        """Whether a plain GEMM of x [rows, columns] swaps A and B."""
         return self.swap_ab and rows <= self._swapped_rows(columns)
 
     def swaps_masked(self, expected_rows: int, most_rows: int) -> bool:
-        """Whether a masked grouped GEMM swaps; where the expectation is none, for `most_rows`."""
+        """Whether a masked grouped GEMM swaps A and B; without an expectation, judged by
+        `most_rows`.
+        """
         return self.swap_ab and rows_of_group(expected_rows, most_rows) <= self.masked_rows
 
     def leaves_to_library(self, rows: int, outputs: int, columns: int) -> bool:
-        """Whether cuBLASLt was quicker at a plain GEMM of x [rows, columns], weight [outputs,
-        columns]; it knows no limit of multiprocessors."""
+        """Whether cuBLASLt is faster for a plain GEMM of [rows, columns] and [outputs, columns].
+
+        False when multiprocessors are limited, which cuBLASLt does not support.
+        """
         if self.num_sms != ALL_SMS:
             return False
         own = self.own_rows if outputs <= self.wave_outputs else self._swapped_rows(columns)
@@ -67,14 +71,14 @@ class Fp8GemmChoice:
 
 
 def _fills_waves(rows: int, outputs: int) -> bool:
-    """Whether at most a sixth of what waves of 256 x 128 tiles compute is not asked for."""
+    """Whether waves of 256 x 128 tiles compute at most a sixth more than the result needs."""
     tiles = -(-rows // 256) * -(-outputs // 128)
     waves = -(-tiles // _MULTIPROCESSORS)
     return 6 * rows * outputs >= 5 * waves * _MULTIPROCESSORS * 256 * 128
 
 
 def rows_of_group(expected_rows: int, most_rows: int) -> int:
-    """Rows that a group has as a rule; where the expectation is none, as many as it may have."""
+    """The typical rows of a group; the most it may have if no sensible expectation is given."""
     return expected_rows if 0 < expected_rows <= most_rows else most_rows
 
 
@@ -83,12 +87,12 @@ class _State:
 
 
 def current() -> Fp8GemmChoice:
-    """What GEMMs follow; the defaults until configure() was called."""
+    """The choice that GEMMs use: the one last set with configure(), or the defaults."""
     return _State.choice
 
 
 def configure(choice: Fp8GemmChoice) -> None:
-    """Follow `choice` from now on. ValueError for a limit of multiprocessors that is none."""
+    """Set the choice that GEMMs use. ValueError if num_sms is neither -1 nor at least 1."""
     if choice.num_sms != ALL_SMS and choice.num_sms < 1:
         raise ValueError(f"num_sms is {choice.num_sms}; expected -1 for all, or at least 1")
     _State.choice = choice
@@ -96,7 +100,7 @@ def configure(choice: Fp8GemmChoice) -> None:
 
 @contextlib.contextmanager
 def limited_sms(num_sms: int) -> Iterator[None]:
-    """GEMMs inside use at most so many multiprocessors (-1: all); restores what was before."""
+    """Limit GEMMs inside to `num_sms` multiprocessors (-1: all); restores the choice afterwards."""
     before = _State.choice
     configure(replace(before, num_sms=num_sms))
     try:

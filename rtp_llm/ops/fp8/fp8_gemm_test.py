@@ -52,8 +52,8 @@ def random_rows(*shape: int) -> tuple[Tensor, Tensor, Tensor]:
     return q, scales, fp8_blocks.dequantize_rows(q, fp8_blocks.row_major(scales, shape[-2]))
 
 
-def poisoned_behind(q: Tensor, scales: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
-    """q [G, M, K] and its scales with NaNs behind the first counts[g] rows of each group."""
+def poisoned_after(q: Tensor, scales: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
+    """q [G, M, K] and its scales with NaNs past the first counts[g] rows of each group."""
     q, scales = q.clone(), scales.clone()
     for group, rows in enumerate(counts):
         q[group, rows:].view(torch.uint8).fill_(0x7F)
@@ -85,7 +85,7 @@ def test_linear(shape: tuple[int, int], *, swap_ab: bool) -> None:
     for count in [*rows, 0, 1000 if NATIVE else 140]:
         q, scales, x = random_rows(count, shape[1])
         longer = torch.cat([q, q[:1].expand(5, -1)]) if count else q
-        (longer,), (scales,) = poisoned_behind(longer[None], scales[None], [count])
+        (longer,), (scales,) = poisoned_after(longer[None], scales[None], [count])
         actual = ops.fp8_linear(longer[:count], scales, weight.q, weight.scales, swap_ab=swap_ab)
         assert_product(actual, x, weight.value)
 
@@ -132,7 +132,7 @@ def test_masked_sizes_at_which_libraries_were_quicker() -> None:
     weight = Weight(8, 4096, 7168)
     counts = [100, 0, 128, 3, 64, 65, 127, 1]
     q, scales, x = random_rows(8, 128, 7168)
-    q, scales = poisoned_behind(q, scales, counts)
+    q, scales = poisoned_after(q, scales, counts)
     masked_m = torch.tensor(counts, dtype=torch.int32)
     actual = ops.fp8_grouped_masked(q, scales, weight.q, weight.scales, masked_m, 100)
     for group, rows in enumerate(counts):
@@ -187,7 +187,7 @@ def test_every_number_of_rows_of_a_masked_group(*, swap_ab: bool) -> None:
     counts = torch.randperm(131).tolist()
     weight = Weight(len(counts), 64, 128)
     q, scales, x = random_rows(len(counts), 130, 128)
-    q, scales = poisoned_behind(q, scales, counts)
+    q, scales = poisoned_after(q, scales, counts)
     masked_m = torch.tensor(counts, dtype=torch.int32)
     actual = ops.fp8_grouped_masked(
         q, scales, weight.q, weight.scales, masked_m, 65, swap_ab=swap_ab

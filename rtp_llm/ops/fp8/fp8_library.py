@@ -12,9 +12,9 @@ from torch import Tensor
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 _LEAST_CUDA = (12, 9)
-_ROW_UNIT = 4  # rows whose columns of scales have no padding
+_ROW_UNIT = 4  # multiples of this many rows need no padding of scales
 _ROW_BYTES = 16  # to which rows of both operands of a product with scales of rows are aligned
-_BLOCK_UNIT = 4  # blocks of channels for which a weight's scales are as the library wants them
+_BLOCK_UNIT = 4  # blocks of channels for which a weight's scales fit the library
 
 
 @functools.cache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms whose result is block-scaled FP8, which products of rtp_llm.ops.fp8.fp8_gemm multiply."""
+"""Norms with a block-scaled FP8 result, the input of the products in rtp_llm.ops.fp8.fp8_gemm."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def norm_fp8(
     eps: float,
     norm_offset: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """fp8_quantize(rms_norm(residual, weight, eps, norm_offset)) after residual += pending.
+    """residual += pending, then fp8_quantize(rms_norm(residual, weight, eps, norm_offset)).
 
-    residual [T, K] (changed in place) and pending [T, K] (None: nothing is added; the row strides
-    are free), weight [K] of one float dtype; K is a multiple of 128 and at most MOST_CHANNELS. The
-    sum is rounded to that dtype, its norm is not. Returns (q e4m3 [T, K], scales float32 [K / 128,
-    T rounded up to 4]). A device may lack it (ops.has_kernel). RuntimeError on a mismatch.
+    residual [T, K] (modified in place) and pending [T, K] (None: nothing is added), with free row
+    strides, weight [K], all of one float dtype; K is a multiple of 128 and at most MOST_CHANNELS.
+    The sum is rounded to that dtype, its norm is not. Returns (q e4m3 [T, K], scales float32 [K /
+    128, T rounded up to 4]). A device may lack it (ops.has_kernel). RuntimeError on a mismatch.
     """
     return empty_quantized(residual)

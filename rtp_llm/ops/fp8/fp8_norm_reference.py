@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain PyTorch reference of norms whose result is block-scaled FP8."""
+"""Plain PyTorch reference of norms with a block-scaled FP8 result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How int8_linear wants its weight: the layout of rtp_llm/kernels/cpu/gemm/linear_int8.h."""
+"""The weight layout of int8_linear: see rtp_llm/kernels/cpu/gemm/linear_int8.h."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unpack(packed: Tensor, packed_scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _spans(rows: int) -> list[slice]:
-    """The rows of whole blocks, and those of the last block when it is smaller."""
+    """The rows of whole blocks, and the rows of a smaller last block."""
     whole = rows // _BLOCK_ROWS * _BLOCK_ROWS
     return [span for span in (slice(0, whole), slice(whole, rows)) if span.start < span.stop]
 

@@ -14,7 +14,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     x [T, K] of any float dtype (the row stride is free); weight [O, K] and bias [O] of the same
     dtype. Returns [T, O], contiguous. On the CPU a row of x gives the same bits in every batch, and
-    x [T, H, K] and weight [H, O, K] without a bias are H products, [T, H, O]. RuntimeError on a
+    x [T, H, K] with weight [H, O, K] and no bias are H products, [T, H, O]. RuntimeError on a
     mismatch.
     """
     return x.new_empty((*x.shape[:-1], weight.shape[-2]))
@@ -24,10 +24,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ dequantised(weight).T + bias; x is not rounded, sums are float32 and rounded once.
 
-    x [T, K] of any float dtype (the row stride is free); weight int8 and scale float32 as
-    rtp_llm.quantization.int8.pack made them; bias [O] of x's dtype. Returns [T, O] in x's dtype,
-    contiguous. On the CPU a row of x gives the same bits in every batch. GPUs multiply more than
-    32 rows by a weight that was dequantised to x's dtype. RuntimeError on a mismatch.
+    x [T, K] of any float dtype (the row stride is free); weight int8 and scale float32 as made by
+    rtp_llm.quantization.int8.pack; bias [O] of x's dtype. Returns [T, O] in x's dtype, contiguous.
+    On the CPU a row of x gives the same bits in every batch. GPUs multiply more than 32 rows by the
+    weight dequantised to x's dtype. RuntimeError on a mismatch.
     """
     return x.new_empty((x.shape[0], weight.shape[0]))
 
@@ -36,11 +36,11 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 def w8a8_int8_linear(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """As int8_linear, with x quantised to int8 as it comes.
+    """int8_linear with x quantised to int8 on the fly.
 
-    Each 64 columns of a row of x get a scale of their own, the largest magnitude being 127: this
-    adds about as much error as the weight's own rounding, more where single columns stand far out.
-    A row with a NaN or an infinity gives NaN. On the CPU a row of x gives the same bits in every
-    batch. GPUs multiply more than 32 rows as int8_linear does. RuntimeError on a mismatch.
+    Each 64 columns of a row of x get a scale of their own; the largest magnitude becomes 127. This
+    adds about as much error as rounding the weight does, and more where single columns are
+    outliers. A row with a NaN or an infinity gives NaN. On the CPU a row of x gives the same bits
+    in every batch. GPUs multiply more than 32 rows as int8_linear does. RuntimeError on a mismatch.
     """
     return x.new_empty((x.shape[0], weight.shape[0]))

@@ -224,7 +224,7 @@ def test_int8_row_does_not_depend_on_its_batch(isa: str, name: str) -> None:
 @with_int8
 @every_isa
 def test_int8_linear_does_not_round_x(isa: str) -> None:
-    """Small numbers beside a large one: eight bits would lose them."""
+    """Small numbers next to a large one: eight bits would lose them."""
     x = torch.full((3, GROUP_SIZE), 0.125)
     x[:, 5] = 1000.0
     numbers = torch.randint(-127, 128, (20, GROUP_SIZE), dtype=torch.int8)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers of few rows with what surrounds them: norms before, activations and sums behind.
+"""Linear layers of few rows, fused with the norm before or the activation or sum after them.
 
-A device may lack these operators (ops.has_kernel). But for linear_float they take weights and
-numbers of rows for which fused_linear_rows or skinny_linear_rows says so; other calls are
-RuntimeErrors.
+A device may lack these operators (ops.has_kernel). Except for linear_float they take only weights
+and numbers of rows that fused_linear_rows or skinny_linear_rows allow; other calls raise
+RuntimeError.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from rtp_llm.ops.declare import MutableTensor, operator
 
 @operator(optional=True)
 def fused_linear_rows(weight: Tensor) -> int:
-    """Up to how many rows of x the other operators are quicker with a weight [O, K] than a product
-    and its surroundings one by one; 0 where they do not take it."""
+    """The most rows of x for which fused operators are faster with this weight; 0: unsupported.
+
+    weight [O, K]; faster than a product and separate operators before and after it.
+    """
     return 0
 
 
 @operator(optional=True)
 def skinny_linear_rows(weight: Tensor) -> int:
-    """The same for skinny_linear and gated_linear, which may take more rows than the others."""
+    """fused_linear_rows for skinny_linear and gated_linear, which may take more rows."""
     return 0
 
 
@@ -32,7 +34,7 @@ def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     """x @ weight.T + bias, summed in float32 and rounded once.
 
     x [T, K] (the row stride is free), weight [O, K], bias [O]; one dtype, bfloat16 or float16.
-    Returns [T, O], contiguous.
+    Returns [T, O], contiguous. RuntimeError on a mismatch.
     """
     return x.new_empty((x.shape[0], weight.shape[0]))
 
@@ -51,7 +53,7 @@ def linear_add(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Mutable
     """In place: residual += x @ weight.T + bias, summed in float32 and rounded once.
 
     x [T, K], residual [T, O] (the row strides are free), weight [O, K], bias [O]; one dtype,
-    bfloat16 or float16. x and residual are different memory.
+    bfloat16 or float16. x and residual must not overlap. RuntimeError on a mismatch.
     """
 
 
@@ -64,10 +66,10 @@ def norm_linear(
     bias: Tensor | None = None,
     norm_offset: float = 0.0,
 ) -> Tensor:
-    """rms_norm(x, norm_weight, eps, norm_offset) @ weight.T + bias; factors are rounded as x is.
+    """rms_norm(x, norm_weight, eps, norm_offset), rounded to x's dtype, @ weight.T + bias.
 
     x [T, K] (the row stride is free), norm_weight [K], weight [O, K], bias [O]; one dtype, bfloat16
-    or float16. norm_offset is 0 or 1. Returns [T, O], contiguous.
+    or float16. norm_offset is 0 or 1. Returns [T, O], contiguous. RuntimeError on a mismatch.
     """
     return x.new_empty((x.shape[0], weight.shape[0]))
 
@@ -82,18 +84,19 @@ def norm_gated_linear(
     activation: str,
     norm_offset: float = 0.0,
 ) -> Tensor:
-    """activation(first half) * second half of each row of norm_linear, which is not rounded itself.
+    """activation(first half) * second half of each row of norm_linear, without rounding in between.
 
-    `activation` is "silu", "gelu" or "gelu_tanh". Returns [T, O / 2], contiguous.
+    `activation` is "silu", "gelu" or "gelu_tanh"; otherwise as norm_linear. Returns [T, O / 2],
+    contiguous.
     """
     return x.new_empty((x.shape[0], weight.shape[0] // 2))
 
 
 @operator(optional=True)
 def linear_float(x: Tensor, weight: Tensor) -> Tensor:
-    """x @ weight.T in float32, as it was summed: [T, O], contiguous.
+    """x @ weight.T as its float32 sums, not rounded: [T, O], contiguous.
 
     x [T, K] (the row stride is free) and weight [O, K] of one dtype, bfloat16 or float16; any
-    number of rows.
+    number of rows. RuntimeError on a mismatch.
     """
     return x.new_empty((x.shape[0], weight.shape[0]), dtype=torch.float32)

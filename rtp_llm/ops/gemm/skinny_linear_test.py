@@ -21,11 +21,11 @@ every_dtype = pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
 every_activation = pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh"])
 every_offset = pytest.mark.parametrize("offset", [0.0, 1.0])
 native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this device lacks")
-# (K, O): fewer pieces than warps, odd numbers of them, several for each, more than one block
+# (K, O): fewer chunks than warps, odd numbers of them, several for each, more than one block
 SHAPES = [(64, 16), (192, 48), (1024, 4096), (2048, 1024), (1600, 352), (3072, 96), (12288, 32)]
 MAX_ROWS = 16  # of the kernels, whatever the weight
 ROWS = [1, 2, 3, 5, 7, 8, 9, 13, 16]
-# Of products with at most a gate behind them, on GPUs that have the kernels for more.
+# Of products followed by at most a gate, on GPUs that have kernels for more rows.
 MAX_MULTIPLIED = 64
 MORE_ROWS = [17, 24, 31, 32, 33, 47, 63, 64]
 
@@ -122,11 +122,11 @@ def test_gated_linear(dtype: torch.dtype, activation: str) -> None:
 def test_linear_add_is_in_place(dtype: torch.dtype) -> None:
     for case in every_case(dtype):
         wide = torch.randn(len(case.x), len(case.weight) + 8).to(dtype)
-        residual, beside = wide[:, :-8], wide[:, -8:].clone()
+        residual, outside = wide[:, :-8], wide[:, -8:].clone()
         expected = residual.double() + case.product(normed=False)
         ops.linear_add(case.x, case.weight, case.bias, residual)
         check(residual, expected, dtype)
-        assert torch.equal(wide[:, -8:], beside)
+        assert torch.equal(wide[:, -8:], outside)
 
 
 @every_dtype

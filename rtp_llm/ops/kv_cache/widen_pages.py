@@ -12,6 +12,6 @@ from rtp_llm.ops.declare import MutableTensor, operator
 def widen_pages(cache: Tensor, pages: Tensor, out: MutableTensor) -> None:
     """In place: out[i] = cache[pages[i]].
 
-    `cache` [N, E] float8_e4m3fn, `pages` int32 [P], `out` [P, E] in bfloat16 or float16, all
-    contiguous; no page may be outside of the cache.
+    `cache` [N, E] float8_e4m3fn, `pages` int32 [P] within [0, N), `out` [P, E] in bfloat16 or
+    float16, all contiguous.
     """

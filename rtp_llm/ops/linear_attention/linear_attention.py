@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gated delta rule and the short convolution in front of it: linear attention with states."""
+"""Linear attention with states: the gated delta rule and the short convolution before it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ def causal_conv1d(
 ) -> Tensor:
     """silu(sum over i of weight[c, K - 1 - i] * x at i tokens before), per channel, in float32.
 
-    x [T, C]: the new tokens of B sequences, which lie at cu_seqlens_q [B + 1] as for
-    `paged_attention`, with a free row stride; float32, bfloat16 or float16, as weight [C, K].
-    Tokens before a chunk are read from, and those of it written to, `inputs` [N, W, C]: row p % W
-    of a block is the input at position p, so that tokens which are rejected later need no copy: the
-    length is the truth. Sequence b ends at seq_lens[b], reads block state_read[b] (-1: none; what
-    comes before position 0 counts as zeros whatever the block holds) and writes block
-    state_write[b], which then has the last K - 1 inputs and the chunk's, W of them at most. Blocks
-    outside the memory are not written. K is 1 to 4, W >= K; chunks of up to W - K + 1 tokens may be
-    rolled back. No chunk is longer than max_seqlen_q. early: no kernel that may still run writes
-    anything but x, so that all else may be read before the one in front has ended.
+    x [T, C]: the new tokens of B sequences, at cu_seqlens_q [B + 1] as for `paged_attention`, with
+    a free row stride; float32, bfloat16 or float16, like weight [C, K]. Tokens before a chunk are
+    read from `inputs` [N, W, C], and the chunk's own are written to it: row p % W of a block is the
+    input at position p, so tokens that are rejected later need no copy: only the length counts.
+    Sequence b ends at seq_lens[b], reads block state_read[b] (-1: none; inputs before position 0
+    count as zeros whatever the block holds) and writes block state_write[b], which then has the
+    last K - 1 inputs and the chunk's, at most W of them. Block ids out of range are not written. K
+    is 1 to 4, W >= K; chunks of up to W - K + 1 tokens may be rolled back. No chunk is longer than
+    max_seqlen_q. early: no kernel that may still run writes anything but x, so everything else may
+    be read before the preceding kernel has ended.
 
-    Returns [T, C], contiguous; rows of no sequence are zero. RuntimeError on a mismatch.
+    Returns [T, C], contiguous; rows that belong to no sequence are zero. RuntimeError on a
+    mismatch.
 
     Source: Mamba (Gu and Dao, 2023); FLA's short convolution; transformers' Qwen3-Next.
     """
@@ -48,7 +49,7 @@ def causal_conv1d(
 
 
 def _by_length(kernel: Operator, given: dict[str, Any]) -> Any:
-    """Chunks that the ring has no room for go to Triton, where that can compute them."""
+    """Sends chunks that do not fit in the ring to Triton, where it can compute them."""
     qkv, longest, short = given["qkv"], given["max_seqlen_q"], given["ring_k"].shape[1] // 2
     in_triton = longest > short and has_kernel("triton_gated_delta_chunks", qkv.device.type)
     if not in_triton or not takes_chunks(qkv, given["state"]):
@@ -78,32 +79,34 @@ def gated_delta_rule(
     max_seqlen_q: int,
     early: bool = False,
 ) -> Tensor:
-    """For every value head and token, in float32:
+    """The gated delta rule, for every value head and token, in float32:
 
         q, k = q / |q| / sqrt(Dk), k / |k|        |x| = sqrt(sum x^2 + 1e-6)
         g, beta = -exp(a_log) * softplus(a + dt_bias), sigmoid(b)
-        S = exp(g) S;  u = beta (v - S k);  S = S + u k^T;  the result is S q
+        S = exp(g) S;  u = beta (v - S k);  S = S + u k^T;  result = S q
 
     qkv [T, 2 Hk Dk + Hv Dv]: query, key and value heads of the new tokens of B sequences, after the
     convolution; float32, bfloat16 or float16. ba [T, 2 Hv] of the same dtype: b, then a, of each
     value head. Both have a free row stride. a_log, dt_bias float32 [Hv]. Value head h has key
     head h // (Hv / Hk).
 
-    A block holds S after its first `folded` tokens, and what the following ones did to it, so that
-    a step reads S without writing it and rejected tokens need no copy (ReplaySSM): state float32 or
+    A block holds S after its first `folded` tokens and the updates of the following tokens, so a
+    step reads S without writing it and rejected tokens need no copy (ReplaySSM): state float32 or
     bfloat16 [N, Hv, Dv, Dk], ring_k [N, R, Hk, Dk] (keys before their norm, dtype of qkv), ring_u
     float32 [N, R, Hv, Dv], ring_g float32 [N, R, Hv], all at row position % R, R even; folded int32
-    [N, Hv, Dv / 8]: one count for each piece of S that a kernel may treat alone.
+    [N, Hv, Dv / 8]: one count for each tile of S that a kernel may treat separately.
 
-    Sequence b ends at seq_lens[b] after its chunk; what lies behind its chunk's beginning n in a
-    block does not count. It goes on from block state_read[b] (-1: it begins, from zeros whatever a
-    block holds), whose `folded` is at most n, and at least n - R / 2; its state goes to block
-    state_write[b], or nowhere if that is none of the memory's. A chunk of up to R / 2 tokens is
-    added to the ring; S is written, as of n, only if it would not leave room for such a chunk or if
-    the blocks differ. A longer one is folded to its end. No chunk is longer than max_seqlen_q.
-    early: no kernel that may still run writes anything but qkv and ba; see causal_conv1d.
+    Sequence b ends at seq_lens[b] after its chunk; anything a block holds past the chunk's start n
+    is ignored. The sequence continues from block state_read[b] (-1: it starts from zeros, whatever
+    a block holds) with a `folded` of at most n and at least n - R / 2; its state is written to
+    block state_write[b], or not at all if that is out of range. A chunk of up to R / 2 tokens is
+    added to the ring; S is written, as of n, only if the ring would not have room for another such
+    chunk or if the blocks differ. A longer chunk is folded to its end. No chunk is longer than
+    max_seqlen_q. early: no kernel that may still run writes anything but qkv and ba; see
+    causal_conv1d.
 
-    Returns [T, Hv, Dv] of qkv's dtype; rows of no sequence are zero. RuntimeError on a mismatch.
+    Returns [T, Hv, Dv] of qkv's dtype; rows that belong to no sequence are zero. RuntimeError on a
+    mismatch.
 
     Sources: Gated Delta Networks (Yang et al., 2024), transformers' Qwen3-Next; the ring: ReplaySSM
     (SGLang #28695).

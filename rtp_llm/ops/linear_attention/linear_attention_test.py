@@ -95,7 +95,7 @@ class Layer:
     def step(self, chunks: list[tuple[Sequence, int, int]], move: float = 0.3) -> None:
         """The next (accepted + rejected) tokens of each; the rejected ones are random.
 
-        `move`: how likely it is that a state goes to another block than it came from.
+        `move`: how likely it is that a state moves to another block.
         """
         x, ba, read, write = [], [], [], []
         for sequence, accepted, rejected in chunks:
@@ -112,7 +112,7 @@ class Layer:
         starts = torch.tensor([0, *counts]).cumsum(0).to(torch.int32)
         indices = [torch.tensor(each, dtype=torch.int32) for each in (lengths, read, write)]
         step = starts, *indices, max(counts)
-        # Columns beside them, as of a product that gives more; and a row of no sequence.
+        # Extra columns, as of a product with more outputs; and a row that belongs to no sequence.
         wide = functional.pad(torch.cat(x), (8, 3, 0, 1))[:, 8:-3]
         mixed = ops.causal_conv1d(wide, self.weight, self.inputs, *step)
         ring = self.ring_k, self.ring_u, self.ring_g

@@ -12,10 +12,10 @@ _KEY_SIZE = 128
 
 
 def takes_chunks(qkv: Tensor, state: Tensor) -> bool:
-    """Whether the kernels are right for these: keys of up to 128 elements in float32.
+    """Whether the kernels are correct for these tensors: keys of up to 128 elements in float32.
 
-    Of 16-bit types keys of 128 in rows at multiples of 16 elements, and values by 32: where Triton
-    3.6 does not load the operands of Hopper's products ahead, they come out wrong.
+    With 16-bit types: keys of 128 in rows at multiples of 16 elements, and values in multiples of
+    32. Where Triton 3.6 cannot load the operands of Hopper's products ahead, results are wrong.
     """
     values, keys = state.shape[-2:]
     if qkv.dtype is torch.float32:
@@ -41,7 +41,8 @@ def triton_gated_delta_chunks(
     state_read: Tensor,
     state_write: Tensor,
 ) -> None:
-    """`gated_delta_rule` of the chunks of more than R / 2 tokens, into `out`; the others' rows and
-    blocks stay as they are. The tensors are those that it has accepted; nothing is waited for.
-    Results are wrong for those that `takes_chunks` refuses.
+    """`gated_delta_rule` for chunks of more than R / 2 tokens, into `out`, without synchronisation.
+
+    Rows and blocks of other chunks are not modified. The tensors are those that gated_delta_rule
+    has accepted. Results are wrong where `takes_chunks` returns False.
     """

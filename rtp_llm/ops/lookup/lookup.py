@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table, and tokens of the step before, by index."""
+"""Lookup by index: rows of a table, and tokens of the previous step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 def embedding(ids: IndexTensor, table: Tensor) -> Tensor:
     """table[ids]: ids int32 [T], table [V, C] with a free row stride; returns [T, C].
 
-    On the CPU an id outside [0, V) is an IndexError.
+    On the CPU an id outside [0, V) raises IndexError. RuntimeError on a mismatch.
     """
     return table.new_empty((ids.shape[0], table.shape[1]))
 
 
 @operator
 def substitute_tokens(ids: MutableTensor, previous: Tensor) -> None:
-    """ids[t] = max(0, previous[-ids[t] - 1]) wherever it is negative, in place; int32 [T] and [R].
+    """In place: ids[t] = max(0, previous[-ids[t] - 1]) wherever ids[t] is negative.
 
-    So a batch can name tokens that the host does not know yet: by their rows in the step before. A
-    draft that is not there, -1 in previous, becomes a token that can be looked up.
-    On the CPU a row outside [0, R) is an IndexError; elsewhere such an id stays as it is.
+    ids int32 [T], previous int32 [R]. This lets a batch name tokens that the host does not know yet
+    by their rows in the previous step. A missing draft, -1 in previous, becomes 0, a valid token.
+    On the CPU a row outside [0, R) raises IndexError; elsewhere such an id is not modified.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head latent attention (https://arxiv.org/abs/2405.04434): one latent a token in the cache.
+"""Multi-head latent attention (https://arxiv.org/abs/2405.04434): one cached latent per token.
 
-R is the latent's size, P that of the key that turns with the position; both are shared by all
-heads. The cache is [N, S, R + P].
+R is the size of the latent, P the size of the rotated key; all heads share both. The cache is [N,
+S, R + P].
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def mla_rotate_and_store(
 ) -> None:
     """Rotate queries q [T, H, P] into q_out, and store the normed latent and the rotated key of kv.
 
-    q_out has q's shape and dtype and may be q; token and head strides of both are free. kv
-    [T, R + P] with a free row stride: latents get an RMS norm with norm_weight [R], keys are
-    rotated. cos_sin float32 [positions, P] (None: no rotation), positions int32 [T]; pairs are
-    neighbours, with is_neox half a rotation apart. slots int32 [T]: block * S + place in cache
-    [N, S, R + P], -1 = not stored. RuntimeError on a mismatch, on the CPU IndexError for a position
-    or slot outside.
+    q_out has q's shape and dtype and may be q; token and head strides of both are free. kv [T, R +
+    P] with a free row stride: latents get an RMS norm with norm_weight [R], keys are rotated.
+    cos_sin float32 [positions, P] (None: no rotation), positions int32 [T]; pairs are neighbours,
+    or half a rotation apart with is_neox. slots int32 [T]: block * S + place in cache [N, S, R +
+    P], -1 = not stored. RuntimeError on a mismatch; on the CPU IndexError for a position or slot
+    out of range.
     """
 
 
@@ -53,7 +53,7 @@ def mla_attention(
     q [T, H, R + P] (token and head strides are free): queries in the space of the latents, then
     their rotated part. cache [N, S, R + P] of the same dtype already holds the step's tokens;
     lengths and table are as for `paged_attention`. Returns [T, H, latent_size = R], contiguous;
-    zeros for queries that see no key and for tokens behind cu_seqlens_q[B]. RuntimeError on a
+    zeros for queries that see no key and for tokens past cu_seqlens_q[B]. RuntimeError on a
     mismatch.
     """
     return q.new_empty(*q.shape[:2], latent_size)
@@ -70,9 +70,9 @@ def mla_decode(
     max_seqlen_k: int,
     scale: float,
 ) -> Tensor:
-    """mla_attention for as many tokens as sequences, at most one of each; on Hopper GPUs.
+    """mla_attention for steps with at most one token per sequence and as many tokens as sequences.
 
-    Latents of 512 and keys of 64 in 16 bits, blocks of 8, 16, 32 or a multiple of 64 that lie one
-    behind the other. RuntimeError on a mismatch.
+    For Hopper GPUs: 16-bit latents of 512 and rotated keys of 64 elements, in contiguous blocks of
+    8, 16, 32 or a multiple of 64 tokens. RuntimeError on a mismatch.
     """
     return q.new_empty(*q.shape[:2], latent_size)

@@ -53,7 +53,7 @@ def mla_attention_reference(
     max_seqlen_k: int,
     scale: float,
 ) -> Tensor:
-    """See rtp_llm.ops.mla_attention: paged attention with one head whose values are its keys."""
+    """See rtp_llm.ops.mla_attention: paged attention with one head and its keys as values."""
     planes = cache[None, :, :, None].expand(2, -1, -1, -1, -1)
     lengths = (cu_seqlens_q, seq_lens, block_table, max_seqlen_q, max_seqlen_k)
     return paged_attention_reference(q, planes, *lengths, scale)[..., :latent_size].contiguous()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head latent attention: the cache write and attention beside their references in float64."""
+"""Multi-head latent attention: the cache write and attention against float64 references."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ def triton_mla_attention(
     max_seqlen_k: int,
     scale: float,
 ) -> Tensor:
-    """See mla_attention; waits for nothing. A block outside the cache is no block.
+    """mla_attention in Triton, without synchronisation; block ids out of range count as no block.
 
-    ValueError when shapes do not fit.
+    ValueError if shapes do not fit.
     """
     return q.new_empty(*q.shape[:2], latent_size)
 
@@ -38,9 +38,9 @@ def triton_expanded_attention(
     value_size: int,
     scale: float,
 ) -> Tensor:
-    """Causal attention of q [T, h, Dn + P] over expanded keys and values -> [T, h, Dv].
+    """Causal attention of q [T, h, Dn + P] over expanded keys and values: [T, h, Dv].
 
     Row starts[b] + i of keys [K, P] and expanded [K, h, Dn + Dv] is key i of sequence b; Dv is
-    value_size, lengths are as for `paged_attention`.
+    value_size, lengths are as for `paged_attention`. Shapes are not checked.
     """
     return q.new_empty(*q.shape[:2], value_size)

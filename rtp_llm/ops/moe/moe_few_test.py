@@ -184,12 +184,12 @@ def test_add_experts_is_the_sum_onto_the_residual(dtype, tokens, k, size):
     places[0, 0] = -1
     weights = torch.rand(tokens, k)
     wide = torch.randn(tokens, size + 8).to(dtype)
-    residual, beside = wide[:, :size], wide[:, size:].clone()
+    residual, outside = wide[:, :size], wide[:, size:].clone()
     sums = sum_experts_reference(y.float(), places, weights)
     expected = (residual.float() + sums).to(dtype)
     ops.add_experts(y, places, weights, residual)
     assert_near(residual, expected)
-    assert torch.equal(wide[:, size:], beside)
+    assert torch.equal(wide[:, size:], outside)
 
 
 def test_nothing():

@@ -28,10 +28,10 @@ def triton_gate_up(
     """silu(gate) * up of each sorted entry: [R, I].
 
     x [T, K] (contiguous, 16-bit), weight [E, 2 I, K] of its dtype; rows int32 [R] and offsets int32
-    [E + 1] as sort_by_expert makes them of ids [T, top_k]. shared [2 I, K] is the weight of one
-    more expert after the others; tiles int32 [R] as route_experts makes them, which saves kernels
-    the search. FP8 operands (e4m3, without shared) come with float32 scales: x_scales [T, 1] and
-    weight_scales [E, 2 I, 1]; the result is bfloat16.
+    [E + 1] as sort_by_expert returns them for ids [T, top_k]. shared [2 I, K] is the weight of one
+    additional expert after the others; tiles int32 [R] as returned by route_experts, which saves
+    kernels a search. FP8 operands (e4m3, without shared) come with float32 scales: x_scales [T, 1]
+    and weight_scales [E, 2 I, 1]; the result is then bfloat16. Shapes are not checked.
     """
     return _empty(x, rows.numel(), weight.shape[1] // 2)
 
@@ -47,8 +47,10 @@ def triton_down(
     x_scales: Tensor | None = None,
     weight_scales: Tensor | None = None,
 ) -> Tensor:
-    """Each sorted entry x [R, I] by its expert's weight [E, N, I]: [R, N]. shared [N, I], tiles,
-    x_scales [R, 1] and weight_scales [E, N, 1] as in triton_gate_up."""
+    """Each sorted entry x [R, I] times its expert's weight [E, N, I] transposed: [R, N].
+
+    shared [N, I], tiles, x_scales [R, 1] and weight_scales [E, N, 1] as in triton_gate_up.
+    """
     return _empty(x, x.shape[0], weight.shape[1])
 
 

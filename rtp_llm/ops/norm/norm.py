@@ -13,8 +13,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, norm_offset: float = 0.0) ->
     """x / sqrt(mean(x^2) + eps) * (weight + norm_offset) over the last dimension.
 
     x [..., C] of float32, bfloat16 or float16; a matrix may have a row stride, other ranks are
-    contiguous. weight [C] of the same dtype. norm_offset is added in float32: 1 where a checkpoint
-    holds w of 1 + w, as Gemma's and Qwen3-Next's do. Returns a contiguous tensor like x.
+    contiguous. weight [C] of the same dtype. norm_offset is added in float32: 1 for checkpoints
+    that hold w of 1 + w, as Gemma's and Qwen3-Next's do. Returns a contiguous tensor like x.
     RuntimeError on a mismatch.
     """
     return x.new_empty(x.shape)
@@ -30,7 +30,8 @@ def fused_add_rms_norm(
 ) -> None:
     """In place: residual += x, rounded to its dtype; then x = rms_norm(residual, ...).
 
-    x and residual [..., C] as x of rms_norm, of one shape and dtype, in different memory.
+    x and residual [..., C] like x of rms_norm, of one shape and dtype and not overlapping.
+    RuntimeError on a mismatch.
     """
 
 
@@ -44,9 +45,10 @@ def qk_rms_norm(
     eps: float,
     norm_offset: float = 0.0,
 ) -> None:
-    """In place: each query and key head of the packed projection is replaced by its rms_norm.
+    """In place: replace each query and key head of the packed projection by its rms_norm.
 
     qkv [T, (H + 2 Hk) D] with a free row stride: query, key, then value heads. Weights [D].
+    RuntimeError on a mismatch.
     """
 
 
@@ -54,8 +56,9 @@ def qk_rms_norm(
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """rms_norm(x, weight, eps) * silu(gate), all in float32: the norm of gated delta nets.
 
-    x and gate [..., D] of one shape and dtype, as x of rms_norm; of three dimensions [T, H, D] the
-    strides of tokens and heads are free. weight [D] of the same dtype. Returns a contiguous tensor.
+    x and gate [..., D] of one shape and dtype, like x of rms_norm; with three dimensions [T, H, D]
+    the strides of tokens and heads are free. weight [D] of the same dtype. Returns a contiguous
+    tensor. RuntimeError on a mismatch.
     """
     return x.new_empty(x.shape)
 
@@ -81,5 +84,6 @@ def fused_add_layer_norm(
 ) -> None:
     """In place: residual += x, rounded to its dtype; then x = layer_norm(residual, ...).
 
-    x and residual [..., C] as x of layer_norm, of one shape and dtype, in different memory.
+    x and residual [..., C] like x of layer_norm, of one shape and dtype and not overlapping.
+    RuntimeError on a mismatch.
     """

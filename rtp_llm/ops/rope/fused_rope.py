@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary embedding, per-head norm and cache write in one pass, for any layout of heads and cache.
 
-`rope_kv_write` is the same for the engine's own layout; the classes of rtp_llm.compat and
-`apply_rope_with_cos_sin_cache_inplace` are made of this operator.
+`rope_kv_write` does the same for the engine's own layout; the classes of rtp_llm.compat and
+`apply_rope_with_cos_sin_cache_inplace` are built on this operator.
 """
 
 from __future__ import annotations
@@ -44,24 +44,25 @@ def rotate_and_store(
     log_length: int = 0,
     padded_queries: int = 0,
 ) -> None:
-    """Norm, then rotation, of query and key heads; results to *_out, keys and values to the cache.
+    """Norm, then rotate query and key heads; write them to *_out, and keys and values to the cache.
 
     q [T, H, D], k and v [T, Hk, D] of one float dtype, and the results of the same shape, of that
-    dtype or of 8-bit floats, may be strided by token and head; a result may be its input.
-    q_weight and k_weight [D]: RMS norm of each head, norm_offset as for `rms_norm`. cos_sin float32
+    dtype or of 8-bit floats, may be strided by token and head; a result may be its input. q_weight
+    and k_weight [D]: RMS norm of each head, norm_offset as for `rms_norm`. cos_sin float32
     [positions, R]: cosines, then sines; None = no rotation; pairs as for `rope_kv_write`. positions
-    int32 or int64 [T], or [T, 3] when height_pairs or width_pairs pairs turn by the second or third
+    int32 or int64 [T], or [T, 3] if height_pairs or width_pairs pairs rotate by the second or third
     number; None = the place in the sequence, past_lengths[b] + (index among the request's new
     tokens). past_lengths int32 [B] and cu_seqlens int32 [B + 1]: the requests; without cu_seqlens
-    each has one token. log_length: queries at positions beyond grow by log(position + 1) /
+    each has one token. log_length: queries at positions beyond it grow by log(position + 1) /
     log(log_length). padded_queries: tokens of request b start at row b * padded_queries of q_out.
 
-    k_cache and v_cache [rows, S, Hk, D], of q's dtype or 8-bit floats (saturating), any strides
-    but within a head; or [rows, S / a, a, Hk, D / c, c], where runs of a tokens and chunks of c
-    channels (a power of two) may lie anywhere. Token t goes to row slots[t] // S, place
-    slots[t] % S, or by its place in the sequence to the row that offsets int32 [B, 1, 2, M] name
-    for its block: of keys, then of values. Negative rows and slots are not stored. What is stored
-    is divided by k_scale and v_scale (float32, one number); scales float32 [rows, S, Hk] get 1
-    beside it. RuntimeError on a mismatch. A position that is no row of cos_sin, a place without a
-    block in offsets, a row or slot outside the cache: IndexError on the CPU, elsewhere left out.
+    k_cache and v_cache [rows, S, Hk, D], of q's dtype or 8-bit floats (saturating), with any
+    strides except within a head; or [rows, S / a, a, Hk, D / c, c], where runs of a tokens and
+    chunks of c channels (a power of two) may be anywhere. Token t goes to row slots[t] // S, place
+    slots[t] % S, or by its place in the sequence to the row that offsets int32 [B, 1, 2, M] gives
+    for its block: of keys, then of values. Negative rows and slots are not stored. Stored values
+    are divided by k_scale and v_scale (float32, one number); their entries in scales float32 [rows,
+    S, Hk] are set to 1. RuntimeError on a mismatch. A position that is not a row of cos_sin, a
+    place without a block in offsets, a row or slot outside the cache: IndexError on the CPU,
+    skipped elsewhere.
     """

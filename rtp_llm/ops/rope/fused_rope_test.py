@@ -314,7 +314,7 @@ def test_slots_outside_the_cache_raise(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("gap", [0, 8])
 def test_many_tokens_turn_where_they_lie(gap: int) -> None:
-    """In one piece, and in heads apart, which is another kernel's work."""
+    """Contiguous heads, and separate ones, which another kernel handles."""
     given = case([30] * 40, LAYOUTS[1], torch.bfloat16)
     apart = check(given)
     packed = torch.zeros(1200, 8, 64 + gap).bfloat16()[..., :64]
@@ -326,7 +326,7 @@ def test_many_tokens_turn_where_they_lie(gap: int) -> None:
     assert_near(given["k_cache"], apart["k_cache"])
 
 
-def test_tokens_behind_the_last_request_are_left_alone() -> None:
+def test_tokens_after_the_last_request_are_left_alone() -> None:
     given = case([4, 8], LAYOUTS[1], torch.float32)
     given["cu_seqlens"][2] = 9
     done = check(given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary embedding fused with the write of K and V into the paged cache."""
+"""Rotary embedding fused with the write of keys and values into the paged cache."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def rope_kv_write(
 
     qkv [T, (H + 2 Hk) D] with a free row stride: query, key, then value heads. positions int32 [T]
     are rows of cos_sin, float32 [positions, R]: R / 2 cosines, then sines; None = no rotation.
-    Channels [rotary_offset, rotary_offset + R) of a head turn: pairs (i, i + R / 2) when is_neox,
-    otherwise (2 i, 2 i + 1). kv_cache [2, N, S, Hk, D] of qkv's dtype takes token t at block
-    slot_mapping[t] // S, place slot_mapping[t] % S (int32 [T]; -1 = not stored); both or neither
-    may be None. RuntimeError on a mismatch, on the CPU IndexError for a position or slot outside.
+    Channels [rotary_offset, rotary_offset + R) of a head are rotated: pairs (i, i + R / 2) with
+    is_neox, otherwise (2 i, 2 i + 1). kv_cache [2, N, S, Hk, D] of qkv's dtype stores token t in
+    block slot_mapping[t] // S at place slot_mapping[t] % S (int32 [T]; -1 = not stored); both may
+    be None, or neither. RuntimeError on a mismatch; on the CPU IndexError for a position or slot
+    out of range.
     """

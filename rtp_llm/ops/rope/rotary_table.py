@@ -2,7 +2,7 @@
 """Tables of cosines and sines for rotary embeddings, for every style that dense models use.
 
 The arithmetic is float32 in the order that transformers uses, so that tables agree to the bit
-(but for the dynamic styles, which differ in the last one). A row depends on nothing but the
+(except for the dynamic styles, which differ in the last one). A row depends on nothing but the
 configuration and its position; see `rope_table` for what that means for the dynamic styles.
 """
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rtp_llm.ops.declare import operator
 
-# Steps of Philox beside those of `sample`, whose counters they never meet: tokens of one sequence
-# are fewer. With the first a draft is sampled, with the second it is accepted or not.
+# Offsets of Philox steps that never collide with those of `sample`: a sequence has fewer tokens.
+# A draft is sampled at the first, and accepted or rejected at the second.
 DRAFT_STEPS, ACCEPT_STEPS = 1 << 32, 2 << 32
 
 
@@ -26,21 +26,21 @@ def rejection_sample(
     draft_logits: Tensor,
     draft_columns: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sample one token per row as `sample` does, and take the row's draft wherever that is right.
+    """Sample one token per row as `sample` does, keeping the row's draft wherever it is accepted.
 
-    All up to ``steps`` as for `sample`; p is the distribution that it samples from. drafts int32
-    [R]; draft_logits float32 [R or more, D], D <= V: the draft of row r was sampled from q, the
-    softmax of its row at the row's temperature. draft_columns int32 [V]: where a token stands in
-    draft_logits, outside [0, D) = nowhere, q is 0; None: token i in column i.
+    The arguments up to ``steps`` are as for `sample`; p is the distribution that it samples from.
+    drafts int32 [R]; draft_logits float32 [R or more, D], D <= V: the draft of row r was sampled
+    from q, the softmax of its row at the row's temperature. draft_columns int32 [V]: the column of
+    each token in draft_logits; outside [0, D) = none, q is 0; None: token i in column i.
 
     A draft d is accepted if u * q(d) < p(d), where u is uniform in the open interval (0, 1); else
     the token is sampled from max(p - q, 0), which is 0 at d: the token is d if and only if d was
-    accepted. Rows whose draft is outside the vocabulary (-1), with temperature 0 or top_k 1, or
-    with NaN, +inf or nothing finite in draft_logits, get the token of `sample`: for a draft that
-    was no random choice that is right, too.
+    accepted. Rows with a draft outside the vocabulary (-1), with temperature 0 or top_k 1, or with
+    NaN, +inf or nothing finite in draft_logits get the token of `sample`, which is also right for a
+    draft that was not chosen at random.
 
-    Random numbers are those of Philox4x32-10 of (seed, step): u at step + ACCEPT_STEPS, the sample
-    at step. Drafts must come from others: DRAFT_STEPS and above.
+    Random numbers are Philox4x32-10 of (seed, step): u at step + ACCEPT_STEPS, the sample at step.
+    Drafts must use other steps: DRAFT_STEPS and above.
 
     Returns tokens int32 [R] and status int8 [R], as `sample`. RuntimeError on a mismatch.
 

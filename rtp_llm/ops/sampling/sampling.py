@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sampling: changes of logits, sampling tokens, log-probabilities. All batched over rows.
 
-Before that, apply_token_bitmask, apply_penalties, ban_repeated_ngrams and add_logit_bias change
-logits in place, in the order that the caller calls them. Token ids outside the vocabulary are
+Before sampling, apply_token_bitmask, apply_penalties, ban_repeated_ngrams and add_logit_bias change
+logits in place, in the order in which the caller calls them. Token ids outside the vocabulary are
 ignored.
 """
 
@@ -15,17 +15,17 @@ from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 # The status of a row; see ``sample``.
 SAMPLED, NOT_FINITE, ALL_BANNED = range(3)
-# No log-probability is below it, and those of excluded tokens are.
+# The lowest log-probability, which also stands for excluded tokens.
 LEAST_LOGPROB = -1e4
 
 
 @operator
 def apply_token_bitmask(logits: MutableTensor, masks: Tensor, rows: IndexTensor) -> None:
-    """Set to -inf, in place, the logits of tokens that a row's bit mask leaves out.
+    """In place: set the logits of tokens that a row's bit mask excludes to -inf.
 
     logits float32 [R, V]; masks int32 [P, ceil(V / 32)], token t being bit t % 32 of word t / 32;
-    rows int32 [P], whose logits each mask is for. RuntimeError on a mismatch and on a row that is
-    not there.
+    rows int32 [P], the row of logits for each mask. RuntimeError on a mismatch and on a row outside
+    [0, R).
     """
 
 
@@ -39,13 +39,13 @@ def apply_penalties(
     presence: Tensor,
     frequency: Tensor,
 ) -> None:
-    """Penalise, in place, the tokens of each row's history: a prompt, then generated tokens.
+    """In place: penalise the tokens of each row's history, a prompt followed by generated tokens.
 
     logits float32 [R, V]; tokens int32, row r's at [cu_tokens[r], cu_tokens[r + 1]); cu_tokens
-    int32 [R + 1]; output_lens int64 [R], how many of them, the last ones, were generated;
-    repetition, presence, frequency float32 [R]. The logit l of every different token becomes
-    l * repetition when negative and l / repetition otherwise; of those that were generated, then,
-    l - presence - frequency * (how often). RuntimeError on a mismatch.
+    int32 [R + 1]; output_lens int64 [R], how many of them, at the end, were generated; repetition,
+    presence, frequency float32 [R]. The logit l of every distinct token becomes l * repetition if
+    negative and l / repetition otherwise; then generated tokens get l - presence - frequency *
+    (number of occurrences). RuntimeError on a mismatch.
     """
 
 
@@ -53,7 +53,7 @@ def apply_penalties(
 def ban_repeated_ngrams(
     logits: MutableTensor, tokens: Tensor, cu_tokens: IndexTensor, ngram_size: Tensor
 ) -> None:
-    """Set to -inf, in place, what would complete an n-gram that the row's history already has.
+    """In place: set to -inf the logits of tokens that would repeat an n-gram of the row's history.
 
     logits float32 [R, V]; tokens and cu_tokens as for apply_penalties; ngram_size int32 [R], below
     1 = none. RuntimeError on a mismatch.
@@ -62,10 +62,10 @@ def ban_repeated_ngrams(
 
 @operator
 def add_logit_bias(logits: MutableTensor, rows: IndexTensor, ids: Tensor, values: Tensor) -> None:
-    """logits[rows[i], ids[i]] += values[i], in place; repeated pairs add up, -inf bans.
+    """In place: logits[rows[i], ids[i]] += values[i]; repeated pairs add up, -inf bans.
 
     logits float32 [R, V]; rows and ids int32 [N]; values float32 [N]. RuntimeError on a mismatch
-    and on a row that is not there.
+    and on a row outside [0, R).
     """
 
 
@@ -87,14 +87,14 @@ def sample(
 
     Order: temperature; the k most likely tokens; of those the smallest set with top_p of their
     mass, at least one; of those the ones with at least min_p of the best one's probability. Ties:
-    the lowest index first. Of what is left the sample by inverse distribution function over tokens
-    by ascending index, so that logits that differ by a rounding move no token's share by more than
-    that. One uniform number per row, Philox4x32-10 of (seed, step), so that a row does not depend
-    on its batch.
+    the lowest index first. The remaining tokens are sampled by inverse transform over ascending
+    indices, so that rounding differences of logits move no token's share by more than that
+    rounding. One uniform number per row, Philox4x32-10 of (seed, step), so a row does not depend on
+    its batch.
 
     Returns tokens int32 [R] and status int8 [R]: SAMPLED, NOT_FINITE (the row has NaN or +inf) or
     ALL_BANNED (every logit is -inf). In the last two cases the token is the arg max of the row's
-    finite logits, 0 without any. RuntimeError on a mismatch.
+    finite logits, or 0 if there are none. RuntimeError on a mismatch.
     """
     rows = logits.shape[0]
     return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.int8)

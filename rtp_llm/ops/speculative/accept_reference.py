@@ -17,7 +17,7 @@ def accept_drafts_reference(
     rows = torch.arange(count, device=tokens.device)
     of_row = _owners(cu_rows, count)
     wrong = torch.where(tokens != drafts, rows, count)
-    # An output that has no rows takes its place from no row; the last one is of nobody.
+    # An output without rows gets no place from a row; the last entry belongs to no output.
     first_wrong = bounds.new_full((len(begins) + 1,), count)
     first_wrong.scatter_reduce_(0, of_row, wrong, "amin")
     right = torch.minimum(first_wrong[:-1], last)
@@ -69,7 +69,7 @@ def _owners(cu: Tensor, count: int) -> Tensor:
 
 
 def _put(target: Tensor, places: Tensor, values: Tensor) -> None:
-    """target[places] = values, but for the places behind its end."""
+    """target[places] = values, ignoring places past its end."""
     longer = torch.cat((target, target.new_zeros(1)))
     longer.index_copy_(0, places, values)
     target.copy_(longer[:-1])

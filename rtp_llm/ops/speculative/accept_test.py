@@ -112,7 +112,7 @@ def plan_of(lengths: list[int], counts: list[int], rows: list[int], rejected: li
         [int(blocks[g, b, p // 4]) * 4 + p % 4 for b, p in zip(sequence, positions, strict=True)]
         for g in range(2)
     ]
-    # With gaps behind rows, as in a graph's inputs.
+    # With gaps after rows, as in a graph's inputs.
     wide = torch.full((2, len(positions) + 3), -7, dtype=torch.int32)
     wide[:, : len(positions)] = int32(slots[0] + slots[1]).reshape(2, -1)
     tables = torch.full((2, len(lengths) + 1, width + 2), 10**6, dtype=torch.int32)
