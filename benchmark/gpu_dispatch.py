@@ -21,7 +21,7 @@ from rtp_llm.device import Device
 from rtp_llm.distributed.dispatch import AllToAll, LowLatencyAllToAll
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.rows import TokenRows
-from rtp_llm.distributed.symmetric_dispatch import SymmetricAllToAll, SymmetricDispatch, TokenForm
+from rtp_llm.distributed.symmetric_dispatch import SymmetricAllToAll, SymmetricDispatch, TokenLayout
 from rtp_llm.distributed.world import World
 
 TOKENS = (1, 4, 16, 64, 128, 256, 1024, 4096, 8192)
@@ -82,7 +82,7 @@ def measure(
     device = the_gpu()
     device.make_current()
     world, sizes = World.connect(membership, device, TIMEOUT), SHAPES[shape]
-    form = TokenForm(sizes["hidden_size"], torch.bfloat16, sizes["num_experts_per_tok"])
+    form = TokenLayout(sizes["hidden_size"], torch.bfloat16, sizes["num_experts_per_tok"])
     with torch.inference_mode():
         direct = SymmetricDispatch.connect(world.tensors, device, form, max(tokens))
         if direct is None:
@@ -98,7 +98,7 @@ class _Layer:
         self,
         world: World,
         device: Device,
-        form: TokenForm,
+        form: TokenLayout,
         experts: int,
         direct: SymmetricDispatch,
     ) -> None:

@@ -43,7 +43,7 @@ def answer_instead(page: Browser, path: str, status: int, body: Any) -> None:
     page.run(FAKE_ANSWER, path, status, json.dumps(body))
 
 
-def test_a_server_that_does_not_answer_is_told_in_words(browser: Chromium) -> None:
+def test_a_server_that_does_not_answer_is_reported(browser: Chromium) -> None:
     with page_of(browser, scripted_engine({"fox": "A fox is a canid."})) as page:
         answer_instead(page, "v1/chat/completions", 0, None)
         answer_instead(page, "health", 0, None)

@@ -15,7 +15,7 @@ import pytest
 from rtp_llm.interrupts import children_leave_interrupts
 from rtp_llm.testing.model_folders import byte_level
 from rtp_llm.testing.models.transformers_models import save_model
-from rtp_llm.testing.server_processes import PATIENCE, Process, environment
+from rtp_llm.testing.server_processes import TIMEOUT, Process, environment
 
 # As a shell starts what a script puts into the background.
 IN_BACKGROUND = ["bash", "-c", 'trap "" INT; exec "$@"', "bash"]
@@ -50,7 +50,7 @@ def interrupted(command: Sequence[str], environ: dict[str, str]) -> tuple[int, s
         while child.stdout.readline() not in ("torch\n", ""):
             pass
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=PATIENCE)
+        _, errors = child.communicate(timeout=TIMEOUT)
     return child.returncode, errors
 
 

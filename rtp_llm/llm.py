@@ -120,8 +120,8 @@ class LLM:
             EncodedPrompt(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
             for prompt in list_prompts(prompts)
         ]
-        asked = self._with_params(listed, sampling_params, DEFAULT_MAX_TOKENS)
-        return self._run(asked, logits_processors, use_tqdm)
+        requests = self._with_params(listed, sampling_params, DEFAULT_MAX_TOKENS)
+        return self._run(requests, logits_processors, use_tqdm)
 
     def chat(
         self,
@@ -160,8 +160,8 @@ class LLM:
             ids = self.tokenizer.encode(text, add_special_tokens=False)
             thinking = thinking_in(text, self.tokenizer)
             prompts.append(EncodedPrompt(PlainPrompt(text, None), ids, continues, thinking))
-        asked = self._with_params(prompts, sampling_params, None)
-        return self._run(asked, logits_processors, use_tqdm)
+        requests = self._with_params(prompts, sampling_params, None)
+        return self._run(requests, logits_processors, use_tqdm)
 
     def embed(
         self,
@@ -205,7 +205,7 @@ class LLM:
         given: SamplingParams | Sequence[SamplingParams] | None,
         default_max_tokens: int | None,
     ) -> list[tuple[EncodedPrompt, SamplingParams]]:
-        """Each prompt, truncated as asked, with its parameters."""
+        """Each prompt, truncated as requested, with its parameters."""
         if given is None or isinstance(given, SamplingParams):
             listed = [given or self.get_default_sampling_params()] * len(prompts)
         else:

@@ -26,8 +26,8 @@ from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.mla_step import (
     MAX_EXPANDED_KEYS,
     ExpandedPart,
-    Forms,
     MlaPart,
+    MlaSizes,
     MlaStep,
     plan_step,
 )
@@ -39,7 +39,7 @@ from rtp_llm.device import Capabilities
 _PASS_BYTES = 256 * 2**20
 
 
-def context_bytes(keys: int, sizes: Forms, num_heads: int, dtype: torch.dtype) -> int:
+def context_bytes(keys: int, sizes: MlaSizes, num_heads: int, dtype: torch.dtype) -> int:
     """Bound in bytes on the memory to expand `keys` keys, not counting queries and results."""
     keys = min(keys, MAX_EXPANDED_KEYS)
     gathered = keys * (sizes.latent_size + sizes.rope_size)
@@ -98,15 +98,15 @@ class MlaBackend(Backend[MlaConfig]):
 
     def __init__(self, config: MlaConfig) -> None:
         super().__init__(config)
-        self._forms = Forms(
+        self._sizes = MlaSizes(
             config.latent_size, config.rope_size, config.nope_size, config.value_size
         )
 
     def prepare(self, batch: ForwardBatch, group: int) -> MlaStep:
-        return plan_step(batch, self._forms, group)
+        return plan_step(batch, self._sizes, group)
 
     def context_bytes(self, keys: int) -> int:
-        return context_bytes(keys, self._forms, self.config.num_heads, self.config.kv_dtype)
+        return context_bytes(keys, self._sizes, self.config.num_heads, self.config.kv_dtype)
 
     def attend(
         self,

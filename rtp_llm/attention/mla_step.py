@@ -39,7 +39,7 @@ EXPANDED_BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Forms:
+class MlaSizes:
     """Sizes of a model's heads; see MlaConfig."""
 
     latent_size: int
@@ -102,7 +102,7 @@ class MlaStep:
     expanded: ExpandedPart | None = None
 
 
-def plan_step(batch: ForwardBatch, forms: Forms, group: int = 0) -> MlaStep:
+def plan_step(batch: ForwardBatch, sizes: MlaSizes, group: int = 0) -> MlaStep:
     """Choose the form for every sequence of a cache group, without waiting for the device."""
     whole = MlaPart(
         None,
@@ -116,7 +116,7 @@ def plan_step(batch: ForwardBatch, forms: Forms, group: int = 0) -> MlaStep:
     if host is None or batch.max_seqlen_q < LEAST_EXPANDED:
         return MlaStep(whole)
     new = np.diff(host.cu_seqlens_q)
-    expands = forms.expands(new, host.seq_lens)
+    expands = sizes.expands(new, host.seq_lens)
     _keep_room(expands, new, _room(host.seq_lens))
     if not expands.any():
         return MlaStep(whole)

@@ -23,13 +23,13 @@ from rtp_llm.attention import (
 )
 from rtp_llm.attention.mla import context_bytes
 from rtp_llm.attention.mla_cuda_sm90 import CudaSm90MlaBackend
-from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MAX_EXPANDED_KEYS, Forms, plan_step
+from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MAX_EXPANDED_KEYS, MlaSizes, plan_step
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.testing.capabilities import AMPERE, HOPPER, XPU
 
-DEEPSEEK = Forms(512, 64, 128, 128)
+DEEPSEEK = MlaSizes(512, 64, 128, 128)
 CONFIG = MlaConfig(
     HOST, torch.float32, torch.float32, 4, latent_size=24, rope_size=8, nope_size=12,
     value_size=10, scale=20**-0.5, block_size=4,
@@ -101,7 +101,7 @@ MIXED = [(70, 70), (1, 33), (60, 90), (3, 200), (0, 5)]
 
 def test_parts_hold_each_sequence_once():
     batch = batch_of(MIXED)
-    step = plan_step(batch, Forms(24, 8, 12, 10))
+    step = plan_step(batch, MlaSizes(24, 8, 12, 10))
     assert step.expanded is not None
     assert step.absorbed is not None
     assert step.expanded.seq_lens.tolist() == [70, 90]
@@ -185,13 +185,13 @@ def test_numbers_go_to_a_device_from_pinned_memory(monkeypatch):
         name: getattr(batch, name).to(there) for name in ("cu_seqlens_q", "seq_lens", "positions")
     }
     batch = replace(batch, block_table=(batch.block_table[0].to(there),), **moved)
-    step = plan_step(batch, Forms(24, 8, 12, 10))
+    step = plan_step(batch, MlaSizes(24, 8, 12, 10))
     assert step.expanded.places.device == step.absorbed.rows.device == there
     assert len(copied) == torch.from_numpy.call_count == 7
 
 
 def test_without_numbers_on_the_host_all_is_absorbed():
-    step = plan_step(replace(batch_of(MIXED), host=None), Forms(24, 8, 12, 10))
+    step = plan_step(replace(batch_of(MIXED), host=None), MlaSizes(24, 8, 12, 10))
     assert step.expanded is None
     assert step.absorbed is not None
     assert step.absorbed.rows is None

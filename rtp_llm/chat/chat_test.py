@@ -32,7 +32,7 @@ from rtp_llm.testing.server.raw_server import (
     stream_head,
 )
 from rtp_llm.testing.server.serving import demo_folder, fake_engine, listening, wait_for
-from rtp_llm.testing.server_processes import FAKE, PATIENCE, environment
+from rtp_llm.testing.server_processes import FAKE, TIMEOUT, environment
 
 MODELS = answer_json({"data": [{"id": "first"}, {"id": "second"}]})
 
@@ -200,7 +200,7 @@ class Terminal:
         os.write(self._own, text.encode())
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while text.encode() not in self.shown:
             assert time.monotonic() < deadline, self.shown
             if select.select([self._own], [], [], 0.1)[0]:
@@ -223,13 +223,13 @@ def test_on_a_terminal(tmp_path: Path) -> None:
             terminal.wait_for("word word ")
             terminal.type("\x03")
             terminal.wait_for("\n>>> ")
-            wait_for(lambda: engine.aborted, PATIENCE)
+            wait_for(lambda: engine.aborted, TIMEOUT)
             terminal.type("\x03")
             terminal.wait_for("Ctrl-D or /exit ends the conversation.\r\n>>> ")
             terminal.type("/set\r")
             terminal.wait_for("Sampling is the server's.\r\n>>> ")
             terminal.type("\x04")
-            assert terminal.process.wait(PATIENCE) == 0
+            assert terminal.process.wait(TIMEOUT) == 0
         finally:
             terminal.close()
     history = tmp_path / "rtp-llm" / "chat_history"

@@ -19,7 +19,7 @@ import torch
 
 from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.server.served_model import save_served_model
-from rtp_llm.testing.server_processes import PATIENCE, Process, environment, process
+from rtp_llm.testing.server_processes import TIMEOUT, Process, environment, process
 
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--device-type", "cpu")
 NAMES = ("--served-model-name", "tiny", "--dtype", "float32")
@@ -83,7 +83,7 @@ def await_that(done: Callable[[], object], server: Process) -> None:
     began = time.monotonic()
     while not done():
         assert server.process.poll() is None, server.stderr
-        assert time.monotonic() - began < PATIENCE, server.stderr
+        assert time.monotonic() - began < TIMEOUT, server.stderr
         time.sleep(0.1)
 
 
@@ -93,7 +93,7 @@ def healthy(url: str) -> int:
 
 
 def answer(url: str) -> str:
-    found = httpx.post(f"{url}/v1/completions", json=ASK, timeout=PATIENCE)
+    found = httpx.post(f"{url}/v1/completions", json=ASK, timeout=TIMEOUT)
     assert found.status_code == 200, found.text
     return str(found.json()["choices"][0]["text"])
 

@@ -74,11 +74,11 @@ def _explain_engine(settings: Settings) -> None:
     print(_explain_model(settings, device))
     print(explain_speculation(settings, device))
     print(explain_graphs(settings, device))
-    print(_explain_forms(settings))
+    print(_explain_syntax(settings))
     print(explain_cache(settings, device))
 
 
-def _explain_forms(settings: Settings) -> str:
+def _explain_syntax(settings: Settings) -> str:
     """How tool calls and reasoning are parsed, in words."""
     from rtp_llm.server.turn.answer_syntax import check_syntax, choose_syntax
     from rtp_llm.text.tokenizer import Tokenizer

@@ -83,7 +83,7 @@ def test_rows_that_are_no_heads_are_named() -> None:
 def test_what_no_kernel_does_is_not_taken_silently() -> None:
     rows, positions, table = torch.ones(1, 64), torch.zeros(1).int(), torch.ones(2, 64)
     rotate = compat.apply_rope_with_cos_sin_cache_inplace
-    for wish in (None, False):
-        rotate(positions, rows, rows.clone(), 64, table, enable_pdl=wish)
+    for options in (None, False):
+        rotate(positions, rows, rows.clone(), 64, table, enable_pdl=options)
     with pytest.raises(ValueError, match="enable_pdl=True: "):
         rotate(positions, rows, rows.clone(), 64, table, enable_pdl=True)

@@ -41,7 +41,7 @@ SETTINGS = {
     "max_running_requests": 16,
     "seed": 5,
 }
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 @OTHER
@@ -98,7 +98,7 @@ class Prefill:
         with patch.dict(os.environ, environ):
             self.process.start()
         far.close()
-        assert self.pipe.poll(PATIENCE)
+        assert self.pipe.poll(TIMEOUT)
         self.address: str = self.pipe.recv()
 
     def live(self, steps: int) -> None:
@@ -130,7 +130,7 @@ def _prefill(pipe: Connection, folder: Path, settings: dict[str, Any]) -> None:
 
 
 def finish(decode: Any, *requests: int) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not all(decode.outcomes[each].finish or each in decode.errors for each in requests):
         assert time.monotonic() < deadline, "it never ends"
         decode.step()
@@ -141,7 +141,7 @@ def made_decode(folder: Path, address: str) -> Any:
     from rtp_llm.testing.disagg.workers import Worker
 
     decode = Worker(folder, role="decode", prefill_workers=address, **SETTINGS)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not all(peer.ready for peer in decode.connector._peers.all):
         assert time.monotonic() < deadline, "the prefill worker is not found"
         decode.step()
@@ -188,7 +188,7 @@ def test_a_prompt_of_a_worker_that_is_killed_is_computed_here(steps: int, tmp_pa
     expected = fused.tokens(prompt, max_tokens=24, ignore_eos=True)
     assert decode.outcomes[request].tokens == expected
     assert decode.transfers()["fallbacks"] == 1
-    prefill.process.join(PATIENCE)
+    prefill.process.join(TIMEOUT)
     assert prefill.process.exitcode == -signal.SIGKILL and decode.is_idle()
     decode.base.engine.check_integrity()
     decode.connector.close()

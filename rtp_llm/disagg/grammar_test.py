@@ -50,12 +50,12 @@ def test_answers_are_those_of_one_engine(folder: Path, pair: Pair) -> None:
     engine = TinyEngine(folder, **SIZES)
     thinking = Thinking(end_ids=(60, 61), budget=3)
     for number, case in enumerate(CASES):
-        wish: dict[str, Any] = {"temperature": 1.0, "seed": number, "max_tokens": 90}
-        wish |= {"grammar": case.grammar, "thinking": thinking if number % 3 == 0 else None}
-        request = pair.decode.add(prompt(number), **wish)
+        options: dict[str, Any] = {"temperature": 1.0, "seed": number, "max_tokens": 90}
+        options |= {"grammar": case.grammar, "thinking": thinking if number % 3 == 0 else None}
+        request = pair.decode.add(prompt(number), **options)
         pair.until(lambda request=request: pair.finished(request))  # type: ignore[misc]
         tokens = pair.decode.outcomes[request].tokens
-        assert tokens == engine.tokens(prompt(number), **wish)
+        assert tokens == engine.tokens(prompt(number), **options)
         assert case.accepts(text_of(folder, tokens[5 * (number % 3 == 0) :]))
     assert pair.decode.transfers()["delivered"] == len(CASES)
     pair.settle()

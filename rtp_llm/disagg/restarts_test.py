@@ -61,7 +61,7 @@ def test_a_prefill_worker_that_comes_back_is_asked_again(
     for number, request in enumerate(requests, 10):
         assert pair.decode.outcomes[request].tokens == fused.tokens([*tokens, number])
     pair.until(lambda: peer.ready)
-    assert peer.asked_tokens == 0
+    assert peer.requested_tokens == 0
     before = delivered(pair)
     assert pair.tokens(prompt(33, seed=90)) == fused.tokens(prompt(33, seed=90))
     assert delivered(pair) == before + 1

@@ -30,7 +30,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
-class TokenForm:
+class TokenLayout:
     """Every token of a model: a row of `hidden` numbers, and `k` choices."""
 
     hidden: int
@@ -79,7 +79,7 @@ class SymmetricDispatch:
 
     @classmethod
     def connect(
-        cls, group: Group, device: Device, form: TokenForm, step_tokens: int
+        cls, group: Group, device: Device, layout: TokenLayout, step_tokens: int
     ) -> SymmetricDispatch | None:
         """For steps of `step_tokens` tokens of a rank, or as many as the largest buffer holds.
 
@@ -87,23 +87,23 @@ class SymmetricDispatch:
         RankLostError.
         """
         possible = direct_dispatch(device, group.size)
-        possible = possible and form.check()
-        max_tokens = min(step_tokens, form.max_tokens(group.size))
-        capacity = message_bytes(max_tokens, form.hidden, form.dtype, form.k)
+        possible = possible and layout.check()
+        max_tokens = min(step_tokens, layout.max_tokens(group.size))
+        capacity = message_bytes(max_tokens, layout.hidden, layout.dtype, layout.k)
         try:
             made = cls(PeerMemory.connect(group, device, capacity, possible), max_tokens)
         except NoPeerMemoryError as error:
             _logger.info("tokens go to experts by %s alone: %s", device.collectives, error)
             return None
-        made._warm_up(device, form)
+        made._warm_up(device, layout)
         return made
 
-    def _warm_up(self, device: Device, form: TokenForm) -> None:
+    def _warm_up(self, device: Device, layout: TokenLayout) -> None:
         """Load the kernels, which a capture could not."""
-        x = torch.zeros(0, form.hidden, dtype=form.dtype, device=device.torch_device)
-        ids = torch.zeros(0, form.k, dtype=torch.int32, device=x.device)
+        x = torch.zeros(0, layout.hidden, dtype=layout.dtype, device=device.torch_device)
+        ids = torch.zeros(0, layout.k, dtype=torch.int32, device=x.device)
         there, _, _ = ops.dispatch_tokens(x, ids, ids.float(), 1, 1, *self.memory.among)
-        none = ids.new_full((len(there), form.k), -1)
+        none = ids.new_full((len(there), layout.k), -1)
         ops.combine_tokens(there, none, ids, 1, *self.memory.among)
         device.synchronize()
 

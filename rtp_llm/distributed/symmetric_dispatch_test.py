@@ -21,7 +21,7 @@ from rtp_llm.distributed.peer_memory import PeerMemory
 from rtp_llm.distributed.symmetric_dispatch import (
     SymmetricAllToAll,
     SymmetricDispatch,
-    TokenForm,
+    TokenLayout,
     explain_dispatch,
 )
 from rtp_llm.testing.distributed.all_to_all import HIDDEN, tokens_of
@@ -92,19 +92,22 @@ def test_what_is_sent_comes_back_as_experts_made_it():
 
 
 def test_the_buffers_of_all_sizes_are_as_large():
-    form = TokenForm(2048, torch.bfloat16, 8)
-    assert form.max_tokens(2) == ((256 << 20) // 6 - 16) // (4096 + 64)
-    assert form.max_tokens(8) == ((256 << 20) // 24 - 16) // (4096 + 64)
+    layout = TokenLayout(2048, torch.bfloat16, 8)
+    assert layout.max_tokens(2) == ((256 << 20) // 6 - 16) // (4096 + 64)
+    assert layout.max_tokens(8) == ((256 << 20) // 24 - 16) // (4096 + 64)
 
 
 def test_what_kernels_cannot_send_is_named():
-    assert TokenForm(2048, torch.bfloat16, 8).check()
-    for form in (
-        TokenForm(12, torch.bfloat16, 8),
-        TokenForm(2048, torch.float64, 8),
-        TokenForm(2048, torch.bfloat16, 65),
+    assert TokenLayout(2048, torch.bfloat16, 8).check()
+    for layout in (
+        TokenLayout(12, torch.bfloat16, 8),
+        TokenLayout(2048, torch.float64, 8),
+        TokenLayout(2048, torch.bfloat16, 65),
     ):
-        assert f"rows of {form.hidden} {form.dtype} with {form.k} experts" in form.check().reason
+        assert (
+            f"rows of {layout.hidden} {layout.dtype} with {layout.k} experts"
+            in layout.check().reason
+        )
 
 
 def test_it_is_said_why_not():
@@ -113,8 +116,8 @@ def test_it_is_said_why_not():
 
 
 def _refused(world):
-    form = TokenForm(HIDDEN, torch.float32, 2)
-    return SymmetricDispatch.connect(world.tensors, resolve_device("cpu"), form, 8)
+    layout = TokenLayout(HIDDEN, torch.float32, 2)
+    return SymmetricDispatch.connect(world.tensors, resolve_device("cpu"), layout, 8)
 
 
 def test_ranks_agree_that_they_cannot(tmp_path):

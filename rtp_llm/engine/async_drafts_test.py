@@ -32,7 +32,7 @@ from rtp_llm.worker.device_step import DeviceStep
 from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.local_worker import LocalWorker
 
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.0, "seed": 11},
     {"temperature": 0.9, "top_p": 0.8, "top_k": 40, "n": 3},
@@ -131,9 +131,9 @@ def overlapped(
 
 
 def add_everything(engine: TinyEngine, rounds: int = 2, **more: Any) -> None:
-    for number in range(rounds * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 24, **WISHES[number % len(WISHES)], **more}
-        engine.add(random_prompt(3 + 7 * number % 60, seed=number % 9), **wish)
+    for number in range(rounds * len(OPTIONS)):
+        options = {"ignore_eos": True, "max_tokens": 24, **OPTIONS[number % len(OPTIONS)], **more}
+        engine.add(random_prompt(3 + 7 * number % 60, seed=number % 9), **options)
         if number % 3 == 0:
             engine.step()
 
@@ -145,7 +145,7 @@ def accepted(engine: TinyEngine) -> int:
 @pytest.mark.parametrize(
     ("choose", "drafts"), [(some_right, 1), (some_right, 3), (some_right, 7), (all_wrong, 3)]
 )
-def test_every_wish_gives_the_same(model: Model, choose: Choose, drafts: int) -> None:
+def test_all_options_give_the_same(model: Model, choose: Choose, drafts: int) -> None:
     plain = run(model.folder, add_everything)
     engine, drafter = overlapped(model, plain, choose, drafts)
     add_everything(engine)
@@ -180,7 +180,7 @@ def test_a_sequence_ends_at_each_place(model: Model) -> None:
         drafter._script = dict.fromkeys((n << INDEX_BITS for n in range(1, 40)), said)
         for place, token in enumerate(said):
             ends = said.index(token)
-            for wish, expected, finish in (
+            for options, expected, finish in (
                 ({"stop_token_ids": (token,)}, said[: ends + 1], "stop"),
                 ({"max_tokens": place + 1}, said[: place + 1], "length"),
             ):
@@ -188,7 +188,7 @@ def test_a_sequence_ends_at_each_place(model: Model) -> None:
                     "max_tokens": 14,
                     "logprobs": 0,
                     "ignore_eos": True,
-                    **wish,
+                    **options,
                 }
                 request = engine.add(prompt, **wanted)
                 engine.run()
@@ -227,8 +227,8 @@ def test_only_accepted_tokens_are_in_the_prefix_cache(model: Model) -> None:
 
 def test_arrivals_and_aborts_in_flight(model: Model) -> None:
     def add(engine: TinyEngine, number: int) -> None:
-        wish: dict[str, Any] = {"temperature": 1.0, "seed": number} if number % 2 else {}
-        engine.add(random_prompt(4 + number), ignore_eos=True, max_tokens=20, **wish)
+        options: dict[str, Any] = {"temperature": 1.0, "seed": number} if number % 2 else {}
+        engine.add(random_prompt(4 + number), ignore_eos=True, max_tokens=20, **options)
 
     def play(engine: TinyEngine) -> None:
         for number in range(1, 31):
@@ -249,13 +249,13 @@ def test_arrivals_and_aborts_in_flight(model: Model) -> None:
         assert outcome.tokens == (whole if outcome.finish else whole[: len(outcome.tokens)])
 
 
-@pytest.mark.parametrize("wish", [{}, {"temperature": 0.8, "seed": 7}, {"logprobs": 2}])
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 7}, {"logprobs": 2}])
 def test_no_step_waits_for_the_tokens_of_the_one_before(
-    model: Model, wish: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    model: Model, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def play(engine: TinyEngine) -> None:
         for length in (5, 9, 14):
-            engine.add(random_prompt(length), max_tokens=60, ignore_eos=True, **wish)
+            engine.add(random_prompt(length), max_tokens=60, ignore_eos=True, **options)
 
     plain = run(model.folder, play)
     engine, drafter = overlapped(model, plain, some_right, 3)

@@ -90,7 +90,7 @@ def test_every_row_becomes_its_delta():
     ]
 
 
-def test_errors_are_told_behind_the_tokens_that_came():
+def test_errors_follow_the_tokens_that_came():
     finish = [FINISH_NAN, FINISH_BANNED, FINISH_NONE]
     broken = result(tokens=[[5, -1], [-1, -1], [-1, -1]], finish=finish)
     first, second = decode_step(through_the_wire(broken))

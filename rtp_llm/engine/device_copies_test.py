@@ -35,7 +35,7 @@ def logprobs(entries):
     return [entry.logprob for entry in entries]
 
 
-WISHES = [
+OPTIONS = [
     {"temperature": 0.0},
     {"temperature": 1.0, "top_p": 0.9, "n": 2},
     {"temperature": 0.7, "repetition_penalty": 1.3, "logit_bias": {5: 2.0}, "min_tokens": 3},
@@ -50,8 +50,8 @@ def test_copies_change_no_token_and_a_step_waits_once(folder, monkeypatch):
         engine = engine_on(each, folder, monkeypatch)
         waits, steps = count_waits(fake), 0
         fake.cuda.calls.clear()
-        for number, wish in enumerate(WISHES):
-            engine.add(random_prompt(30 + number), ignore_eos=True, max_tokens=12, **wish)
+        for number, options in enumerate(OPTIONS):
+            engine.add(random_prompt(30 + number), ignore_eos=True, max_tokens=12, **options)
         while engine.engine.has_work:
             engine.step()
             steps += 1

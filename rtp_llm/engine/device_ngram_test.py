@@ -29,7 +29,7 @@ from rtp_llm.worker.speculative.device_proposer import DeviceProposer
 from rtp_llm.worker.speculative.ngram_drafter import NgramDrafter
 
 WORDS = 23  # so few that random text repeats itself now and then
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "seed": 4},
     {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
@@ -65,8 +65,8 @@ def play(engine: TinyEngine, count: int = 12, **more: Any) -> None:
     """The same requests, whose prompts repeat themselves more or less; some come later."""
     for number in range(count):
         prompt = random_prompt(4 + 3 * number % 40, number, WORDS) * (1 + number % 3)
-        wish = {"max_tokens": 24, "ignore_eos": True, **WISHES[number % len(WISHES)], **more}
-        engine.add(prompt, **wish)
+        options = {"max_tokens": 24, "ignore_eos": True, **OPTIONS[number % len(OPTIONS)], **more}
+        engine.add(prompt, **options)
         if number % 4 == 3:
             engine.step()
     engine.run()
@@ -97,8 +97,8 @@ def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, t
     assert_same(engine, plain)
     assert engine.engine.stats().spec_decode_num_accepted_tokens > 10
     for (request, _), outcome in engine.outcomes.items():
-        wish = WISHES[(request - 1) % len(WISHES)]
-        assert (outcome.drafts > 0) is (wish.get("speculate", True) and len(outcome.tokens) > 2)
+        options = OPTIONS[(request - 1) % len(OPTIONS)]
+        assert (outcome.drafts > 0) is (options.get("speculate", True) and len(outcome.tokens) > 2)
 
 
 @pytest.mark.parametrize(("drafts", "min_n", "max_n"), [(1, 1, 1), (3, 2, 4), (7, 1, 3)])
@@ -151,13 +151,13 @@ def test_no_step_waits_for_drafts_in_flight(folder: Path) -> None:
 
 def test_arrivals_and_aborts_between_steps(folder: Path) -> None:
     """Slots and histories are used again and again."""
-    wish = {"max_tokens": 15, "ignore_eos": True, "temperature": 0.5}
+    options = {"max_tokens": 15, "ignore_eos": True, "temperature": 0.5}
     plain = TinyEngine(folder, seed=3)
     engine = ComparingEngine(folder, 3, seed=3, max_running_requests=6)
     prompts = [random_prompt(5 + number, number, WORDS) * 2 for number in range(20)]
     for number, prompt in enumerate(prompts, 1):
-        plain.add(prompt, **wish)
-        engine.add(prompt, **wish, n=1 + number % 2)
+        plain.add(prompt, **options)
+        engine.add(prompt, **options, n=1 + number % 2)
         engine.step()
         if number % 5 == 0:
             engine.engine.abort([(number - 1, 0), (number, 0)])
@@ -173,15 +173,15 @@ def test_arrivals_and_aborts_between_steps(folder: Path) -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_sequence_ends_at_each_place_of_a_window(folder: Path, overlap: bool) -> None:
-    prompt, wish = [7, 8, 9] * 4, {"logit_bias": {5: 100.0}, "temperature": 0.0}
+    prompt, options = [7, 8, 9] * 4, {"logit_bias": {5: 100.0}, "temperature": 0.0}
     engine = TinyEngine(
         folder, speculative="ngram", num_speculative_tokens=5, enable_overlap=overlap
     )
     for length in range(1, 14):
         ends = {"max_tokens": length, "ignore_eos": True}
-        assert engine.tokens(prompt, **wish, **ends) == [5] * length
+        assert engine.tokens(prompt, **options, **ends) == [5] * length
         stops = {"max_tokens": 30, "min_tokens": length - 1, "stop_token_ids": (5,)}
-        said = engine.tokens(prompt, **wish, **stops)
+        said = engine.tokens(prompt, **options, **stops)
         assert len(said) == length and said[-1] == 5
     assert engine.engine.stats().spec_decode_num_accepted_tokens > 30
     engine.assert_all_free()

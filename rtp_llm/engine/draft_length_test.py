@@ -18,7 +18,7 @@ from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative.draft_length import DraftLength
 
 WORDS = 20  # few, so that random drafts are right now and then
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "seed": 4, "logprobs": 1},
     {"temperature": 1.0, "top_k": 3, "n": 3},
@@ -69,7 +69,7 @@ def run(folder: Path, length: DraftLength | None = None, **settings: Any) -> Tin
         engine.engine._draft_length = length
     for number in range(12):
         prompt = random_prompt(4 + number, seed=number, vocabulary=WORDS) * 3
-        engine.add(prompt, max_tokens=30, ignore_eos=True, **WISHES[number % len(WISHES)])
+        engine.add(prompt, max_tokens=30, ignore_eos=True, **OPTIONS[number % len(OPTIONS)])
     engine.run()
     engine.assert_all_free()
     return engine
@@ -80,8 +80,8 @@ def test_a_length_that_changes_at_run_time(folder: Path, overlap: bool) -> None:
     plain = run(folder)
     for method in methods(folder):
         length = AnyLength(7)
-        wish = {"num_speculative_tokens": 7, "enable_overlap": overlap}
-        engine = run(folder, length, **method, **wish)
+        options = {"num_speculative_tokens": 7, "enable_overlap": overlap}
+        engine = run(folder, length, **method, **options)
         for key, outcome in engine.outcomes.items():
             assert outcome.tokens == plain.outcomes[key].tokens
             assert outcome.finish == plain.outcomes[key].finish
@@ -91,8 +91,8 @@ def test_a_length_that_changes_at_run_time(folder: Path, overlap: bool) -> None:
 
 def test_the_table_of_settings_rules(folder: Path) -> None:
     table = "[[1, 4, 2], [5, 20, 0]]"
-    wish = {"speculative": "ngram", "num_speculative_tokens_per_batch_size": table}
-    engine = TinyEngine(folder, **wish)
+    options = {"speculative": "ngram", "num_speculative_tokens_per_batch_size": table}
+    engine = TinyEngine(folder, **options)
     accepted = []
     for count in (8, 2):
         for seed in range(count):

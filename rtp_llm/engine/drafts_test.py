@@ -27,7 +27,7 @@ from rtp_llm.worker.heads.logits_processor import ProcessorRows
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
 
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.0, "seed": 11},
     {"temperature": 0.9, "top_p": 0.8, "top_k": 40, "n": 3},
@@ -107,14 +107,14 @@ def run_both(
 
 
 def add_everything(engine: TinyEngine, rounds: int = 2, **more: Any) -> None:
-    for number in range(rounds * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 24, **WISHES[number % len(WISHES)], **more}
-        engine.add(random_prompt(3 + 7 * number % 60, seed=number % 9), **wish)
+    for number in range(rounds * len(OPTIONS)):
+        options = {"ignore_eos": True, "max_tokens": 24, **OPTIONS[number % len(OPTIONS)], **more}
+        engine.add(random_prompt(3 + 7 * number % 60, seed=number % 9), **options)
 
 
 @pytest.mark.parametrize("needs_tokens", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_every_wish_gives_the_same(folder: Path, overlap: bool, needs_tokens: bool) -> None:
+def test_all_options_give_the_same(folder: Path, overlap: bool, needs_tokens: bool) -> None:
     _, proposer = run_both(
         folder, add_everything, ragged, needs_tokens=needs_tokens, enable_overlap=overlap
     )
@@ -175,15 +175,15 @@ def test_a_sequence_ends_at_each_place_among_accepted_tokens(folder: Path, overl
     for place, token in enumerate(said):
         ends = said.index(token)
         biased = {"logit_bias": {eos: 100.0}, "min_tokens": place}
-        for wish, expected, finish in (
+        for options, expected, finish in (
             ({"stop_token_ids": (token,), "ignore_eos": True}, said[: ends + 1], "stop"),
             ({"max_tokens": place + 1, "ignore_eos": True}, said[: place + 1], "length"),
             (biased, [*said[: max(0, place - 1)], eos], "stop"),
         ):
-            request = engine.add(prompt, **{"max_tokens": 12, "logprobs": 0, **wish})
+            request = engine.add(prompt, **{"max_tokens": 12, "logprobs": 0, **options})
             engine.run()
             outcome = engine.outcomes[request, 0]
-            if "logit_bias" not in wish:
+            if "logit_bias" not in options:
                 assert (outcome.tokens, outcome.finish) == (expected, finish)
             else:
                 assert outcome.tokens[-1] == eos and outcome.finish == finish

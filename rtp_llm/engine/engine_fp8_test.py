@@ -26,10 +26,10 @@ def folders(tmp_path):
 
 
 def answers(engine):
-    asked = [engine.add(prompt, max_tokens=24, ignore_eos=True) for prompt in PROMPTS]
+    request_ids = [engine.add(prompt, max_tokens=24, ignore_eos=True) for prompt in PROMPTS]
     engine.run()
     engine.assert_all_free()
-    return [engine.outcomes[request_id, 0].tokens for request_id in asked]
+    return [engine.outcomes[request_id, 0].tokens for request_id in request_ids]
 
 
 def test_as_floats_tokens_and_memory_are_those_of_floats(folders):

@@ -201,8 +201,8 @@ def test_penalties_of_preempted_sequences_know_their_prompts(model, tmp_path):
     save_model(tmp_path, "qwen3", seed=1)
     engine = TinyEngine(tmp_path, seq_size_per_block=4, kv_cache_mem_mb=1, max_seq_len=100)
     prompts = [random_prompt(30, seed=seed) for seed in range(12)]
-    asked = {"max_tokens": 40, "ignore_eos": True, **PENALTIES}
-    ids = [engine.add(prompt, **asked) for prompt in prompts]
+    options = {"max_tokens": 40, "ignore_eos": True, **PENALTIES}
+    ids = [engine.add(prompt, **options) for prompt in prompts]
     engine.run()
     assert engine.engine.stats().preemptions > 2
     for request_id, prompt in list(zip(ids, prompts, strict=True))[-3:]:  # the first to give way
@@ -217,10 +217,10 @@ def test_draws_with_penalties_follow_the_exact_distribution(tmp_path):
     allowed = [11, 52, 93, 134, 175]
     prompt = [*allowed, *allowed[:3], *allowed]
     temperature, rounds = 6.0, 24
-    asked = {"allowed_token_ids": allowed, "temperature": temperature, "max_tokens": 2, "n": 128}
+    options = {"allowed_token_ids": allowed, "temperature": temperature, "max_tokens": 2, "n": 128}
     sampled: Counter[tuple[int, ...]] = Counter()
     for seed in range(rounds):
-        request_id = engine.add(prompt, seed=seed, ignore_eos=True, **asked, **PENALTIES)
+        request_id = engine.add(prompt, seed=seed, ignore_eos=True, **options, **PENALTIES)
         engine.run()
         sampled.update(tuple(engine.outcomes[request_id, index].tokens) for index in range(128))
 

@@ -54,7 +54,7 @@ class Load:
     def _add(self) -> None:
         chance = self._chance
         length = chance.choice((1, 3, 9, 20, 60, 120))
-        wishes: dict[str, Any] = {
+        option_sets: dict[str, Any] = {
             "n": chance.choice((1, 1, 1, 2, 4)),
             "max_tokens": chance.randrange(1, 70),
             "temperature": chance.choice((0.0, 1.0)),
@@ -67,9 +67,9 @@ class Load:
             (0.1, {"logit_bias": {5: 3.0}, "min_tokens": 1, "stop_token_ids": (7, 9)}),
             (0.05, {"processors": [do_nothing]}),
         ):
-            wishes.update(more if chance.random() < share else {})
+            option_sets.update(more if chance.random() < share else {})
         try:
-            self.engine.add(random_prompt(length, seed=chance.randrange(50)), **wishes)
+            self.engine.add(random_prompt(length, seed=chance.randrange(50)), **option_sets)
             self.added += 1
         except RequestError as error:
             assert error.kind == "queue_full"

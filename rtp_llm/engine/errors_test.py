@@ -162,7 +162,7 @@ def test_a_prompt_without_scores_has_no_answer(model):
     engine.assert_all_free()
 
 
-def test_settings_that_forbid_every_token_are_told_apart(model):
+def test_settings_that_forbid_every_token_are_distinguished(model):
     folder, reference, settings = model
     engine = TinyEngine(folder, **settings)
     prompt, expected = safe_prompt(reference, 20, 3)

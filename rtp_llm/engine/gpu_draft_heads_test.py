@@ -114,9 +114,9 @@ def test_sampled_drafts_are_those_of_eager_steps(tmp_path: Path, method: str, ki
         while engine.engine.has_idle_work:
             engine.engine.work_idle()
         for number in range(8):
-            wish = {"temperature": 1.5, "seed": number} if number % 2 else {}
+            options = {"temperature": 1.5, "seed": number} if number % 2 else {}
             prompt = random_prompt(5 + 13 * number, number, WORDS)
-            engine.add(prompt, max_tokens=24, ignore_eos=True, **wish)
+            engine.add(prompt, max_tokens=24, ignore_eos=True, **options)
             engine.step()
         engine.run()
         engine.assert_all_free()

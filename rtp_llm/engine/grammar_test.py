@@ -36,12 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_spelling_model(tmp_path_factory.mktemp("model"))
 
 
-def add(engine: TinyEngine, number: int, case: Case | None, **wish: Any) -> int:
+def add(engine: TinyEngine, number: int, case: Case | None, **options: Any) -> int:
     """A request of its own; without a case a free one."""
-    asked = {"temperature": 1.0, "seed": number, "max_tokens": 200, **wish}
+    params = {"temperature": 1.0, "seed": number, "max_tokens": 200, **options}
     grammar = None if case is None else case.grammar
     return engine.add(
-        random_prompt(4 + number % 30, number % 7, VOCABULARY - 40), grammar=grammar, **asked
+        random_prompt(4 + number % 30, number % 7, VOCABULARY - 40), grammar=grammar, **params
     )
 
 
@@ -124,19 +124,19 @@ def test_preemption_loses_nothing(folder: Path) -> None:
 
 def test_other_settings_work_with_a_grammar(folder: Path) -> None:
     engine = TinyEngine(folder)
-    wishes: list[dict[str, Any]] = [
+    option_sets: list[dict[str, Any]] = [
         {"repetition_penalty": 1.5, "frequency_penalty": 0.5},
         {"logit_bias": {9: 5.0}, "top_k": 20, "top_p": 0.9},
         {"prompt_logprobs": 1, "min_p": 0.1},
         {"max_tokens": 5},
         {"min_tokens": 3},
     ]
-    requests = [add(engine, i, DIGITS, **wish) for i, wish in enumerate(wishes)]
+    requests = [add(engine, i, DIGITS, **options) for i, options in enumerate(option_sets)]
     stopping = add(engine, 9, DIGITS, stop_token_ids=tuple(range(3, VOCABULARY)))
     engine.run()
-    for request, wish in zip(requests, wishes, strict=True):
+    for request, options in zip(requests, option_sets, strict=True):
         outcome = engine.outcomes[request, 0]
-        if "max_tokens" in wish:
+        if "max_tokens" in options:
             assert (outcome.finish, len(outcome.tokens)) == ("length", 5)
         else:
             check(folder, DIGITS, outcome)

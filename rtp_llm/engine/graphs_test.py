@@ -50,11 +50,12 @@ def all_operators(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(True, [(graph_sizes(512, 8, 0), 64, 16, None, None)]), (False, [])]
+    ("enable_graphs", "expected"),
+    [(True, [(graph_sizes(512, 8, 0), 64, 16, None, None)]), (False, [])],
 )
-def test_graphs_are_captured_where_they_can_be(asked, expected):
+def test_graphs_are_captured_where_they_can_be(enable_graphs, expected):
     yes = Support.yes()
-    assert captured("cuda", yes, max_running_requests=8, enable_graphs=asked) == expected
+    assert captured("cuda", yes, max_running_requests=8, enable_graphs=enable_graphs) == expected
 
 
 def test_steps_with_drafts_are_captured():
@@ -86,12 +87,12 @@ def test_ranks_whose_messages_have_any_size_capture_nothing(caplog):
     assert "no graphs are captured: expert_capacity=0" in caplog.text
 
 
-@pytest.mark.parametrize(("asked", "count"), [(None, 0), (False, 0), (True, 1)])
-def test_where_no_graph_has_run_yet_one_must_ask_for_them(asked, count, caplog):
-    made = captured("rocm", Support.yes(), proven=False, enable_graphs=asked)
+@pytest.mark.parametrize(("enable_graphs", "count"), [(None, 0), (False, 0), (True, 1)])
+def test_where_no_graph_has_run_yet_one_must_ask_for_them(enable_graphs, count, caplog):
+    made = captured("rocm", Support.yes(), proven=False, enable_graphs=enable_graphs)
     assert len(made) == count
     told = "no graph has run on rocm yet; enable_graphs on captures them" in caplog.text
-    assert told is (asked is None)
+    assert told is (enable_graphs is None)
 
 
 def test_amd_gpus_are_the_ones_on_which_none_has_run():

@@ -48,13 +48,13 @@ def answered(folder: Path, **settings: Any) -> list[list[Outcome]]:
     histories = [list(system) for _ in range(CONVERSATIONS)]
     turns = []
     for turn in range(2 * ROUNDS):
-        asked = []
+        request_ids = []
         for history in histories:
             history += words(4, 20) if turn % 2 else words(3, 9)
             most = chance.randrange(3, 17)
-            asked.append(engine.add(history, max_tokens=most, ignore_eos=True))
+            request_ids.append(engine.add(history, max_tokens=most, ignore_eos=True))
         engine.run()
-        turns.append([engine.outcomes[request, 0] for request in asked])
+        turns.append([engine.outcomes[request, 0] for request in request_ids])
         for history, answer in zip(histories, turns[-1], strict=True):
             history += answer.tokens
     engine.assert_all_free()

@@ -56,9 +56,12 @@ def test_latents_experts_and_states(tmp_path: Path, family: str) -> None:
 
 
 def test_text_that_repeats_itself_takes_fewer_steps(folder: Path) -> None:
-    prompt, wish = [7, 8, 9] * 4, {"max_tokens": 30, "ignore_eos": True, "logit_bias": {5: 100.0}}
+    prompt, options = (
+        [7, 8, 9] * 4,
+        {"max_tokens": 30, "ignore_eos": True, "logit_bias": {5: 100.0}},
+    )
     engine = TinyEngine(folder, **NGRAM)
-    assert engine.tokens(prompt, **wish) == [5] * 30
+    assert engine.tokens(prompt, **options) == [5] * 30
     # The prompt's step gives one token, two more show the repetition, then six a step.
     assert engine.engine.stats().steps == 1 + 2 + 5
     assert engine.outcomes[1, 0].accepted_drafts == 22
@@ -66,9 +69,9 @@ def test_text_that_repeats_itself_takes_fewer_steps(folder: Path) -> None:
 
 def test_a_request_may_do_without(folder: Path) -> None:
     engine = TinyEngine(folder, **NGRAM)
-    wish = {"max_tokens": 30, "ignore_eos": True, "repetition_penalty": 0.01}
+    options = {"max_tokens": 30, "ignore_eos": True, "repetition_penalty": 0.01}
     for speculate in (False, True):
-        request = engine.add([7, 8, 9] * 5, speculate=speculate, **wish)
+        request = engine.add([7, 8, 9] * 5, speculate=speculate, **options)
         engine.run()
         assert (engine.outcomes[request, 0].drafts > 0) == speculate
     assert engine.outcomes[1, 0] == engine.outcomes[2, 0]

@@ -17,7 +17,7 @@ from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.sampler import SampleHandle
 from rtp_llm.worker.model_runner import ModelRunner
 
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.0, "seed": 11},
     {"temperature": 0.9, "top_p": 0.8, "top_k": 40, "n": 3},
@@ -54,12 +54,12 @@ def both(folder, play, **settings):
 
 
 def add_everything(engine, rounds=2, **more):
-    for number in range(rounds * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 24, **WISHES[number % len(WISHES)], **more}
-        engine.add(random_prompt(3 + 7 * number % 60, seed=number % 9), **wish)
+    for number in range(rounds * len(OPTIONS)):
+        options = {"ignore_eos": True, "max_tokens": 24, **OPTIONS[number % len(OPTIONS)], **more}
+        engine.add(random_prompt(3 + 7 * number % 60, seed=number % 9), **options)
 
 
-def test_every_wish_gives_the_same(folder):
+def test_all_options_give_the_same(folder):
     lockstep, overlapped = both(folder, add_everything)
     assert overlapped.outcomes == lockstep.outcomes
     finishes = {outcome.finish for outcome in overlapped.outcomes.values()}
@@ -118,12 +118,15 @@ def test_the_prefix_cache_serves_as_much(folder):
 
 
 @pytest.mark.parametrize(
-    ("asked", "asynchronous", "expected"),
+    ("enable_overlap", "asynchronous", "expected"),
     [(None, True, True), (None, False, False), (True, False, True), (False, True, False)],
 )
-def test_steps_overlap_where_the_device_works_on_or_where_told(asked, asynchronous, expected):
+def test_steps_overlap_on_asynchronous_devices_or_where_set(enable_overlap, asynchronous, expected):
     device: Any = SimpleNamespace(asynchronous=asynchronous)
-    assert build_worker._overlaps(Settings(model="m", enable_overlap=asked), device) == expected
+    assert (
+        build_worker._overlaps(Settings(model="m", enable_overlap=enable_overlap), device)
+        == expected
+    )
 
 
 class Calls:

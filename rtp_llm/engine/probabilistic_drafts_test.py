@@ -44,10 +44,10 @@ def engine_of(model: Model, *, seed: int = 3, **settings: Any) -> TinyEngine:
     return TinyEngine(model.folder, seed=seed, **{**sizes, **settings})
 
 
-def sampled_tokens(engine: TinyEngine, first_seed: int, **wish: Any) -> list[tuple[int, ...]]:
+def sampled_tokens(engine: TinyEngine, first_seed: int, **options: Any) -> list[tuple[int, ...]]:
     """The second to fourth token of many sequences: those that drafts are verified for."""
     for number in range(SEQUENCES):
-        engine.add(PROMPT, seed=first_seed + number, max_tokens=4, ignore_eos=True, **wish)
+        engine.add(PROMPT, seed=first_seed + number, max_tokens=4, ignore_eos=True, **options)
     engine.run()
     engine.assert_all_free()
     return [tuple(outcome.tokens[1:]) for outcome in engine.outcomes.values()]
@@ -68,7 +68,7 @@ def assert_same_distribution(mine: list[Any], other: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overlap", "wish"),
+    ("overlap", "options"),
     [
         (True, {"temperature": 1.0}),
         (True, {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "logit_bias": {5: 1.0, 6: -2.0}}),
@@ -77,11 +77,11 @@ def assert_same_distribution(mine: list[Any], other: list[Any]) -> None:
     ids=["temperature", "filters", "penalties"],
 )
 def test_tokens_have_the_distribution_without_drafts(
-    model: Model, overlap: bool, wish: dict[str, Any]
+    model: Model, overlap: bool, options: dict[str, Any]
 ) -> None:
-    plain = sampled_tokens(engine_of(model), 10_000, **wish)
+    plain = sampled_tokens(engine_of(model), 10_000, **options)
     engine = engine_of(model, **model.settings, **SAMPLED, enable_overlap=overlap)
-    tokens = sampled_tokens(engine, 50_000, **wish)
+    tokens = sampled_tokens(engine, 50_000, **options)
     for place in range(3):
         assert_same_distribution([each[place] for each in tokens], [each[place] for each in plain])
     for place in range(2):
@@ -119,12 +119,12 @@ def test_a_model_that_drafts_for_itself_is_always_right(tmp_path: Path) -> None:
 
 def mixed(engine: TinyEngine) -> None:
     for number in range(16):
-        wish: dict[str, Any] = {"logprobs": 2, "max_tokens": 20, "ignore_eos": True}
+        options: dict[str, Any] = {"logprobs": 2, "max_tokens": 20, "ignore_eos": True}
         if number % 2:
-            wish |= {"temperature": 1.0, "seed": number, "top_p": 0.95}
+            options |= {"temperature": 1.0, "seed": number, "top_p": 0.95}
         if number % 5 == 1:
-            wish["speculate"] = False
-        engine.add(random_prompt(4 + 3 * number, number, WORDS), **wish)
+            options["speculate"] = False
+        engine.add(random_prompt(4 + 3 * number, number, WORDS), **options)
         engine.step()
     engine.run()
     engine.assert_all_free()
@@ -154,13 +154,13 @@ def test_greedy_rows_and_log_probabilities_among_sampled_ones(model: Model, over
 
 
 def test_a_seeded_request_does_not_depend_on_its_batch(model: Model) -> None:
-    wish: dict[str, Any] = {"temperature": 1.0, "seed": 7, "max_tokens": 30, "ignore_eos": True}
-    alone = engine_of(model, **model.settings, **SAMPLED).tokens(PROMPT, **wish)
+    options: dict[str, Any] = {"temperature": 1.0, "seed": 7, "max_tokens": 30, "ignore_eos": True}
+    alone = engine_of(model, **model.settings, **SAMPLED).tokens(PROMPT, **options)
     engine = engine_of(model, **model.settings, **SAMPLED, seed=9)
     for number in range(5):
         engine.add(random_prompt(9 + number, number, WORDS), temperature=1.0, max_tokens=40)
         engine.step()
-    assert engine.tokens(PROMPT, **wish) == alone
+    assert engine.tokens(PROMPT, **options) == alone
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_moe", "eagle3"])

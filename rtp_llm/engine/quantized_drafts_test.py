@@ -26,8 +26,8 @@ def play(engine: TinyEngine) -> None:
     """Greedy and seeded requests that arrive between steps."""
     for number in range(8):
         prompt = random_prompt(5 + 6 * number, seed=number, vocabulary=WORDS)
-        wish: dict[str, Any] = {"temperature": 0.8, "seed": number} if number % 2 else {}
-        engine.add(prompt, ignore_eos=True, max_tokens=24, **wish)
+        options: dict[str, Any] = {"temperature": 0.8, "seed": number} if number % 2 else {}
+        engine.add(prompt, ignore_eos=True, max_tokens=24, **options)
         engine.step()
 
 

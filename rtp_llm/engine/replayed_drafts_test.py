@@ -15,8 +15,8 @@ import torch
 
 from rtp_llm.testing.engine.draft_steps_by_hand import (
     DRAFT_CASES,
-    AsksTheDevice,
     DraftStepsByHand,
+    SynchronizingOperators,
     counted_uploads,
 )
 from rtp_llm.testing.engine.replays import capture_on_cpu
@@ -116,8 +116,8 @@ def test_a_steady_step_copies_its_numbers_once_and_asks_for_none(
     with (
         torch.inference_mode(),
         counted_uploads(monkeypatch, steps.runner.device) as copied,
-        AsksTheDevice() as mode,
+        SynchronizingOperators() as mode,
     ):
         steps.run(plan, graphs)
     assert copied == (["send"] if replayed else UPLOADS[name])
-    assert not mode.asked
+    assert not mode.synchronizing

@@ -179,15 +179,15 @@ def every_end(engine: TinyEngine) -> list[list[int]]:
     prompts = [prompt]
     for place, token in enumerate(said):
         whole = random_prompt(SHORT["max_seq_len"] - 1 - place, 7, WORDS)
-        wishes: tuple[tuple[list[int], dict[str, Any]], ...] = (
+        option_sets: tuple[tuple[list[int], dict[str, Any]], ...] = (
             (prompt, {"stop_token_ids": (token,), "min_tokens": place, "ignore_eos": True}),
             (prompt, {"max_tokens": place + 1, "ignore_eos": True}),
             (whole, {"max_tokens": None, "ignore_eos": True}),
             (whole[: 20 - place % 12], {"min_tokens": place}),
         )
-        for asked, wish in wishes:
-            prompts.append(asked)
-            engine.add(asked, **{"max_tokens": PLACES, **wish})
+        for prompt, options in option_sets:
+            prompts.append(prompt)
+            engine.add(prompt, **{"max_tokens": PLACES, **options})
     return prompts
 
 
@@ -206,7 +206,7 @@ def test_every_end(soaked: Soaked, drafts: int, overlap: bool) -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("drafts", LENGTHS)
-def test_every_wish(soaked: Soaked, drafts: int, overlap: bool) -> None:
+def test_all_options(soaked: Soaked, drafts: int, overlap: bool) -> None:
     """Seeded sampling, penalties, bans, log-probabilities."""
     plain = soaked.model.plain
     if plain is None:

@@ -55,7 +55,7 @@ class Try:
     config: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     drafting: dict[str, Any] = field(default_factory=dict)  # settings of the engine with drafts
-    wish: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     stored_as_fp8: bool = False
     shows: Callable[[TinyEngine], bool] = lambda engine: True
 
@@ -71,13 +71,13 @@ TRIES = {
     ),
     "preemption": Try(
         settings={**TIGHT, "max_batch_tokens_size": 64, "max_running_requests": 12},
-        wish={"max_tokens": 60, "n": 2, "temperature": 1.0},
+        options={"max_tokens": 60, "n": 2, "temperature": 1.0},
         shows=lambda engine: engine.engine.stats().preemptions > 0,
     ),
-    "n above 1": Try(wish={"n": 3, "temperature": 1.0, "seed": 5}),
+    "n above 1": Try(options={"n": 3, "temperature": 1.0, "seed": 5}),
     "speculate: false of a request": Try(),
-    "grammars of requests": Try(wish={"grammar": FORCED, "ignore_eos": False}),
-    "budgets of thinking": Try(wish={"thinking": Thinking(end_ids=(9, 10), budget=7)}),
+    "grammars of requests": Try(options={"grammar": FORCED, "ignore_eos": False}),
+    "budgets of thinking": Try(options={"thinking": Thinking(end_ids=(9, 10), budget=7)}),
     "sampled drafts": Try(drafting={"draft_sample_method": "probabilistic"}),
     "full attention": Try(),
     "windows": Try("mistral", config={"sliding_window": 12}),
@@ -136,14 +136,14 @@ def save(folder: Path, kind: str, with_mtp: bool, wanted: Try) -> Made:
     return Made(path, {name: {"speculative": name, **each} for name, each in drafting.items()})
 
 
-def play(engine: TinyEngine, wish: dict[str, Any]) -> TinyEngine:
+def play(engine: TinyEngine, options: dict[str, Any]) -> TinyEngine:
     """Prompts some of which begin alike, arriving between steps, every third without drafts."""
     while engine.engine.has_idle_work:  # graphs are captured first
         engine.engine.work_idle()
     for number in range(9):
         prompt = [*random_prompt(24, number % 3, WORDS), *random_prompt(3 + number, number, WORDS)]
-        asked = {"max_tokens": 16, "ignore_eos": True, "speculate": number % 3 < 2, **wish}
-        engine.add(prompt, **asked)
+        params = {"max_tokens": 16, "ignore_eos": True, "speculate": number % 3 < 2, **options}
+        engine.add(prompt, **params)
         if number % 4 == 3:
             engine.step()
     engine.run()
@@ -160,12 +160,12 @@ def test_a_combination(
         assert method == "mtp" and row in ("full attention", "windows")
         return
     overlaps = row == "steps that overlap"
-    made, wish = make(wanted, method), wanted.wish
+    made, options = make(wanted, method), wanted.options
     if method == "grammar":
-        wish = {"grammar": FORCED, **wish, "ignore_eos": False}
-    key = repr((wanted.settings, wish))
+        options = {"grammar": FORCED, **options, "ignore_eos": False}
+    key = repr((wanted.settings, options))
     if key not in made.plain:
-        made.plain[key] = play(TinyEngine(made.folder, seed=3, **wanted.settings), wish)
+        made.plain[key] = play(TinyEngine(made.folder, seed=3, **wanted.settings), options)
     if overlaps and says == "on GPUs":
         monkeypatch.setattr(methods, "matches_on_device", lambda settings, device: True)
     counts = capture_on_cpu(monkeypatch) if row == "steps as graphs" else None
@@ -174,7 +174,7 @@ def test_a_combination(
         with pytest.raises(EngineStartError, match="is not supported"):
             TinyEngine(made.folder, **settings)
         return
-    engine = play(TinyEngine(made.folder, seed=3, **settings), wish)
+    engine = play(TinyEngine(made.folder, seed=3, **settings), options)
     compare(engine, made.plain[key])
     assert wanted.shows(engine)
     assert counts is None or sum(counts.values()) > 8
@@ -209,13 +209,13 @@ def test_replicas_of_a_dense_model(make: Callable[[Try, str], Made]) -> None:
     assert {TABLE["replicas of a dense model", method] for method in METHODS} == {"yes"}
     made = make(Try(), "eagle3")
     byte_level().save(str(made.folder / "tokenizer.json"))
-    wish = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+    options = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
     prompts = [random_prompt(9 + seed, seed, WORDS) for seed in range(6)]
     settings = {**made.methods["eagle3"], "data_parallel_size": 2, "kv_cache_mem_mb": 8}
     plain = TinyEngine(made.folder)
     with LLM(made.folder, dtype="float32", num_threads=1, **settings) as llm:
         for prompt, output in zip(
-            prompts, llm.generate(prompts, wish, use_tqdm=False), strict=True
+            prompts, llm.generate(prompts, options, use_tqdm=False), strict=True
         ):
             expected = plain.tokens(prompt, max_tokens=24, ignore_eos=True)
             assert output.outputs[0].token_ids == expected

@@ -17,7 +17,7 @@ from rtp_llm.testing.models.transformers_models import random_prompt
 from rtp_llm.worker.speculative.methods import make_proposer
 
 SUFFIX: dict[str, Any] = {"speculative": "suffix", "num_speculative_tokens": 5}
-WISHES = [*repetitive.WISHES, {"speculate": False}, {"max_tokens": 3}]
+OPTIONS = [*repetitive.OPTIONS, {"speculate": False}, {"max_tokens": 3}]
 SMALL: dict[str, Any] = {
     "kv_cache_mem_mb": 1,
     "seq_size_per_block": 4,
@@ -32,7 +32,7 @@ pytest_plugins = "rtp_llm.testing.engine.repetitive_requests"
 
 def run(folder: Path, **settings: Any) -> TinyEngine:
     """Each request comes twice."""
-    return repetitive.run_repetitive(folder, 24, distinct=12, wishes=WISHES, **settings)
+    return repetitive.run_repetitive(folder, 24, distinct=12, option_sets=OPTIONS, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def compare(engine: TinyEngine, plain: TinyEngine) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("tokens", [1, 3, 7])
 def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, tokens: int) -> None:
-    wish = {**SUFFIX, "num_speculative_tokens": tokens}
-    engine = run(folder, enable_overlap=overlap, **wish)
+    options = {**SUFFIX, "num_speculative_tokens": tokens}
+    engine = run(folder, enable_overlap=overlap, **options)
     compare(engine, plain)
     stats = engine.engine.stats()
     assert stats.spec_decode_num_accepted_tokens > 50
@@ -63,19 +63,19 @@ def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, t
 
 @pytest.mark.parametrize("tokens", [1, 7])
 def test_preemption_changes_no_token(folder: Path, tokens: int) -> None:
-    wish = {**SUFFIX, "num_speculative_tokens": tokens}
-    plain, engine = run(folder, **SMALL), run(folder, enable_overlap=True, **SMALL, **wish)
+    options = {**SUFFIX, "num_speculative_tokens": tokens}
+    plain, engine = run(folder, **SMALL), run(folder, enable_overlap=True, **SMALL, **options)
     compare(engine, plain)
     assert engine.engine.stats().preemptions > 0
     assert engine.engine.stats().spec_decode_num_accepted_tokens > 50
 
 
 def test_what_was_said_before_is_said_in_fewer_steps(folder: Path) -> None:
-    wish = {"max_tokens": 40, "ignore_eos": True, "temperature": 1.0, "seed": 1}
+    options = {"max_tokens": 40, "ignore_eos": True, "temperature": 1.0, "seed": 1}
     steps, said = [], []
     for kept in (0, 10):
         engine = TinyEngine(folder, suffix_decoding_max_cached_requests=kept, **SUFFIX)
-        said.append([engine.tokens(random_prompt(9), **wish) for _ in range(2)])
+        said.append([engine.tokens(random_prompt(9), **options) for _ in range(2)])
         steps.append(engine.engine.stats().steps)
     assert said[0] == said[1] and said[0][0] == said[0][1]
     assert steps[1] < steps[0] - 20
@@ -83,11 +83,11 @@ def test_what_was_said_before_is_said_in_fewer_steps(folder: Path) -> None:
 
 def test_answers_of_other_keys_are_no_drafts(folder: Path) -> None:
     """A key that asks what another one asked drafts as if it were alone."""
-    wish = {"max_tokens": 40, "ignore_eos": True, "temperature": 1.0, "seed": 1}
+    options = {"max_tokens": 40, "ignore_eos": True, "temperature": 1.0, "seed": 1}
     engine = TinyEngine(folder, **SUFFIX)
 
     def drafts_of(key: str) -> tuple[int, int]:
-        request = engine.add(random_prompt(9), key=key, **wish)
+        request = engine.add(random_prompt(9), key=key, **options)
         engine.run()
         outcome = engine.outcomes[request, 0]
         return outcome.drafts, outcome.accepted_drafts
@@ -104,11 +104,11 @@ def test_a_sequence_ends_at_each_place_among_accepted_tokens(folder: Path) -> No
     engine = TinyEngine(folder, **SUFFIX)
     engine.tokens(prompt, max_tokens=16, ignore_eos=True)
     for place, token in enumerate(said):
-        for wish, expected, finish in (
+        for options, expected, finish in (
             ({"stop_token_ids": (token,)}, said[: said.index(token) + 1], "stop"),
             ({"max_tokens": place + 1}, said[: place + 1], "length"),
         ):
-            request = engine.add(prompt, **{"max_tokens": 16, "ignore_eos": True, **wish})
+            request = engine.add(prompt, **{"max_tokens": 16, "ignore_eos": True, **options})
             engine.run()
             outcome = engine.outcomes[request, 0]
             assert (outcome.tokens, outcome.finish) == (expected, finish)

@@ -30,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_spelling_model(tmp_path_factory.mktemp("model"))
 
 
-def think(engine: TinyEngine, number: int, thinking: Thinking, **wish: Any) -> int:
-    asked = {"temperature": 1.0, "seed": number, "max_tokens": 100, **wish}
-    return engine.add(random_prompt(5 + number, number, 300), thinking=thinking, **asked)
+def think(engine: TinyEngine, number: int, thinking: Thinking, **options: Any) -> int:
+    params = {"temperature": 1.0, "seed": number, "max_tokens": 100, **options}
+    return engine.add(random_prompt(5 + number, number, 300), thinking=thinking, **params)
 
 
 def end_of(tokens: list[int]) -> int:
@@ -60,10 +60,10 @@ def test_the_end_is_forced_and_the_grammar_begins_there(
 def test_a_model_that_ends_by_itself_is_not_forced(folder: Path) -> None:
     """The end is what it would have said in any case."""
     engine = TinyEngine(folder)
-    wish = {"ignore_eos": True, "max_tokens": 40}
-    free = engine.tokens(random_prompt(9, 1, 300), **wish)
+    options = {"ignore_eos": True, "max_tokens": 40}
+    free = engine.tokens(random_prompt(9, 1, 300), **options)
     thinking = Thinking(end_ids=tuple(free[5:7]), budget=20)
-    request = engine.add(random_prompt(9, 1, 300), thinking=thinking, **wish)
+    request = engine.add(random_prompt(9, 1, 300), thinking=thinking, **options)
     engine.run()
     assert engine.outcomes[request, 0].tokens == free
 
@@ -71,16 +71,16 @@ def test_a_model_that_ends_by_itself_is_not_forced(folder: Path) -> None:
 def test_a_budget_without_a_grammar(folder: Path) -> None:
     """Rows are free until the budget is used up, and after the end."""
     engine = TinyEngine(folder)
-    wish = {"ignore_eos": True, "max_tokens": 30}
-    free = engine.tokens(random_prompt(9, 1, 300), **wish)
+    options = {"ignore_eos": True, "max_tokens": 30}
+    free = engine.tokens(random_prompt(9, 1, 300), **options)
     thinking = Thinking(end_ids=END, budget=12)
     assert not engine.engine._constraints._by_id
-    request = engine.add(random_prompt(9, 1, 300), thinking=thinking, **wish)
+    request = engine.add(random_prompt(9, 1, 300), thinking=thinking, **options)
     engine.run()
     tokens = engine.outcomes[request, 0].tokens
     assert tokens[:12] == free[:12]
     assert tuple(tokens[12:15]) == END
-    assert tokens[15:] == engine.tokens([*random_prompt(9, 1, 300), *tokens[:15]], **wish)[:15]
+    assert tokens[15:] == engine.tokens([*random_prompt(9, 1, 300), *tokens[:15]], **options)[:15]
     engine.add([5, 6], thinking=Thinking(end_ids=END))
     assert not engine.engine._constraints._by_id, "without a budget nothing is to be done"
 

@@ -227,7 +227,7 @@ def test_max_seq_len_bounds_the_rotary_table(tmp_path):
     assert load(folder).model.rotary.cos_sin.shape == (64, 10)
 
 
-def test_the_explanation_tells_device_model_and_backend(tmp_path):
+def test_the_explanation_names_device_model_and_backend(tmp_path):
     folder = write(tmp_path, tensors())
     settings = ModelSettings(quantization="int8")
     text = explain(folder, device=resolve_device("cpu"), settings=settings)

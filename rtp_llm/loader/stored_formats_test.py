@@ -94,7 +94,7 @@ def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
         load(folder, torch.float32, quantization="fp8")
 
 
-def test_the_explanation_tells_what_becomes_of_them(folder, monkeypatch):
+def test_the_explanation_says_what_becomes_of_them(folder, monkeypatch):
     device = resolve_device("cpu")
     weights = load_file(folder / "model.safetensors")
     numbers = sum(t.numel() for t in weights.values() if t.dtype is torch.float8_e4m3fn)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from rtp_llm.server.http.shutdown import SAME_SIGNAL_SECONDS
-from rtp_llm.testing.server_processes import PATIENCE, environment
+from rtp_llm.testing.server_processes import TIMEOUT, environment
 
 EVENT = b"data: 1\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -83,7 +83,7 @@ class Router:
         self.streaming = threading.Thread(target=self._stream)
 
     def begin_stream(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while httpx.get(f"{self.url}/health").status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -93,12 +93,12 @@ class Router:
             time.sleep(0.005)
 
     def _stream(self) -> None:
-        with httpx.stream("POST", f"{self.url}/v1/x", json={}, timeout=PATIENCE) as answer:
+        with httpx.stream("POST", f"{self.url}/v1/x", json={}, timeout=TIMEOUT) as answer:
             for part in answer.iter_bytes():
                 self.received += part
 
     def wait_until_draining(self) -> httpx.Response:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (health := httpx.get(f"{self.url}/health")).status_code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -137,8 +137,8 @@ def test_open_answers_end_and_no_others_begin() -> None:
         assert refused.status_code == 503 and refused.headers["retry-after"]
         assert refused.json()["error"]["code"] == "draining"
         worker.may_end.set()
-        assert router.process.wait(PATIENCE) == 0
-        router.streaming.join(PATIENCE)
+        assert router.process.wait(TIMEOUT) == 0
+        router.streaming.join(TIMEOUT)
         assert router.received == EVENT + DONE
 
 
@@ -146,8 +146,8 @@ def test_open_answers_end_and_no_others_begin() -> None:
 def test_what_is_open_after_the_timeout_is_cut(number: signal.Signals) -> None:
     with routing("0.2") as (_, router):
         router.process.send_signal(number)
-        assert router.process.wait(PATIENCE) == 0
-        router.streaming.join(PATIENCE)
+        assert router.process.wait(TIMEOUT) == 0
+        router.streaming.join(TIMEOUT)
         last = router.received.removeprefix(EVENT + b"data: ")
         assert json.loads(last)["error"]["code"] == "shutdown"
 
@@ -158,7 +158,7 @@ def test_a_background_job_of_a_script_hears_interrupts() -> None:
     try:
         with routing("0.2") as (_, router):
             router.process.send_signal(signal.SIGINT)
-            assert router.process.wait(PATIENCE) == 0
+            assert router.process.wait(TIMEOUT) == 0
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -170,6 +170,6 @@ def test_a_second_signal_cuts_at_once() -> None:
         time.sleep(2 * SAME_SIGNAL_SECONDS)
         assert router.process.poll() is None
         router.process.send_signal(signal.SIGTERM)
-        assert router.process.wait(PATIENCE) == 128 + signal.SIGTERM
-        router.streaming.join(PATIENCE)
+        assert router.process.wait(TIMEOUT) == 128 + signal.SIGTERM
+        router.streaming.join(TIMEOUT)
         assert b'"shutdown"' in router.received

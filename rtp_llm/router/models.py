@@ -47,11 +47,11 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
     worker.models = {card["id"]: card for card in cards if isinstance(card.get("id"), str)}
 
 
-def warn_of_several(workers: Workers, told: frozenset[str]) -> frozenset[str]:
+def warn_of_several(workers: Workers, warned: frozenset[str]) -> frozenset[str]:
     """Warn if the workers serve models of different names. Returns the names, to be passed to the
     next call, which only warns again if they changed."""
     names, sets = frozenset(workers.models), workers.sets_of_names
-    if sets and not frozenset.intersection(*sets) and names != told:
+    if sets and not frozenset.intersection(*sets) and names != warned:
         lists = [f"{each.url} has {', '.join(each.models)}" for each in workers.all if each.models]
         text = "the workers have different models; a request goes where its `model` is: %s"
         _logger.warning(text, "; ".join(lists))

@@ -43,8 +43,8 @@ def test_requests_go_where_their_model_is(caplog: pytest.LogCaptureFixture) -> N
         case.workers.all[1].healthy = False
         status, body = await case.ask(b'{"model":"b"}')
         assert (status, json.loads(body)["error"]["code"]) == (503, "no_worker")
-        told = warn_of_several(case.workers, frozenset())
-        assert warn_of_several(case.workers, told) == told
+        warned = warn_of_several(case.workers, frozenset())
+        assert warn_of_several(case.workers, warned) == warned
         assert caplog.text.count("have different models") == 1
 
     play(test, well, well)

@@ -15,7 +15,7 @@ import httpx
 
 from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.testing.server.serving import CHAT
-from rtp_llm.testing.server_processes import PATIENCE, environment, process
+from rtp_llm.testing.server_processes import TIMEOUT, environment, process
 
 
 class Clients:
@@ -30,14 +30,14 @@ class Clients:
 
     def _ask(self) -> None:
         body: dict[str, Any] = {**CHAT, "stream": True, "ignore_eos": True, "max_tokens": 20}
-        with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+        with httpx.Client(base_url=self._url, timeout=TIMEOUT) as client:
             while not self._stop.is_set():
                 answer = client.post("/v1/chat/completions", json=body)
                 self.answers.append((answer.status_code, answer.text))
 
     def wait_for(self, more: int) -> None:
         """Until so many more answers have come."""
-        requested, deadline = len(self.answers) + more, time.monotonic() + PATIENCE
+        requested, deadline = len(self.answers) + more, time.monotonic() + TIMEOUT
         while len(self.answers) < requested and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(self.answers) >= requested
@@ -45,11 +45,11 @@ class Clients:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
 
 
 def _wait_until_all_are_healthy(url: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not all(each["healthy"] for each in httpx.get(f"{url}/workers").json()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

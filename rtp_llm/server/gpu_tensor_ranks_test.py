@@ -35,7 +35,7 @@ def lose_a_rank(server: Process, number: int, how: signal.Signals) -> None:
     """Returns when the engine is there again."""
     from rtp_llm.testing.server.serving import wait_for
     from rtp_llm.testing.server_processes import (
-        PATIENCE,
+        TIMEOUT,
         Stream,
         engines,
         is_gone,
@@ -52,9 +52,9 @@ def lose_a_rank(server: Process, number: int, how: signal.Signals) -> None:
     os.kill(others[number % len(others)], how)
     assert stream.events()[-1]["error"]["code"] == "engine_dead"
     assert time.monotonic() - lost < NOTICED_SECONDS[how]
-    wait_for(lambda: all(map(is_gone, [engine, *others])), PATIENCE)
-    wait_for(lambda: read_metrics(url)[RESTARTS] > before, PATIENCE)
-    wait_for(lambda: status(url) == "ready", PATIENCE)
+    wait_for(lambda: all(map(is_gone, [engine, *others])), TIMEOUT)
+    wait_for(lambda: read_metrics(url)[RESTARTS] > before, TIMEOUT)
+    wait_for(lambda: status(url) == "ready", TIMEOUT)
 
 
 @pytest.mark.parametrize("how", NOTICED_SECONDS, ids=lambda how: how.name)

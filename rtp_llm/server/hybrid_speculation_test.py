@@ -16,7 +16,7 @@ from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.testing.models.mtp_models import save_mtp_model
 from rtp_llm.testing.models.transformers_models import clear_prompt
 from rtp_llm.testing.server.serving import wait_for
-from rtp_llm.testing.server_processes import PATIENCE, REAL, process, read_metrics
+from rtp_llm.testing.server_processes import REAL, TIMEOUT, process, read_metrics
 
 DRAFTS = ["--speculative", "mtp", "--num-speculative-tokens", "3", "--speculative-adaptive", "off"]
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16", *DRAFTS]
@@ -86,7 +86,7 @@ def test_answers_are_those_of_transformers(served: Served) -> None:
     assert accepted > 0 < rejected
     # The engine tells its counters every quarter of a second.
     drafts = {"accepted": accepted, "draft": accepted + rejected}
-    wait_for(lambda: counted_drafts(served.url) == drafts, PATIENCE)
+    wait_for(lambda: counted_drafts(served.url) == drafts, TIMEOUT)
 
 
 def test_all_prompts_in_one_request_as_a_stream(served: Served) -> None:

@@ -209,7 +209,7 @@ def test_a_killed_engine_process_is_noticed(steps: AllowedSteps) -> None:
 
 
 def test_an_engine_process_that_had_to_wait_goes_on(steps: AllowedSteps) -> None:
-    with process(FAKE_ENGINE="scripted", FAKE_PATIENCE="0", **steps.environment) as server:
+    with process(FAKE_ENGINE="scripted", FAKE_RELAXED_TIMEOUTS="0", **steps.environment) as server:
         url = server.url
         (engine,) = engines(server.process.pid)
         stream = Stream(url, max_tokens=200)

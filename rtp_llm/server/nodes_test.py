@@ -18,7 +18,7 @@ from rtp_llm.testing.server.served_model import ASK, PROMPTS, answers, save_serv
 from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server.two_nodes import STAGES, TENSOR, node, two_nodes
 from rtp_llm.testing.server_processes import (
-    PATIENCE,
+    TIMEOUT,
     Stream,
     engines,
     is_gone,
@@ -85,8 +85,8 @@ def test_two_nodes_answer_as_one_rank_and_come_back_together(
         assert time.monotonic() - killed < NOTICED_SECONDS
         assert error["code"] == "engine_dead"
         assert "node 1: rank 1 was ended by signal SIGKILL" in error["message"]
-        wait_for(lambda: is_gone(engine), PATIENCE)
-        wait_for(lambda: status(url) == "ready", PATIENCE)
+        wait_for(lambda: is_gone(engine), TIMEOUT)
+        wait_for(lambda: status(url) == "ready", TIMEOUT)
         assert answers(url) == expected[0]
         first.process.send_signal(signal.SIGTERM)
         assert first.exit_code() == 0
@@ -118,7 +118,7 @@ def test_when_a_node_is_lost_the_other_ends(
             first.process.kill()
             assert second.exit_code() == 1
             assert "node 0: 127.0.0.1 is gone" in second.stderr
-        wait_for(lambda: is_gone(engine) and is_gone(rank), PATIENCE)
+        wait_for(lambda: is_gone(engine) and is_gone(rank), TIMEOUT)
         assert time.monotonic() - lost < NOTICED_SECONDS
 
 

@@ -47,7 +47,7 @@ async def test_load_counts_open_answers() -> None:
 
 
 @run
-async def test_server_info_tells_settings_without_secrets() -> None:
+async def test_server_info_has_settings_without_secrets() -> None:
     async with served(api_key="secret-key") as server:
         headers = {"Authorization": "Bearer secret-key"}
         assert (await server.client.get("/server_info")).status_code == 401

@@ -13,7 +13,7 @@ import httpx
 
 from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import (
-    PATIENCE,
+    TIMEOUT,
     Stream,
     engines,
     open_descriptors,
@@ -44,11 +44,11 @@ def test_nothing_is_left_of_engines_that_were_killed(tmp_path: Path) -> None:
             (engine,) = engines(server.process.pid)
             os.kill(engine, signal.SIGKILL)
             wait_for(
-                lambda n=number: read_metrics(url)["rtp_llm_engine_restarts_total"] == n, PATIENCE
+                lambda n=number: read_metrics(url)["rtp_llm_engine_restarts_total"] == n, TIMEOUT
             )
-            wait_for(lambda: status(url) == "ready", PATIENCE)
+            wait_for(lambda: status(url) == "ready", TIMEOUT)
             for stream in streams:
-                stream.thread.join(PATIENCE)
+                stream.thread.join(TIMEOUT)
                 whole = stream.status == 200 and stream.text.endswith("data: [DONE]\n\n")
                 assert whole or '"error"' in stream.text or stream.status == 503
             assert not Path(f"/proc/{engine}").exists()
@@ -59,7 +59,7 @@ def test_nothing_is_left_of_engines_that_were_killed(tmp_path: Path) -> None:
                 first = resident_bytes(server.process.pid)
         assert len(engines(server.process.pid)) == 1
         assert len(os.listdir(tmp_path)) == files
-        wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
+        wait_for(lambda: open_descriptors(server) <= descriptors, TIMEOUT)
         assert resident_bytes(server.process.pid) - first < MOST_GROWTH
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 0

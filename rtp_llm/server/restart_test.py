@@ -15,7 +15,7 @@ from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.testing.engine.allowed_steps import AllowedSteps
 from rtp_llm.testing.server.serving import CHAT, fake_engine, run, served, wait_for
 from rtp_llm.testing.server_processes import (
-    PATIENCE,
+    TIMEOUT,
     Process,
     Stream,
     engines,
@@ -49,7 +49,7 @@ def kill_and_wait(server: Process, url: str) -> list[str]:
     os.kill(spare, signal.SIGSTOP)  # it would be faster than the probes
     before = read_metrics(url)["rtp_llm_engine_restarts_total"]
     os.kill(engine, signal.SIGKILL)
-    wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] > before, PATIENCE)
+    wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] > before, TIMEOUT)
     while (phase := status(url)) != "ready":
         phases.append(phase)
         assert httpx.get(f"{url}/liveness").status_code == 200
@@ -71,11 +71,11 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, socket_folder:
         wait_for_spare(server)
         before = len(os.listdir(socket_folder))
         begun = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
-        wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS // 2, PATIENCE)
+        wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS // 2, TIMEOUT)
         steps.allow(2)
-        wait_for(lambda: all("data: " in stream.text for stream in begun), PATIENCE)
+        wait_for(lambda: all("data: " in stream.text for stream in begun), TIMEOUT)
         waiting = [Stream(url, begun=False, max_tokens=40) for _ in range(STREAMS // 2)]
-        wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS, PATIENCE)
+        wait_for(lambda: read_metrics(url)["rtp_llm_running_sequences"] == STREAMS, TIMEOUT)
         assert set(kill_and_wait(server, url)) == {"engine_restarting"}
         steps.allow_all()
         for stream in begun:
@@ -90,7 +90,7 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, socket_folder:
         poison(url)
         assert not spares(server.process.pid)  # no restart is left
         assert len(os.listdir(socket_folder)) == before - 1
-        wait_for(lambda: open_descriptors(server) <= descriptors, PATIENCE)
+        wait_for(lambda: open_descriptors(server) <= descriptors, TIMEOUT)
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 0
     assert not os.listdir(socket_folder)
@@ -98,17 +98,17 @@ def test_a_killed_engine_under_fifty_streams(steps: AllowedSteps, socket_folder:
 
 
 def wait_for_spare(server: Process) -> None:
-    wait_for(lambda: len(spares(server.process.pid)) == 1, PATIENCE)
+    wait_for(lambda: len(spares(server.process.pid)) == 1, TIMEOUT)
 
 
 def poison(url: str) -> None:
     """A request that ends engines is computed twice: it ends two of them and no more."""
     before = read_metrics(url)
     body = {"prompt": [script.KILL], "max_tokens": 4}
-    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE)
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=TIMEOUT)
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "engine_dead"
-    wait_for(lambda: status(url) == "ready", PATIENCE)
+    wait_for(lambda: status(url) == "ready", TIMEOUT)
     after = read_metrics(url)
     for name, more in (("engine_restarts", 2), ("replayed_requests", 1)):
         assert after[f"rtp_llm_{name}_total"] == before[f"rtp_llm_{name}_total"] + more
@@ -126,7 +126,7 @@ def test_a_dense_rank_comes_back_and_a_killed_server_leaves_nothing(
         url = server.url
         ranks = engines(server.process.pid)
         os.kill(ranks[1], signal.SIGKILL)
-        wait_for(lambda: read_metrics(url)["rtp_llm_engine_ranks_up"] == 1, PATIENCE)
+        wait_for(lambda: read_metrics(url)["rtp_llm_engine_ranks_up"] == 1, TIMEOUT)
         body = {"prompt": [7], "max_tokens": 4}
         while (found := read_metrics(url))["rtp_llm_engine_ranks_up"] == 1:
             assert status(url) == "ready" and found["rtp_llm_ready"] == 1
@@ -137,7 +137,7 @@ def test_a_dense_rank_comes_back_and_a_killed_server_leaves_nothing(
         assert len(ranks) == 2 and os.listdir(folder)
         server.process.kill()
         server.process.wait()
-        wait_for(lambda: not any(running(engine) for engine in ranks), PATIENCE)
+        wait_for(lambda: not any(running(engine) for engine in ranks), TIMEOUT)
         assert not os.listdir(folder)
 
 

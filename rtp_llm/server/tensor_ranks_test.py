@@ -21,8 +21,8 @@ from rtp_llm.testing.server.served_model import (
 )
 from rtp_llm.testing.server.serving import wait_for
 from rtp_llm.testing.server_processes import (
-    PATIENCE,
     REAL,
+    TIMEOUT,
     Process,
     Stream,
     engines,
@@ -92,10 +92,10 @@ def test_a_server_answers_as_one_rank_and_ends_with_any_of_them(
             os.kill(ranks[which], signal.SIGKILL)
             assert stream.events()[-1]["error"]["code"] == "engine_dead"
             assert time.monotonic() - killed < NOTICED_SECONDS
-            wait_for(lambda: all(map(is_gone, ranks)), PATIENCE)  # noqa: B023
+            wait_for(lambda: all(map(is_gone, ranks)), TIMEOUT)  # noqa: B023
             if number == 0:
-                wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] == 1, PATIENCE)
-                wait_for(lambda: status(url) == "ready", PATIENCE)
+                wait_for(lambda: read_metrics(url)["rtp_llm_engine_restarts_total"] == 1, TIMEOUT)
+                wait_for(lambda: status(url) == "ready", TIMEOUT)
                 assert answers(url) == expected
         assert server.exit_code() == 1
     assert not os.listdir(files)

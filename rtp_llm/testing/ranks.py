@@ -16,7 +16,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.distributed.membership import Membership
 from rtp_llm.distributed.world import World
 
-_PATIENCE = 240.0  # seconds that the parent waits for a whole run
+_TIMEOUT = 240.0  # seconds that the parent waits for a whole run
 
 
 def run_ranks(
@@ -47,13 +47,13 @@ def run_ranks(
         sender.close()
     results = []
     for receiver, _ in ends:
-        assert receiver.poll(_PATIENCE), "a rank hangs"
+        assert receiver.poll(_TIMEOUT), "a rank hangs"
         try:
             results.append(receiver.recv())
         except EOFError:
             results.append(None)
     for child in children:
-        child.join(_PATIENCE)
+        child.join(_TIMEOUT)
     return results
 
 

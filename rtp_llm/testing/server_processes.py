@@ -23,8 +23,8 @@ from rtp_llm.testing.server.serving import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
 FAKE = [sys.executable, "-m", "rtp_llm.testing.server.fake_server"]
-PATIENCE = 240.0  # timeout in seconds for expected events; never reached in practice
-REAL = [sys.executable, "-m", "rtp_llm.testing.server.patient_server"]
+TIMEOUT = 240.0  # timeout in seconds for expected events; never reached in practice
+REAL = [sys.executable, "-m", "rtp_llm.testing.server.relaxed_server"]
 
 _MODEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 
@@ -85,7 +85,7 @@ class Process:
             self.lines[name].append(line)
 
     def wait_for(self, text: str, where: str = "stdout") -> str:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             for line in list(self.lines[where]):
                 if text in line:
@@ -107,7 +107,7 @@ class Process:
             time.sleep(0.005)
 
     def exit_code(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     @property
     def stderr(self) -> str:
@@ -138,14 +138,14 @@ class Stream:
 
     def _read(self, url: str) -> None:
         with httpx.stream(
-            "POST", f"{url}/v1/chat/completions", json=self.body, timeout=PATIENCE
+            "POST", f"{url}/v1/chat/completions", json=self.body, timeout=TIMEOUT
         ) as got:
             self.status = got.status_code
             for part in got.iter_text():
                 self.text += part
 
     def events(self) -> list[Any]:
-        self.thread.join(PATIENCE)
+        self.thread.join(TIMEOUT)
         return events(self.text)
 
 

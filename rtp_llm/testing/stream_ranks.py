@@ -14,7 +14,7 @@ from torch import Tensor
 from rtp_llm.ops.collective.rank_buffers import ABSENT, STATE_WORDS, buffer_words
 
 _BLOCKS = 4  # per rank: blocks of all ranks and of the calls queued after them must run at once
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _SMALL_BYTES, _LARGE_BYTES = 1 << 20, 32 << 20
 
 Work = Callable[[int], None]  # of a rank
@@ -58,7 +58,7 @@ class StreamRanks:
             with torch.cuda.stream(self.streams[rank]):
                 work(rank)
 
-    def done(self, seconds: float = _PATIENCE) -> bool:
+    def done(self, seconds: float = _TIMEOUT) -> bool:
         """Whether all streams finish within `seconds`."""
         end = time.monotonic() + seconds
         while not all(stream.query() for stream in self.streams):

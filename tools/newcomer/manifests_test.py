@@ -19,7 +19,7 @@ from rtp_llm.config.options import flag_name
 from rtp_llm.config.roles import check_router
 from rtp_llm.config.settings import Settings, options
 from rtp_llm.router.workers import Workers
-from rtp_llm.testing.server_processes import PATIENCE, environment, process
+from rtp_llm.testing.server_processes import TIMEOUT, environment, process
 
 ROOT = Path("WORKSPACE").resolve().parent
 FOLDER = ROOT / "docker" / "kubernetes"
@@ -132,7 +132,7 @@ def test_the_router_takes_the_flags_and_answers_the_probes() -> None:
         answers = {path: httpx.get(url + path).status_code for path in _paths("router.yaml")}
         assert answers == {"/health": 503, "/liveness": 200}
         router.terminate()
-        assert router.wait(PATIENCE) == 0
+        assert router.wait(TIMEOUT) == 0
     finally:
         router.kill()
         router.wait()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 runtime = load_runtime()
 
-PATIENCE = 300.0  # of what is meant to be woken; never waited for in full
+TIMEOUT = 300.0  # of what is meant to be woken; never waited for in full
 
 
 def make_writer(**options: Any) -> CacheStoreAsyncWriter:
     writer: CacheStoreAsyncWriter = runtime.CacheStoreAsyncWriter(
-        **({"submit_timeout": PATIENCE} | options)
+        **({"submit_timeout": TIMEOUT} | options)
     )
     return writer
 
@@ -39,7 +39,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 def wait(event: threading.Event) -> None:
-    assert event.wait(PATIENCE)
+    assert event.wait(TIMEOUT)
 
 
 def fill(writer: CacheStoreAsyncWriter, gate: threading.Event, places: int) -> list[int]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 runtime = load_runtime()
 
-PATIENCE = 300.0  # of what is meant to come; never waited for in full
+TIMEOUT = 300.0  # of what is meant to come; never waited for in full
 SOON = 0.2  # of what is meant to time out
 Bytes = NDArray[np.uint8]
 
@@ -47,7 +47,7 @@ def fresh(*shape: int) -> Bytes:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -58,7 +58,7 @@ def readable(source: CacheStore | TransferClient) -> bool:
 
 
 def failed(load: Load, code: str, *words: str) -> None:
-    assert load.wait(PATIENCE)
+    assert load.wait(TIMEOUT)
     assert load.code == code
     for word in (*words, load.address, load.request, f"ms: {code}"):
         assert word in load.message
@@ -67,8 +67,8 @@ def failed(load: Load, code: str, *words: str) -> None:
 def told_too_late(ask: Callable[[], Load]) -> Load:
     """A load of which prefill said that it is too late. It says so a little before decode gives up
     by itself; on a busy machine that is too late now and then, and it is asked again."""
-    end = time.monotonic() + PATIENCE
-    while (load := ask()).wait(PATIENCE) and load.code == "prefill_timeout":
+    end = time.monotonic() + TIMEOUT
+    while (load := ask()).wait(TIMEOUT) and load.code == "prefill_timeout":
         assert time.monotonic() < end
     return load
 
@@ -96,7 +96,7 @@ def server(store: CacheStore) -> Iterator[TransferServer]:
 
 def make_client(**options: Any) -> TransferClient:
     made: TransferClient = runtime.TransferClient(
-        **({"fingerprint": "model, layout", "connect_timeout": PATIENCE} | options)
+        **({"fingerprint": "model, layout", "connect_timeout": TIMEOUT} | options)
     )
     return made
 
@@ -114,7 +114,7 @@ def test_layers_arrive_one_by_one_while_prefill_still_runs(
 ) -> None:
     source, target = fresh(4, 9, 16, 2, 64), fresh(4, 9, 16, 2, 64)
     layers = [(layer, blocks_of(target[layer])) for layer in range(4)]
-    load = client.load(server.address, "r", layers, timeout=PATIENCE)
+    load = client.load(server.address, "r", layers, timeout=TIMEOUT)
     for layer in (2, 0, 1, 3):
         assert not load.done
         assert store.store("r", layer, blocks_of(source[layer][:5]))
@@ -125,7 +125,7 @@ def test_layers_arrive_one_by_one_while_prefill_still_runs(
         assert arrived == [layer]
         assert np.array_equal(source[layer], target[layer])
         until(lambda: readable(client))
-    assert load.wait(PATIENCE)
+    assert load.wait(TIMEOUT)
     assert (load.code, load.message) == ("none", "")
     # The load knows of its end before it is told of by the descriptor.
     until(lambda: client.clear() or not readable(client))  # type: ignore[func-returns-value]
@@ -144,8 +144,8 @@ def test_big_layers_come_in_parts_over_all_connections(
     for layer in range(2):
         store.store("r", layer, blocks_of(source[layer]))
     layers = [(layer, blocks_of(target[layer])) for layer in range(2)]
-    load = client.load(server.address, "r", layers, timeout=PATIENCE)
-    assert load.wait(PATIENCE)
+    load = client.load(server.address, "r", layers, timeout=TIMEOUT)
+    assert load.wait(TIMEOUT)
     assert load.code == "none"
     assert sorted(load.poll()) == [0, 1]
     assert np.array_equal(source, target)
@@ -162,8 +162,8 @@ def test_two_decode_ranks_take_their_heads_from_one(
     for rank in range(2):
         target = fresh(5, 16, 2, 32)
         layers = [(0, blocks_of(target))]
-        load = client.load(server.address, "r", layers, timeout=PATIENCE, partition=(2, rank))
-        assert load.wait(PATIENCE)
+        load = client.load(server.address, "r", layers, timeout=TIMEOUT, partition=(2, rank))
+        assert load.wait(TIMEOUT)
         assert load.code == "none"
         assert np.array_equal(target, source[:, :, 2 * rank : 2 * rank + 2])
 
@@ -177,8 +177,8 @@ def test_one_decode_rank_takes_its_heads_from_two(client: TransferClient) -> Non
         store.store("r", 0, blocks_of(source))
         heads = slice(2 * rank, 2 * rank + 2)
         before = target.copy()
-        load = client.load(server.address, "r", [(0, blocks_of(target, heads))], timeout=PATIENCE)
-        assert load.wait(PATIENCE)
+        load = client.load(server.address, "r", [(0, blocks_of(target, heads))], timeout=TIMEOUT)
+        assert load.wait(TIMEOUT)
         assert load.code == "none"
         before[:, :, heads] = source
         assert np.array_equal(target, before)
@@ -190,11 +190,11 @@ def test_shapes_that_do_not_agree_are_refused_with_both(
 ) -> None:
     source, target = fresh(3, 16, 4, 32), fresh(3, 16, 3, 32)
     store.store("r", 7, blocks_of(source, slice(0, 3)))
-    load = client.load(server.address, "r", [(7, blocks_of(target))], timeout=PATIENCE)
-    assert load.wait(PATIENCE)
+    load = client.load(server.address, "r", [(7, blocks_of(target))], timeout=TIMEOUT)
+    assert load.wait(TIMEOUT)
     assert load.code == "none"
     load = client.load(
-        server.address, "r", [(7, blocks_of(target))], timeout=PATIENCE, partition=(2, 1)
+        server.address, "r", [(7, blocks_of(target))], timeout=TIMEOUT, partition=(2, 1)
     )
     failed(load, "invalid_params", "layer 7", "16 rows of 96 bytes", "slice 1 of 2")
 
@@ -233,11 +233,11 @@ def test_a_peer_that_says_nothing_is_a_time_out(client: TransferClient) -> None:
 def test_nobody_there_and_a_peer_that_hangs_up(client: TransferClient, address: str) -> None:
     layers = [(0, blocks_of(fresh(1, 1, 1, 8)))]
     with socket.create_server(("127.0.0.1", int(address.split(":")[1]))) as listener:
-        load = client.load(address, "r", layers, timeout=PATIENCE)
+        load = client.load(address, "r", layers, timeout=TIMEOUT)
         listener.accept()[0].close()
         failed(load, "connect_failed", "closed the connection")
-    failed(client.load(address, "r", layers, timeout=PATIENCE), "connect_failed", "refused")
-    failed(client.load("nonsense", "r", layers, timeout=PATIENCE), "connect_failed", "host:port")
+    failed(client.load(address, "r", layers, timeout=TIMEOUT), "connect_failed", "refused")
+    failed(client.load("nonsense", "r", layers, timeout=TIMEOUT), "connect_failed", "host:port")
     with pytest.raises(runtime.TransferError, match="refused") as caught:
         client.connect(address)
     assert caught.value.code == "connect_failed"
@@ -248,7 +248,7 @@ def test_a_slow_start_is_no_connection(server: TransferServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(runtime.TransferError, match="no answer within 200 ms"):
-            hasty.connect(address, timeout=PATIENCE)
+            hasty.connect(address, timeout=TIMEOUT)
 
     def connects() -> bool:  # a server that is there may be slow, too
         with contextlib.suppress(runtime.TransferError):
@@ -268,7 +268,7 @@ def test_another_model_is_refused_with_both_fingerprints(
     assert caught.value.code == "mismatch"
     for side in ('prefill has version 1 and "model, layout"', 'version 1 and "another model"'):
         assert side in str(caught.value)
-    load = other.load(server.address, "r", [(0, blocks_of(fresh(1, 1, 1, 8)))], timeout=PATIENCE)
+    load = other.load(server.address, "r", [(0, blocks_of(fresh(1, 1, 1, 8)))], timeout=TIMEOUT)
     failed(load, "mismatch", "another model")
     assert server.stats()["mismatches"] >= 2
 
@@ -277,13 +277,13 @@ def test_an_ended_request_fails_what_waits_and_drops_what_comes(
     store: CacheStore, server: TransferServer, client: TransferClient
 ) -> None:
     layers = [(0, blocks_of(fresh(3, 16, 4, 32)))]
-    load = client.load(server.address, "r", layers, timeout=PATIENCE)
+    load = client.load(server.address, "r", layers, timeout=TIMEOUT)
     until(lambda: store.stats()["waiting_loads"] == 1)
     store.end("r")
     store.end("r")
     failed(load, "request_ended")
     assert not store.store("r", 0, blocks_of(fresh(3, 16, 4, 32)))
-    failed(client.load(server.address, "r", layers, timeout=PATIENCE), "request_ended")
+    failed(client.load(server.address, "r", layers, timeout=TIMEOUT), "request_ended")
     assert store.take_released() == ["r"]
     assert store.take_released() == []
     assert store.stats()["dropped_stores"] == 1
@@ -317,7 +317,7 @@ def test_cancel_ends_a_load_and_its_waiting(
 ) -> None:
     target = fresh(3, 16, 4, 32)
     before = target.copy()
-    load = client.load(server.address, "r", [(0, blocks_of(target))], timeout=PATIENCE)
+    load = client.load(server.address, "r", [(0, blocks_of(target))], timeout=TIMEOUT)
     until(lambda: store.stats()["waiting_loads"] == 1)
     load.cancel()
     failed(load, "cancelled")
@@ -332,7 +332,7 @@ def test_a_killed_connection_fails_the_load_and_the_next_one_connects_again(
 ) -> None:
     first = runtime.TransferServer(store, address, fingerprint="model, layout")
     target = fresh(3, 16, 4, 32)
-    load = client.load(first.address, "r", [(0, blocks_of(target))], timeout=PATIENCE)
+    load = client.load(first.address, "r", [(0, blocks_of(target))], timeout=TIMEOUT)
     until(lambda: store.stats()["waiting_loads"] == 1)
     first.close()
     failed(load, "peer_lost")
@@ -340,24 +340,24 @@ def test_a_killed_connection_fails_the_load_and_the_next_one_connects_again(
     second = runtime.TransferServer(store, first.address, fingerprint="model, layout")
     source = fresh(3, 16, 4, 32)
     store.store("r", 0, blocks_of(source))
-    load = client.load(second.address, "r", [(0, blocks_of(target))], timeout=PATIENCE)
-    assert load.wait(PATIENCE)
+    load = client.load(second.address, "r", [(0, blocks_of(target))], timeout=TIMEOUT)
+    assert load.wait(TIMEOUT)
     assert (load.code, np.array_equal(source, target)) == ("none", True)
 
 
 def test_limits(store: CacheStore, server: TransferServer) -> None:
     layers = [(0, blocks_of(fresh(3, 16, 4, 32)))]
     narrow = make_client(max_loads=1)
-    first = narrow.load(server.address, "r", layers, timeout=PATIENCE)
-    failed(narrow.load(server.address, "r", layers, timeout=PATIENCE), "queue_full")
+    first = narrow.load(server.address, "r", layers, timeout=TIMEOUT)
+    failed(narrow.load(server.address, "r", layers, timeout=TIMEOUT), "queue_full")
     narrow.close()
     failed(first, "cancelled", "closed")
     with pytest.raises(RuntimeError, match="after close"):
-        narrow.load(server.address, "r", layers, timeout=PATIENCE)
+        narrow.load(server.address, "r", layers, timeout=TIMEOUT)
     small = runtime.CacheStore(max_waiting_blocks=2)
     other = runtime.TransferServer(small, fingerprint="model, layout")
     client = make_client()
-    failed(client.load(other.address, "r", layers, timeout=PATIENCE), "queue_full")
+    failed(client.load(other.address, "r", layers, timeout=TIMEOUT), "queue_full")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PATIENCE = 300.0  # of what is meant to end; never waited for in full
+TIMEOUT = 300.0  # of what is meant to end; never waited for in full
 
 
 def test_a_program_that_ends_amid_everything_ends() -> None:
@@ -26,6 +26,6 @@ while load.poll() != [0]:
 print("end")
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], timeout=PATIENCE, capture_output=True, text=True
+        [sys.executable, "-c", program], timeout=TIMEOUT, capture_output=True, text=True
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")

@@ -32,7 +32,7 @@ REQUESTS = 6
 LAYERS, BLOCKS, BLOCK_BYTES = 6, 96, 20000
 POISON = 0xEE
 FINGERPRINT = "blocks of a test"
-PATIENCE = 300.0
+TIMEOUT = 300.0
 # How a load may end when prefill is killed meanwhile, or nobody is.
 AFTER_DEATH = {"none", "cancelled", "peer_lost", "connect_failed", "send_failed"}
 # Starting a process by fork is quick, and safe as long as this one has no threads of its own.
@@ -190,7 +190,7 @@ class Worker:
         self.pipe.send(message)
 
     def receive(self) -> Any:
-        assert self.pipe.poll(PATIENCE), "the worker says nothing"
+        assert self.pipe.poll(TIMEOUT), "the worker says nothing"
         return self.pipe.recv()
 
     def counts(self) -> tuple[int, dict[str, Any]]:
@@ -239,7 +239,7 @@ def results(requests: list[str], decode: Worker) -> set[str]:
 
 def expect_idle(worker: Worker, idle: tuple[str, ...]) -> None:
     """All blocks are free, and nothing counts as under way, soon."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + TIMEOUT
     while True:
         free, counts = worker.counts()
         if free == BLOCKS and not any(counts[name] for name in idle):

@@ -14,7 +14,7 @@
 namespace rtp_llm {
 namespace {
 
-constexpr double kPatience = 60;
+constexpr double kTimeout = 60;
 
 class Memory {
  public:
@@ -36,7 +36,7 @@ class Memory {
 void Work(const Memory& memory, int32_t workers, int32_t worker, int32_t spin, uint32_t steps) {
   StepChannel channel(memory.data(), workers, spin);
   for (uint32_t step = 1; step <= steps; ++step) {
-    if (channel.AwaitStep(step - 1, kPatience) != step) _exit(2);
+    if (channel.AwaitStep(step - 1, kTimeout) != step) _exit(2);
     const int32_t sum = channel.numbers()[0] + memory.plan()[0];
     channel.Take(worker, step);
     memory.plan()[16 + 2 * worker + step % 2] = sum;
@@ -45,7 +45,7 @@ void Work(const Memory& memory, int32_t workers, int32_t worker, int32_t spin, u
 }
 
 void Publish(StepChannel* channel, const Memory& memory, int32_t number) {
-  ASSERT_TRUE(channel->AwaitTaken(channel->published(), kPatience));
+  ASSERT_TRUE(channel->AwaitTaken(channel->published(), kTimeout));
   memory.plan()[0] = 3 * number;
   channel->Publish(&number, 1);
 }
@@ -64,7 +64,7 @@ TEST_P(Spinning, ThreadsAnswerEveryStep) {
   }
   for (int32_t step = 1; step <= kSteps; ++step) {
     Publish(&channel, memory, step);
-    ASSERT_TRUE(channel.AwaitFinished(step, kPatience));
+    ASSERT_TRUE(channel.AwaitFinished(step, kTimeout));
     for (int32_t worker = 0; worker < kWorkers; ++worker) {
       ASSERT_EQ(memory.plan()[16 + 2 * worker + step % 2], 4 * step);
     }
@@ -85,7 +85,7 @@ TEST_P(Spinning, ProcessesAnswerEveryStep) {
   for (int32_t step = 1; step <= kSteps; ++step) {
     Publish(&channel, memory, step);
     if (step % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    ASSERT_TRUE(channel.AwaitFinished(step, kPatience));
+    ASSERT_TRUE(channel.AwaitFinished(step, kTimeout));
     ASSERT_EQ(memory.plan()[16 + step % 2], 4 * step);
   }
   int status = -1;

@@ -214,7 +214,7 @@ class DecodeConnector(KvConnector):
             pending.peer_knows = True
             return self._follow(pending)
         peer.connection.send(self._order(pending, peer))
-        peer.asked_tokens += len(pending.request.prompt_token_ids)
+        peer.requested_tokens += len(pending.request.prompt_token_ids)
         peer.remember(pending.keys)
         self._metrics.add(asked=1)
         return []
@@ -276,7 +276,7 @@ class DecodeConnector(KvConnector):
     @staticmethod
     def _computed(peer: Peer, pending: PendingPrompt) -> None:
         tokens = len(pending.request.prompt_token_ids)
-        peer.asked_tokens = max(0, peer.asked_tokens - tokens)
+        peer.requested_tokens = max(0, peer.requested_tokens - tokens)
 
     def _stop(self, pending: PendingPrompt, code: str, reason: str) -> None:
         """Cancel the transfer; `_follow` continues when the load has stopped."""

@@ -86,7 +86,7 @@ def test_the_welcome_may_be_long(impatient: None, length: int, trouble: str) -> 
     listener.close()
 
 
-def test_another_version_is_told_by_its_number(impatient: None) -> None:
+def test_another_version_is_reported_by_its_number(impatient: None) -> None:
     """Whatever else it says: the first version's handshake had a port."""
     old = {"type": "welcome", "protocol": 1, "fingerprint": HELLO.fingerprint, "transfer_port": 5}
     frame = msgspec.msgpack.encode(old)

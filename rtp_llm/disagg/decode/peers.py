@@ -73,7 +73,7 @@ class Peer:
     heard_at: float = 0.0
     questioned_at: float = 0.0
     unanswered: int = 0
-    asked_tokens: int = 0  # of prompts that we asked for and have no answer to
+    requested_tokens: int = 0  # of prompts that we asked for and have no answer to
     waiting_tokens: int = 0  # of all decode workers, as it said last
     known: OrderedDict[int, None] = field(default_factory=OrderedDict)
     gone: threading.Event = field(default_factory=threading.Event)  # nobody asks it any more
@@ -183,7 +183,7 @@ class Peers:
             elif peer.connection is connection:
                 if message is None:
                     peer.connection, peer.transfer_addresses = None, ()
-                    peer.asked_tokens = peer.waiting_tokens = 0
+                    peer.requested_tokens = peer.waiting_tokens = 0
                 if isinstance(message, Load):
                     peer.waiting_tokens = message.waiting_tokens
                 else:
@@ -212,7 +212,7 @@ class Peers:
 
         def cost(peer: Peer) -> tuple[int, int]:
             new = (len(names) - peer.known_blocks(names)) * block_size
-            waiting = max(peer.waiting_tokens, peer.asked_tokens)
+            waiting = max(peer.waiting_tokens, peer.requested_tokens)
             return waiting + new, len(peer.known)
 
         able = [peer for peer in self.all if peer.ready and peer not in without]
@@ -241,7 +241,7 @@ class Peers:
     def _look_after(self, peer: Peer) -> None:
         """Ask one that owes us prompts and says nothing whether it is there; when it has stopped,
         leave it alone until its next handshake."""
-        if peer.connection is None or not peer.asked_tokens:
+        if peer.connection is None or not peer.requested_tokens:
             return
         if peer.heard_at >= peer.questioned_at:
             peer.unanswered = 0
@@ -324,8 +324,8 @@ class Peers:
         ended.wait()
         if welcomed.is_set():
             return ""
-        asked_for_key = self._key is None and (peer.refused or "").endswith(_NO_KEY)
-        return _NO_KEY if asked_for_key else "it sent no valid prefill-worker handshake"
+        key_missing = self._key is None and (peer.refused or "").endswith(_NO_KEY)
+        return _NO_KEY if key_missing else "it sent no valid prefill-worker handshake"
 
     def _connect(self, address: tuple[str, int]) -> socket.socket:
         connected = socket.create_connection(address, timeout=_CONNECT_SECONDS)

@@ -45,7 +45,9 @@ class Case:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock, self.connection = Clock(monkeypatch), Silence()
         connection: Any = self.connection
-        self.peer = Peer("a:1", connection, "tcp", "tcp://a:2", asked_tokens=50, heard_at=1000.0)
+        self.peer = Peer(
+            "a:1", connection, "tcp", "tcp://a:2", requested_tokens=50, heard_at=1000.0
+        )
         self.peers = Peers([], "", Waker(), transports=SimpleNamespace())  # type: ignore[arg-type]
         self.peers.all.append(self.peer)
 
@@ -83,7 +85,7 @@ def test_an_answer_begins_the_count_anew(case: Case) -> None:
 
 
 def test_who_owes_nothing_is_not_asked(case: Case) -> None:
-    case.peer.asked_tokens = 0
+    case.peer.requested_tokens = 0
     assert [case.after(60) for _ in range(6)] == [0] * 6
     assert not case.connection.closed
 

@@ -369,7 +369,7 @@ def test_chunks_of_a_prompt_share_its_blocks(folder: Path) -> None:
     bench.tiny.assert_all_free()
 
 
-def test_a_copy_that_fails_after_its_step_is_told(folder: Path) -> None:
+def test_a_copy_that_fails_after_its_step_is_reported(folder: Path) -> None:
     bench, store = gated(folder)
     sequence = bench.begin(prompt(9))
     bench.tiny.run()

@@ -133,9 +133,9 @@ def _by_transport(offers: Sequence[Offer]) -> dict[str, list[Offer]]:
     return offered
 
 
-def _place(host: str, told: bytes) -> str:
+def _place(host: str, announced: bytes) -> str:
     """A port of the worker's host, or a host and its port. Raises ValueError for nonsense."""
-    text = told.decode()
+    text = announced.decode()
     if ":" not in text:
         return join_address(host, int(text))
     return join_address(*split_address("transfer address", text))

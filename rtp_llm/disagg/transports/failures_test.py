@@ -62,7 +62,7 @@ def hanging_load(sides: Sides, library: CopyingLibrary) -> Any:
 def test_blocks_that_were_released_while_they_were_read_are_not_used(
     sides: Sides, library: CopyingLibrary
 ) -> None:
-    """The prefill worker's patience ends first; its memory has other content by then."""
+    """The prefill worker's timeout ends first; its memory has other content by then."""
     load = hanging_load(sides, library)
     sides.stores.end("1")
     sides.there[:] = 1
@@ -82,7 +82,7 @@ def test_a_word_that_another_request_got_is_not_ours(sides: Sides, library: Copy
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MOST_WAITING", 4), ("MOST_WAITING_BYTES", 560 * 4)])
-def test_who_tells_of_more_blocks_than_are_looked_at_is_not_heard_on(
+def test_a_peer_that_announces_more_blocks_than_are_read_waits(
     sides: Sides, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
     """The library does not come back from a call; what we ask for ourselves never waits."""

@@ -52,9 +52,9 @@ def new_memory(value: int) -> tuple[np.ndarray, list[Region]]:
 
 
 def store_all(
-    stores: TransportStore, name: int, transport: str, memory: np.ndarray, tell: Any
+    stores: TransportStore, name: int, transport: str, memory: np.ndarray, notify: Any
 ) -> None:
-    stores.begin(str(name), transport, tell)
+    stores.begin(str(name), transport, notify)
     for layer, rows in layers_of(memory):
         stores.store(str(name), layer, rows)
 

@@ -94,7 +94,7 @@ def test_who_sends_no_valid_handshake_is_disconnected(
     assert len(pair.tokens(prompt(20))) == 16
 
 
-def test_who_comes_while_others_wait_is_told_how_much(pair: Pair) -> None:
+def test_a_new_peer_learns_how_many_tokens_wait(pair: Pair) -> None:
     worker: Any = pair.prefill.connector
     pair.until(lambda: len(worker._decode_workers) == 1)  # its own decode worker
     heard: list[list[Any]] = [[], []]

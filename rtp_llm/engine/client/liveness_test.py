@@ -18,7 +18,7 @@ def look(signs: Liveness, start: float, seconds: float) -> float:
     return start + seconds
 
 
-def test_silence_is_told_after_its_time() -> None:
+def test_silence_is_reported_after_its_timeout() -> None:
     signs, now = Liveness(), time.monotonic()
     signs.receive(EngineLog(level=20, message=""), now)
     later = look(signs, now, SILENCE_SECONDS)
@@ -49,7 +49,7 @@ def test_what_was_heard_before_the_reader_counts_its_absence_is_not_of_the_futur
 
 
 @pytest.mark.parametrize(("steps", "hangs"), [(0, True), (1, False)])
-def test_a_step_that_hangs_is_told_though_the_heart_beats(steps: int, hangs: bool) -> None:
+def test_a_step_that_hangs_is_reported_despite_heartbeats(steps: int, hangs: bool) -> None:
     signs, now = Liveness(), time.monotonic()
     for tenth in range(40):
         signs.look(now + tenth / 10)

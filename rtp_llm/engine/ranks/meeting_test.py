@@ -19,7 +19,7 @@ from rtp_llm.testing.kept_port import kept_port
 from rtp_llm.worker.ranks.frames import Hello, Refused, encode, from_first
 from rtp_llm.worker.ranks.node_link import Link
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def settings() -> Iterator[Settings]:
             tensor_parallel_size=3,
             master_addr="127.0.0.1",
             master_port=port,
-            start_timeout=PATIENCE,
+            start_timeout=TIMEOUT,
         )
 
 
@@ -53,7 +53,7 @@ def in_background(meeting: Meeting, found: list[Any]) -> threading.Thread:
 
 
 def refusal(link: Link) -> str:
-    said = from_first(link.receive(PATIENCE))
+    said = from_first(link.receive(TIMEOUT))
     assert isinstance(said, Refused)
     return said.reason
 
@@ -73,7 +73,7 @@ def test_those_that_fit_are_taken_and_the_others_hear_why_not(settings: Settings
     with socket.create_connection((settings.master_addr, settings.master_port)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
         two = come(settings, 2)
-        waiting.join(PATIENCE)
+        waiting.join(TIMEOUT)
     assert found[0].keys() == {1, 2}
     meeting.close()
     with pytest.raises(ConnectionRefusedError):
@@ -91,7 +91,7 @@ def test_a_node_that_went_away_may_come_again(settings: Settings) -> None:
     waiting.join(0.5)
     assert not found  # for all came, but one of them is gone
     links.append(come(settings, 1))
-    waiting.join(PATIENCE)
+    waiting.join(TIMEOUT)
     assert found[0].keys() == {1, 2} and found[0][1].alive
     meeting.close()
     for link in (*links, *found[0].values()):

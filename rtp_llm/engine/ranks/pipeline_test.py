@@ -70,8 +70,8 @@ def test_grammars(tmp_path: Path) -> None:
         wanted = {}
         for number, case in enumerate(cases(6)):
             prompt = random_prompt(4 + number, number, VOCABULARY - 40)
-            wish: dict[str, Any] = {"temperature": 1.0, "seed": number, "max_tokens": 120}
-            wanted[engine.add(prompt, grammar=case.grammar, **wish)] = case
+            options: dict[str, Any] = {"temperature": 1.0, "seed": number, "max_tokens": 120}
+            wanted[engine.add(prompt, grammar=case.grammar, **options)] = case
             engine.step()
         engine.run()
         return wanted

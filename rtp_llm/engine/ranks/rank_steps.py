@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import StepPlan
 
 
-class Tell(Protocol):
+class Notify(Protocol):
     """See Worker.step_with_others."""
 
     def __call__(self, tokens: int, *, computes: bool) -> None: ...
@@ -30,7 +30,7 @@ class RankSteps:
     """Around each step: agree with the other ranks, take part in theirs, balance experts.
 
     Every rank calls `begin` equally often. It waits for the slowest of them. `graphs`: steps that
-    all ranks capture and replay together. `tell`, if set, is told of each step before it begins:
+    all ranks capture and replay together. `notify`, if set, is called before each step begins:
     the most tokens of any rank, and whether this one has some.
     """
 
@@ -39,7 +39,7 @@ class RankSteps:
     ) -> None:
         self.stopped = False
         self.graphs: SharedGraphs | None = None
-        self.tell: Tell | None = None
+        self.notify: Notify | None = None
         self._world = world
         self._lockstep, self._experts, self._balancer = lockstep, experts, balancer
         self._awake = False
@@ -77,15 +77,15 @@ class RankSteps:
         if agreed.stop or not agreed.tokens:
             return False
         self._balancer.before_step(agreed.ready)
-        if self.tell is not None:
-            self.tell(agreed.tokens, computes=tokens > 0)
-        take_part = self._choose_form(agreed)
+        if self.notify is not None:
+            self.notify(agreed.tokens, computes=tokens > 0)
+        take_part = self._choose_replay(agreed)
         if not tokens:
             take_part()
             self.end()
         return tokens > 0
 
-    def _choose_form(self, agreed: Agreement) -> Callable[[], None]:
+    def _choose_replay(self, agreed: Agreement) -> Callable[[], None]:
         """All ranks replay one size or none does; what a rank without tokens does in the step."""
         graphs, sizes = self.graphs, (agreed.tokens, agreed.sequences, agreed.longest)
         if graphs is not None and graphs.agree(*sizes):
@@ -94,7 +94,7 @@ class RankSteps:
         return self._experts.take_part
 
     def follow(self, tokens: int, computes: bool) -> None:
-        """What `tell` was told, on another tensor-parallel rank of an engine, where it is done."""
+        """The arguments of `notify`, on another tensor-parallel rank of the engine."""
         self._experts.modes.begin(tokens)
         if not computes:
             self._experts.take_part()
@@ -111,7 +111,7 @@ class RankSteps:
         self._world.close()
 
     def stop(self) -> None:
-        """Tell the others, where they are about to step, that this engine does no more."""
+        """Notify the others, where they are about to step, that this engine does no more."""
         self._lockstep.stopping = True
         if self.awake:
             self._lockstep.agree(0)

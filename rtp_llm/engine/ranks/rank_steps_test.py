@@ -144,7 +144,7 @@ def test_ranks_part_together(steps, others):
 
 
 @pytest.mark.parametrize("awake", [False, True])
-def test_who_leaves_tells_the_others_if_they_may_wait_for_it(steps, others, awake):
+def test_a_leaving_rank_notifies_others_that_may_wait_for_it(steps, others, awake):
     if awake:
         steps.wake(1)
     steps.leave()

@@ -31,8 +31,8 @@ def test_the_same_outcomes(folder: Path, overlap: bool) -> None:
 def test_log_probabilities_gather_no_logits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(engine: TinyEngine) -> TinyEngine:
         for number, temperature in enumerate((0.0, 0.8, 1.3)):
-            wish = {"temperature": temperature, "logprobs": 5 * number, "max_tokens": 9}
-            engine.add(random_prompt(20, seed=number), ignore_eos=True, **wish)
+            options = {"temperature": temperature, "logprobs": 5 * number, "max_tokens": 9}
+            engine.add(random_prompt(20, seed=number), ignore_eos=True, **options)
         engine.run()
         return engine
 

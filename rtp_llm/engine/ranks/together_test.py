@@ -73,10 +73,10 @@ def test_int8(quantization: str, tmp_path: Path) -> None:
     """Each rank rounds its own parts: the numbers are near those of one rank."""
     model = save_drafting_model(tmp_path, "plain llama")
     found = []
-    wish: dict[str, Any] = {"max_tokens": 1, "logprobs": WORDS, "ignore_eos": True}
+    options: dict[str, Any] = {"max_tokens": 1, "logprobs": WORDS, "ignore_eos": True}
 
     def play(engine: TinyEngine) -> None:
-        request = engine.add(random_prompt(30, 1, WORDS), **wish)
+        request = engine.add(random_prompt(30, 1, WORDS), **options)
         engine.run()
         (entry,) = engine.outcomes[request, 0].logprobs
         found.append(dict(entry.top))
@@ -95,9 +95,9 @@ def test_grammars_and_budgets(overlap: bool, tmp_path: Path) -> None:
         wanted = {}
         for number, case in enumerate(cases(6)):
             prompt = random_prompt(4 + number, number, VOCABULARY - 40)
-            wish: dict[str, Any] = {"temperature": 1.0, "seed": number, "max_tokens": 120}
-            wanted[engine.add(prompt, grammar=case.grammar, **wish)] = case
-            engine.add(prompt, **wish)
+            options: dict[str, Any] = {"temperature": 1.0, "seed": number, "max_tokens": 120}
+            wanted[engine.add(prompt, grammar=case.grammar, **options)] = case
+            engine.add(prompt, **options)
             engine.step()
         budget = Thinking(end_ids=(8,), budget=5)
         engine.add(random_prompt(5, 3, VOCABULARY - 40), thinking=budget, max_tokens=30)

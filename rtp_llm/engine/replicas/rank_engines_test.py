@@ -88,7 +88,7 @@ def test_a_rank_that_works_no_more_ends_what_the_other_goes_on_with(engines, sig
 
 
 @every_end
-def test_what_befell_a_rank_while_nobody_asked_is_told_to_the_next_who_asks(engines, sign, words):
+def test_a_rank_failure_is_reported_to_the_next_call(engines, sign, words):
     os.kill(engines._links[1].process.pid, sign)
     time.sleep(2)
     assert step_until_the_end(engines) == words
@@ -136,7 +136,7 @@ def test_streams_of_all_ranks_end_and_the_server_knows(sign, words):
 
 
 @pytest.mark.parametrize("model", ["scripted", "lockstep"])
-def test_a_rank_that_is_silent_for_a_while_is_told_to_who_asks(monkeypatch, model):
+def test_a_silent_rank_is_reported(monkeypatch, model):
     """The other one goes on serving unless it needs this one."""
     monkeypatch.setattr(liveness, "GONE_SECONDS", 30)
     monkeypatch.setattr(stopped, "STOPPED_SECONDS", 30)

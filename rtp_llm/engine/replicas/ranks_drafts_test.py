@@ -43,13 +43,13 @@ class Favourite:
 
 def add(engine: TinyEngine, number: int) -> int:
     """Request `number`, which is the same everywhere."""
-    wishes: list[dict[str, Any]] = [{}, {"temperature": 0.8}, {"repetition_penalty": 1.2}, {}]
+    option_sets: list[dict[str, Any]] = [{}, {"temperature": 0.8}, {"repetition_penalty": 1.2}, {}]
     return engine.add(
         random_prompt(4 + 7 * number, number, WORDS),
         processors=[Favourite()] if number % 4 == 3 else [],
         max_tokens=14 + number,
         ignore_eos=True,
-        **{"seed": number, **wishes[number % 4]},
+        **{"seed": number, **option_sets[number % 4]},
     )
 
 
@@ -75,11 +75,13 @@ def draft_together(world: None, folder: Path, settings: dict[str, Any], graphs: 
         while graphs and engine.engine.has_work:  # until all sizes are captured
             engine.step()
         for number, requests in enumerate(ROUNDS, 1):
-            asked = {each: add(engine, each) for each in requests[rank]}
+            request_ids = {each: add(engine, each) for each in requests[rank]}
             ranks.wake(number)
             engine.run()
             engine.assert_all_free()
-            found.tokens |= {each: engine.outcomes[asked[each], 0].tokens for each in asked}
+            found.tokens |= {
+                each: engine.outcomes[request_ids[each], 0].tokens for each in request_ids
+            }
         found.accepted = engine.engine.stats().spec_decode_num_accepted_tokens
         found.drafts = [outcome.drafts for outcome in engine.outcomes.values()]
         ranks.leave()
@@ -92,11 +94,11 @@ def run(folder: Path, kind: str, graphs: bool = False, **more: Any) -> tuple[Seq
     model = save_drafting_model(folder, kind)
     with each_token_alone():
         alone = TinyEngine(model.folder, **SETTINGS)
-        asked = {number: add(alone, number) for number in range(10)}
+        request_ids = {number: add(alone, number) for number in range(10)}
         alone.run()
     settings = {**SETTINGS, **model.settings, **more}
     ranks = run_ranks(folder, 2, draft_together, model.folder, settings, graphs, connect=False)
-    return ranks, {number: alone.outcomes[asked[number], 0].tokens for number in asked}
+    return ranks, {number: alone.outcomes[request_ids[number], 0].tokens for number in request_ids}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,7 +20,7 @@ def test_answers_obey_their_grammars_beside_free_ones(kind: str, tmp_path: Path)
     folder = save_spelling_model(tmp_path / "model", kind)
     settings: dict[str, Any] = {"data_parallel_size": 2, "dtype": "float32", "num_threads": 1}
     prompts = ["a prompt " * (1 + i) for i in range(2 * len(PATTERNS))]
-    wishes = [
+    option_sets = [
         SamplingParams(
             temperature=1.0,
             seed=i,
@@ -30,7 +30,7 @@ def test_answers_obey_their_grammars_beside_free_ones(kind: str, tmp_path: Path)
         for i in range(len(prompts))
     ]
     with LLM(folder, kv_cache_mem_mb=8, **settings) as llm:
-        outputs = llm.generate(prompts, wishes, use_tqdm=False)
+        outputs = llm.generate(prompts, option_sets, use_tqdm=False)
         for number in range(1, len(prompts), 2):
             answer = outputs[number].outputs[0]
             assert answer.finish_reason == "stop"

@@ -109,7 +109,7 @@ def test_without_memory_on_one_rank_a_size_is_left_out_on_all(tmp_path, folder, 
     assert check([zero, one], rounds, alone) == [6] * (MAX_TOKENS - 1)
 
 
-def test_a_rank_that_dies_before_it_replays_is_told_of_by_the_others(tmp_path, folder):
+def test_a_rank_that_dies_before_it_replays_is_reported_by_the_others(tmp_path, folder):
     marks = [Replays(), Replays(), Replays(last=5)]
     found = played(
         tmp_path, folder, [[PROMPTS[:1]] * 3], marks, redundant_expert=1, step_timeout=20

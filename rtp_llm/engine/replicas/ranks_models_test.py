@@ -122,9 +122,9 @@ def test_two_ranks_whose_experts_move_give_the_tokens_of_one(tmp_path, case, mon
         round_products_once(monkeypatch.setattr)
     settings = {"dtype": "float32", "kv_cache_mem_mb": 8, "num_threads": 1, **case.settings}
     alone = TinyEngine(tmp_path / "model", **settings)
-    asked = [alone.add(prompt, **SAMPLING) for prompt in PROMPTS]
+    request_ids = [alone.add(prompt, **SAMPLING) for prompt in PROMPTS]
     alone.run()
-    tokens = [alone.outcomes[request, 0].tokens for request in asked]
+    tokens = [alone.outcomes[request, 0].tokens for request in request_ids]
     found, ready, log = two_ranks(tmp_path / "model", case, settings)
     assert found == [tokens] * len(found)
     assert MOVED in log

@@ -133,7 +133,7 @@ def _with_experts(built: BuiltWorker, ranks_worker: RanksWorker | None) -> Worke
     if built.ranks is None:
         return own
     if ranks_worker is not None:
-        built.ranks.tell = ranks_worker.step_with_others
+        built.ranks.notify = ranks_worker.step_with_others
     return RankWorker(own, built.ranks)
 
 

@@ -12,7 +12,7 @@ from rtp_llm.config.refusals import get_refusal
 from rtp_llm.distributed.balancer import BalanceOptions, Balancer
 from rtp_llm.distributed.lockstep import Lockstep
 from rtp_llm.distributed.membership import Membership
-from rtp_llm.distributed.symmetric_dispatch import SymmetricDispatch, TokenForm
+from rtp_llm.distributed.symmetric_dispatch import SymmetricDispatch, TokenLayout
 from rtp_llm.distributed.world import World
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.ranks.rank_steps import RankSteps
@@ -103,9 +103,9 @@ def _direct_dispatch(
     """For steps of any size that the engine makes, if the buffers hold them."""
     assert config.moe is not None
     dtype = torch_dtype(resolve(settings, config, device))
-    form = TokenForm(config.moe.hidden_size, dtype, config.moe.top_k)
+    layout = TokenLayout(config.moe.hidden_size, dtype, config.moe.top_k)
     most = step_limits(settings, config, device).max_batch_tokens
-    return SymmetricDispatch.connect(world.tensors, device, form, most)
+    return SymmetricDispatch.connect(world.tensors, device, layout, most)
 
 
 def balance_options(settings: Settings) -> BalanceOptions:

@@ -199,7 +199,7 @@ def test_one_model_over_several_devices(name, monkeypatch):
 
 
 @GPUS
-def test_a_group_that_does_not_fit_is_told_first(name, monkeypatch):
+def test_a_group_that_does_not_fit_is_refused_first(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     message = "world_size 3 must be a multiple of local device count 2"
     with pytest.raises(DeviceError, match=message):

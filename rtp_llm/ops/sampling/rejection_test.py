@@ -205,7 +205,7 @@ def test_greedy_rows_take_the_best_token(greedy: dict[str, float]) -> None:
     assert torch.equal(tokens, logits.argmax(1).int())
 
 
-def test_broken_rows_are_told() -> None:
+def test_broken_rows_are_reported() -> None:
     logits, *options, drafts, draft_logits = rows_with_drafts(9)
     logits[0, 5], logits[1, 5], logits[2] = torch.nan, torch.inf, -torch.inf
     expected, expected_status = ops.sample(logits, *options)

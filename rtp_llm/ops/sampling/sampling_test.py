@@ -142,7 +142,7 @@ def test_row_does_not_depend_on_its_batch() -> None:
 
 @every_isa
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_without_a_distribution_are_told(isa: str, temperature: float) -> None:
+def test_rows_without_a_distribution_are_reported(isa: str, temperature: float) -> None:
     logits = torch.randn(7, 300).clamp(max=5)
     logits[:, 123] = 9.0
     logits[0, 7] = torch.nan

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from rtp_llm.testing.server.serving import wait_for
-from rtp_llm.testing.server_processes import PATIENCE, Process, children, process
+from rtp_llm.testing.server_processes import TIMEOUT, Process, children, process
 
 MIB = 2**20
 # Ten times the floors: /health within 250 ms, a stream that never stands still for a second.
@@ -125,10 +125,10 @@ ABUSES: dict[str, tuple[str, Callable[[], bytes], int, str | None]] = {
 @pytest.fixture(name="server", scope="module")
 def _server() -> Iterator[Process]:
     with process(FAKE_TEXT="word " * CONTEXT, FAKE_CONTEXT=str(CONTEXT)) as server:
-        wait_for(lambda: len(children(server.process.pid)) == 1, PATIENCE)
+        wait_for(lambda: len(children(server.process.pid)) == 1, TIMEOUT)
         # Loaded, so that it is measured at rest.
         text = {"prompt": "Hello " * 2000}
-        assert httpx.post(f"{server.url}/tokenize", json=text, timeout=PATIENCE).status_code == 200
+        assert httpx.post(f"{server.url}/tokenize", json=text, timeout=TIMEOUT).status_code == 200
         yield server
 
 
@@ -156,7 +156,7 @@ class Neighbour:
     def __enter__(self) -> Neighbour:
         for thread in self._threads:
             thread.start()
-        wait_for(lambda: self.received and self.requested, PATIENCE)
+        wait_for(lambda: self.received and self.requested, TIMEOUT)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,7 +165,7 @@ class Neighbour:
             thread.join()
 
     def _ask(self) -> None:
-        with httpx.Client(timeout=PATIENCE) as client:
+        with httpx.Client(timeout=TIMEOUT) as client:
             while not self._done.wait(0.01):
                 began = time.monotonic()
                 assert client.get(f"{self._url}/health").status_code == 200
@@ -177,7 +177,7 @@ class Neighbour:
         last = time.monotonic()
         body = {**STREAM, "max_tokens": CONTEXT - 100}
         while not self._done.is_set():
-            with httpx.stream("POST", self._url + CHAT, json=body, timeout=PATIENCE) as answer:
+            with httpx.stream("POST", self._url + CHAT, json=body, timeout=TIMEOUT) as answer:
                 for _ in answer.iter_bytes():
                     now = time.monotonic()
                     self.longest_still, last = max(self.longest_still, now - last), now
@@ -193,7 +193,7 @@ def test_neighbours_go_on(name: str, server: Process) -> None:
     before = _resident(pid)
     with Neighbour(server) as neighbour:
         received, requested = neighbour.received, neighbour.requested
-        answer = httpx.post(f"{server.url}{path}", content=body, headers=JSON, timeout=PATIENCE)
+        answer = httpx.post(f"{server.url}{path}", content=body, headers=JSON, timeout=TIMEOUT)
         wait_for(
             lambda: neighbour.received > received and neighbour.requested > requested, STILL_SECONDS
         )
@@ -203,7 +203,7 @@ def test_neighbours_go_on(name: str, server: Process) -> None:
     assert neighbour.longest_health < HEALTH_SECONDS
     assert neighbour.longest_still < STILL_SECONDS
     assert neighbour.most_bytes - before < GROWTH_BYTES
-    wait_for(lambda: _resident(pid) - before < LEFT_BYTES, PATIENCE)
+    wait_for(lambda: _resident(pid) - before < LEFT_BYTES, TIMEOUT)
 
 
 # In a process of its own, so that it competes with no thread here: at each line that it is told, as
@@ -233,7 +233,7 @@ for line in sys.stdin:
 
 
 def _open_connections(server: Process) -> float:
-    text = httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text
+    text = httpx.get(f"{server.url}/metrics", timeout=TIMEOUT).text
     (line,) = (each for each in text.splitlines() if each.startswith("rtp_llm_open_connections"))
     return float(line.split()[-1])
 
@@ -250,10 +250,10 @@ def test_slow_bodies_leave_nothing(server: Process) -> None:
             with Neighbour(server) as neighbour:
                 client.stdin.write("begin\n")
                 assert client.stdout.readline() == "open\n"
-                wait_for(lambda: _open_connections(server) >= SLOW_BODIES, PATIENCE)
+                wait_for(lambda: _open_connections(server) >= SLOW_BODIES, TIMEOUT)
                 client.stdin.write("end\n")
                 assert int(client.stdout.readline()) == SLOW_BODIES
-                wait_for(lambda: _open_connections(server) < SLOW_BODIES // 2, PATIENCE)
+                wait_for(lambda: _open_connections(server) < SLOW_BODIES // 2, TIMEOUT)
             assert neighbour.longest_health < HEALTH_SECONDS
             assert neighbour.longest_still < STILL_SECONDS
             assert neighbour.most_bytes - left[0] < GROWTH_BYTES

@@ -23,7 +23,7 @@ from rtp_llm.server.http.descriptors import Shares
 from rtp_llm.testing.server.certificates import write_certificates
 from rtp_llm.testing.server.connections import Listener
 from rtp_llm.testing.server.serving import PROMPT, fake_engine, listening, run, wait_for
-from rtp_llm.testing.server_processes import FAKE, PATIENCE, Process, process
+from rtp_llm.testing.server_processes import FAKE, TIMEOUT, Process, process
 
 GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n%s\r\n"
 CLOSE = GET % b"Connection: close\r\n"
@@ -89,7 +89,7 @@ def test_a_flood_is_answered(limited: Process, request_bytes: bytes) -> None:
     with closing(open_connections(limited.url, 200)) as clients:
         statuses = flood(clients, request_bytes)
         assert set(statuses) <= {b"200", b"503"} and statuses[b"200"] > 100
-        assert httpx.get(f"{limited.url}/v1/models", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{limited.url}/v1/models", timeout=TIMEOUT).status_code == 200
 
 
 @pytest.fixture(name="few")
@@ -100,7 +100,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_what_was_closed_for_others_was_told_so(loop: NewLoop) -> None:
+def test_connections_closed_for_others_were_answered(loop: NewLoop) -> None:
     """Also connections that have not sent anything: they may be about to."""
     with listening(fake_engine(), loop) as url, closing(open_connections(url, 10)) as clients:
         for client in clients[:6]:
@@ -118,7 +118,7 @@ def test_where_all_are_busy_others_wait_and_are_refused(loop: NewLoop) -> None:
     with listening(engine, loop) as url, closing(open_connections(url, 4)) as busy:
         for client in busy:
             client.sendall(request)
-        wait_for(lambda: len(engine.streams) == 4, PATIENCE)
+        wait_for(lambda: len(engine.streams) == 4, TIMEOUT)
         with closing(open_connections(url, 20)) as others:
             assert flood(others, KEEP) == {b"503": 20}
         engine.allowed_steps = lambda: math.inf
@@ -134,7 +134,7 @@ def test_handshakes_that_stand_still_give_way(tmp_path: Path, loop: NewLoop) -> 
         listening(fake_engine(), loop, **files) as url,
         closing(open_connections(url, 12)) as silent,
     ):
-        answer = httpx.get(f"{url}/v1/models", verify=False, timeout=PATIENCE)
+        answer = httpx.get(f"{url}/v1/models", verify=False, timeout=TIMEOUT)
         assert answer.status_code == 200 and silent[0].recv(1) == b""
 
 

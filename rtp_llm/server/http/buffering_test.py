@@ -121,7 +121,7 @@ async def test_an_application_may_want_its_body_at_once() -> None:
 
 
 @run
-async def test_a_client_is_told_to_go_on() -> None:
+async def test_a_client_is_sent_100_continue() -> None:
     listener, _ = buffering()
     listener.answer.set()
     protocol, wire = listener.connect()

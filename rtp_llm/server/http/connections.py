@@ -121,7 +121,7 @@ class ConnectionPool:
     def drop(self, connection: Connection) -> None:
         """Forget an accepted connection that was not added."""
         if self._joining.pop(connection, None) is not None:
-            self._tell()
+            self._notify()
 
     def add(self, connection: Connection) -> None:
         """Add a new connection; it or another one may be refused to stay within the limits."""
@@ -135,7 +135,7 @@ class ConnectionPool:
             connection.refuse("per_client", unavailable(text + "; try again.", "overloaded"))
         else:
             self._make_room(connection)
-        self._tell()
+        self._notify()
 
     def _make_room(self, newest: Connection) -> None:
         room = self.most if self._granted is None else self._granted
@@ -171,7 +171,7 @@ class ConnectionPool:
             return f"{room} connections are open (see --max-connections); try again."
         return f"{room} connections are open, as many as the system grants (ulimit -n); try again."
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.on_room is not None:
             self.on_room()
 
@@ -194,7 +194,7 @@ class ConnectionPool:
             self._waiting.pop(connection, None)
             self._idle[connection] = None
             self._idle.move_to_end(connection)
-            self._tell()
+            self._notify()
 
     def leave(self, connection: Connection) -> None:
         """Mark the connection as leaving: it is closed as soon as its client has read that."""
@@ -212,7 +212,7 @@ class ConnectionPool:
             self._per_client[connection.peer] = left
             if not left:
                 del self._per_client[connection.peer]
-        self._tell()
+        self._notify()
 
     def sweep(self, now: float) -> Iterator[None]:
         """Check every connection, in batches; called a few times per second."""

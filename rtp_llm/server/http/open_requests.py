@@ -155,9 +155,9 @@ class Body:
     def abandon(self) -> None:
         """Drop the body: the client disconnected."""
         self.leave()
-        tell, self._on_abandon = self._on_abandon, None
-        if tell is not None:
-            tell()
+        notify, self._on_abandon = self._on_abandon, None
+        if notify is not None:
+            notify()
 
     # -- in the application ----------------------------------------------------------------------
 

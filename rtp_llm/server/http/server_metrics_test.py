@@ -119,7 +119,7 @@ async def test_every_metric_is_documented() -> None:
 
 
 @run
-async def test_lengths_wishes_and_times_of_requests() -> None:
+async def test_lengths_options_and_times_of_requests() -> None:
     engine = fake_engine("a house.")
     engine.queue_seconds = 0.75
     async with served(engine) as server:

@@ -15,7 +15,7 @@ from rtp_llm.server.keys import key_ring
 from rtp_llm.testing.server.keys import bearer, entry, key_file
 from rtp_llm.testing.server.served_model import save_served_model
 from rtp_llm.testing.server.serving import CHAT, PROMPT, Served, run, served
-from rtp_llm.testing.server_processes import PATIENCE, REAL, process
+from rtp_llm.testing.server_processes import REAL, TIMEOUT, process
 
 A, B, C, D, OWNER = "sk-a", "sk-b", "sk-c", "sk-d", "sk-owner"
 STORY = "Once upon a time there was a small house, and in the house lived a cat. "
@@ -104,7 +104,7 @@ def _url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def cached_tokens(url: str, key: str, path: str, **body: Any) -> int:
     """How many tokens of its prompt were found cached."""
     requested = {"model": "tiny", "max_tokens": 2, **body}
-    answer = httpx.post(f"{url}{path}", json=requested, headers=bearer(key), timeout=PATIENCE)
+    answer = httpx.post(f"{url}{path}", json=requested, headers=bearer(key), timeout=TIMEOUT)
     assert answer.status_code == 200, answer.text
     usage = answer.json()["usage"]
     for details in ("prompt_tokens_details", "input_tokens_details"):

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from rtp_llm.testing.server.serving import CHAT, run
-from rtp_llm.testing.server_processes import PATIENCE, process
+from rtp_llm.testing.server_processes import TIMEOUT, process
 from rtp_llm.text.grammar.check import DEADLINE_SECONDS
 
 HEALTH_SECONDS, CHAT_SECONDS = 2.5, 10.0
@@ -113,8 +113,8 @@ async def test_hostile_grammars_of_one_client_hold_up_no_other() -> None:
     ) as server:
         local = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
         async with (
-            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as hostile,
-            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, transport=local) as other,
+            httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as hostile,
+            httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT, transport=local) as other,
         ):
             health = Watch(lambda: other.get("/health"))
             chats = Watch(lambda: other.post("/v1/chat/completions", json=SHORT))

@@ -31,7 +31,7 @@ class ReasoningOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatPrompt:
-    """The input of the template. `variables`: additional ones, which override the wish.
+    """The input of the template. `variables`: additional ones, which override those for reasoning.
 
     `chat_template`: the request's own, replacing the model's. `add_generation_prompt`: None means
     unless `continue_final_message`.

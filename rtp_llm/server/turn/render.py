@@ -64,8 +64,8 @@ def render(prompt: ChatPrompt, model: ServedModel) -> Rendered:
             **variables,
         )
         _check_roles(prompt, text)
-        told = [variables[name] for name in THINKING_SWITCHES if name in variables]
-        return Rendered(text, bool(told[0]) if told else None)
+        switches = [variables[name] for name in THINKING_SWITCHES if name in variables]
+        return Rendered(text, bool(switches[0]) if switches else None)
     except ChatTemplateError as error:
         reason = str(error)
         raise bad_request(
@@ -94,7 +94,7 @@ def _check_roles(prompt: ChatPrompt, text: str) -> None:
 
 
 def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:
-    """The template's variables: the client's own, and those of its reasoning wish."""
+    """The template's variables: the client's own, and those for its reasoning options."""
     reserved = sorted(RESERVED.intersection(prompt.variables))
     if reserved:
         raise bad_request(
@@ -115,7 +115,7 @@ def _variables(prompt: ChatPrompt, model: ServedModel) -> dict[str, Any]:
 def _reasoning_variables(
     reasoning_options: ReasoningOptions, known: frozenset[str], thinks: bool
 ) -> dict[str, Any]:
-    """The variables that pass the reasoning wish to a template; `known`: those that it reads.
+    """The variables that pass reasoning options to a template; `known`: those that it reads.
 
     If the template cannot stop a model that `thinks`, a budget of 0 does, see `thinking_of`.
     """

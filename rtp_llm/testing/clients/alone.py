@@ -14,7 +14,7 @@ import sys
 
 from rtp_llm.testing.clients.turn import MODEL
 from rtp_llm.testing.server.agent_turn import open_loopback
-from rtp_llm.testing.server_processes import PATIENCE, REAL, ROOT, process
+from rtp_llm.testing.server_processes import REAL, ROOT, TIMEOUT, process
 
 # What the libraries would send or fetch besides.
 _SWITCHES = {
@@ -35,7 +35,7 @@ def main(library: str, python: str, folder: str) -> None:
             env={"PATH": os.environ["PATH"], "HOME": folder, "PYTHONPATH": str(ROOT), **_SWITCHES},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         said = {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
         print(json.dumps(said | {"server": server.stderr}))

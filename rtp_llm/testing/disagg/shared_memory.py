@@ -20,7 +20,7 @@ from rtp_llm.disagg.transports.interface import Region
 from rtp_llm.disagg.transports.registry import offer_blocks, take_blocks
 from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def region_of(memory: Tensor) -> Region:
@@ -57,7 +57,7 @@ def _share(pipe: Connection, kind: str, size: int, shape: dict[str, int]) -> Non
     memory = random_bytes(size, device)
     device.synchronize()
     stores, offers = offer_blocks(
-        "nixl", "127.0.0.1", "", [region_of(memory)], PATIENCE, device=device
+        "nixl", "127.0.0.1", "", [region_of(memory)], TIMEOUT, device=device
     )
     pipe.send(offers)
     while (name := pipe.recv()) is not None:
@@ -100,7 +100,7 @@ class SharedMemory:
         """Begin to read all of it."""
         self._name += 1
         load = self.transports.load(
-            self._address, str(self._name), self._rows, timeout=PATIENCE, free=free
+            self._address, str(self._name), self._rows, timeout=TIMEOUT, free=free
         )
         self.pipe.send(self._name)
         return load

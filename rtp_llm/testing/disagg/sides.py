@@ -23,7 +23,7 @@ from rtp_llm.worker.cache.transfer.layout import BlockPart, make_rows
 
 BLOCK_BYTES = 4096
 BLOCKS = 256
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Sides:
@@ -37,7 +37,7 @@ class Sides:
         self.there = random.integers(0, 256, (BLOCKS, BLOCK_BYTES), np.uint8)
         self.here = np.zeros_like(self.there)
         regions = [(memory.ctypes.data, memory.nbytes, HOST) for memory in (self.there, self.here)]
-        self.stores, self.offers = offer_blocks(transport, "127.0.0.1", "f", regions[:1], PATIENCE)
+        self.stores, self.offers = offer_blocks(transport, "127.0.0.1", "f", regions[:1], TIMEOUT)
         self.transports = take_blocks(transport, "f", regions[1:])
         _, (self.address,) = self.transports.meet("peer", "127.0.0.1", self.offers)
 
@@ -48,10 +48,10 @@ class Sides:
 
     def begin(self, name: int) -> None:
         """A request is asked for: the prefill worker tells of its blocks."""
-        self.stores.begin(str(name), self.transport, self._tell)
+        self.stores.begin(str(name), self.transport, self._notify)
 
-    def _tell(self, stored: Stored) -> None:
-        assert self._goes_on.wait(PATIENCE)
+    def _notify(self, stored: Stored) -> None:
+        assert self._goes_on.wait(TIMEOUT)
         self.transports.hear("peer", stored, self)
 
     def pause(self) -> None:
@@ -66,7 +66,7 @@ class Sides:
         """The prefill worker has computed blocks."""
         return self.stores.store(str(name), layer, self.rows(self.there, blocks))
 
-    def load(self, name: int, *layers: NDArray[np.int64], timeout: float = PATIENCE) -> LoadHandle:
+    def load(self, name: int, *layers: NDArray[np.int64], timeout: float = TIMEOUT) -> LoadHandle:
         """The decode worker wants these blocks of each layer."""
         rows = [(layer, self.rows(self.here, blocks)) for layer, blocks in enumerate(layers)]
         return self.transports.load(self.address, str(name), rows, timeout=timeout)
@@ -83,7 +83,7 @@ class Sides:
         self.stores.close()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = TIMEOUT) -> None:
     """Wait until it is so."""
     deadline = time.monotonic() + seconds
     while not condition():

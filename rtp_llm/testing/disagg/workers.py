@@ -23,7 +23,7 @@ from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.tiny_engine import Outcome, ranks_folder
 
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 # Prompts of a few blocks take several steps.
 SIZES = {"seq_size_per_block": 4, "max_batch_tokens_size": 24, "max_running_requests": 8}
 
@@ -148,7 +148,7 @@ class Pair:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Step until something is so."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, "it never comes"
             self.step()
@@ -190,7 +190,7 @@ def decode_worker(folder: Path, address: str, **settings: Any) -> Iterator[Worke
 
 
 def step_until(worker: Worker, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it never comes"
         worker.step()

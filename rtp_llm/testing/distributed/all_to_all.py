@@ -14,7 +14,7 @@ from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.distributed.symmetric_dispatch import (
     SymmetricAllToAll,
     SymmetricDispatch,
-    TokenForm,
+    TokenLayout,
 )
 from rtp_llm.distributed.world import World
 
@@ -83,8 +83,8 @@ def worst_errors(
         capacities = max(1, *counts), max(counts) + 3
         modes: list[AllToAll] = [NormalAllToAll(world.tensors, world.host, slots)]
         modes += [LowLatencyAllToAll(world.tensors, slots, capacity) for capacity in capacities]
-        form = TokenForm(HIDDEN, dtype, k)
-        direct = SymmetricDispatch.connect(world.tensors, resolve_device(device), form, 64)
+        layout = TokenLayout(HIDDEN, dtype, k)
+        direct = SymmetricDispatch.connect(world.tensors, resolve_device(device), layout, 64)
         if direct is not None:
             modes += [
                 SymmetricAllToAll(world.tensors, slots, capacity, direct.memory)
@@ -108,8 +108,8 @@ def worst_errors(
 
 
 def _direct(world: World, device: Device, rows: int, k: int) -> SymmetricAllToAll:
-    form = TokenForm(HIDDEN, torch.float32, k)
-    direct = SymmetricDispatch.connect(world.tensors, device, form, rows)
+    layout = TokenLayout(HIDDEN, torch.float32, k)
+    direct = SymmetricDispatch.connect(world.tensors, device, layout, rows)
     assert direct is not None, "no peer memory"
     return SymmetricAllToAll(world.tensors, EXPERTS // world.size, rows, direct.memory)
 

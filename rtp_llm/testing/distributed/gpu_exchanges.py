@@ -16,12 +16,12 @@ from rtp_llm import ops
 from rtp_llm.device import Device, resolve_device
 from rtp_llm.distributed.dispatch_modes import DispatchModes
 from rtp_llm.distributed.rows import TokenRows
-from rtp_llm.distributed.symmetric_dispatch import SymmetricDispatch, TokenForm
+from rtp_llm.distributed.symmetric_dispatch import SymmetricDispatch, TokenLayout
 from rtp_llm.distributed.world import World
 from rtp_llm.testing.distributed.all_to_all import tokens_of
 
 HIDDEN, K, SLOTS = 2048, 4, 8
-FORM = TokenForm(HIDDEN, torch.bfloat16, K)
+FORM = TokenLayout(HIDDEN, torch.bfloat16, K)
 
 
 def _device(world: World) -> Device:

@@ -211,19 +211,19 @@ def _slots(count: int) -> Any:
     return 2 * np.arange(count) + 3
 
 
-class AsksTheDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SynchronizingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, operators whose result is a number for the host, or has a size that it must know."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.asked: set[str] = set()
+        self.synchronizing: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name().split("::")[1].split(".")[0]
         if name in {"_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2"}:
-            self.asked.add(name)
+            self.synchronizing.add(name)
         if name == "index" and any(i is not None and i.dtype is torch.bool for i in args[1]):
-            self.asked.add("index by a mask")
+            self.synchronizing.add("index by a mask")
         return func(*args, **(kwargs or {}))
 
 

@@ -39,7 +39,7 @@ _DRAFTS: dict[str, dict[str, Any]] = {
     "qwen3": {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
     "mistral": {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 9},
 }
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "seed": 4},
     {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
@@ -96,11 +96,11 @@ def save_drafting_model(folder: Path, named: str) -> Model:
 
 
 def everything(engine: TinyEngine) -> None:
-    """Requests of all wishes, arriving between steps."""
-    for number in range(2 * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 24, **WISHES[number % len(WISHES)]}
+    """Requests of all option_sets, arriving between steps."""
+    for number in range(2 * len(OPTIONS)):
+        options = {"ignore_eos": True, "max_tokens": 24, **OPTIONS[number % len(OPTIONS)]}
         prompt = random_prompt(3 + 7 * number % 60, seed=number % 9, vocabulary=WORDS)
-        engine.add(prompt, **wish)
+        engine.add(prompt, **options)
         if number % 3 == 0:
             engine.step()
 

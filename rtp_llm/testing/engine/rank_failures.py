@@ -27,7 +27,7 @@ from rtp_llm.worker.ranks.later_stage import LaterStageWorker
 from rtp_llm.worker.ranks.stopped import STOPPED
 from rtp_llm.worker.worker import Worker
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _LATE = "RTP_LLM_TEST_LOST_STEP"
 
 
@@ -100,7 +100,7 @@ def check_rank_failure(
     name = Topology(pipeline=stages, tensor=size).rank_name(rank)
     ended = STOPPED if how == "stopped" else "was ended by signal SIGKILL"
     reason = _REASONS.get(how) or re.escape(f"{name} {ended}")
-    settings: dict[str, Any] = {"step_timeout": _PATIENCE, "pipeline_parallel_size": stages}
+    settings: dict[str, Any] = {"step_timeout": _TIMEOUT, "pipeline_parallel_size": stages}
     if stages == 1:
         settings["enable_overlap"] = overlap
     if how == "out of memory":
@@ -138,7 +138,7 @@ def _lose(
 
 def _step_on(engine: TinyEngine) -> None:
     began = time.monotonic()
-    while time.monotonic() - began < _PATIENCE:
+    while time.monotonic() - began < _TIMEOUT:
         if not engine.engine.has_work:
             ask(engine, 9)
         engine.step()

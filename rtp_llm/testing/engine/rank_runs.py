@@ -152,11 +152,11 @@ def play(
         tiny.step()
     rounds = list(plays.rounds)
     for number, prompts in enumerate(rounds, 1):
-        asked = ask(tiny, prompts[rank], plays)
+        request_ids = ask(tiny, prompts[rank], plays)
         ranks.wake(number)
         tiny.run()
         tiny.assert_all_free()
-        outcomes = [tiny.outcomes[request, 0] for request in asked]
+        outcomes = [tiny.outcomes[request, 0] for request in request_ids]
         found.tokens.append([outcome.tokens for outcome in outcomes])
         found.scores.append([scores_of(outcome) for outcome in outcomes])
         # Experts move in the background, when they get a core; all ranks swap in the same step.

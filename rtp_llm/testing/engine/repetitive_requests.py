@@ -13,7 +13,7 @@ from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "seed": 4},
     {"temperature": 1.0, "top_k": 3, "n": 3, "logprobs": 2},
@@ -37,7 +37,7 @@ def run_repetitive(
     count: int,
     *,
     distinct: int,
-    wishes: Sequence[dict[str, Any]] = WISHES,
+    option_sets: Sequence[dict[str, Any]] = OPTIONS,
     **settings: Any,
 ) -> TinyEngine:
     """`count` requests to their end, with `distinct` prompts, each of which repeats itself."""
@@ -45,8 +45,8 @@ def run_repetitive(
     for number in range(count):
         which = number % distinct
         prompt = random_prompt(4 + which, seed=which) * 3
-        wish = {"max_tokens": 40, "ignore_eos": True, **wishes[number % len(wishes)]}
-        engine.add(prompt, **wish)
+        options = {"max_tokens": 40, "ignore_eos": True, **option_sets[number % len(option_sets)]}
+        engine.add(prompt, **options)
     engine.run()
     engine.assert_all_free()
     return engine

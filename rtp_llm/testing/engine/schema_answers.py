@@ -97,9 +97,9 @@ class Asker:
         """A request without a grammar."""
         return self._add(number, max_tokens=20 + number % 40, logprobs=2)
 
-    def _add(self, number: int, **wish: Any) -> int:
+    def _add(self, number: int, **options: Any) -> int:
         prompt = random_prompt(4 + number % 30, number % 7, VOCABULARY - 40)
-        return self._engine.add(prompt, temperature=1.0, seed=self._seed + number, **wish)
+        return self._engine.add(prompt, temperature=1.0, seed=self._seed + number, **options)
 
 
 def save_answering_model(folder: Path) -> Path:

@@ -150,8 +150,12 @@ class Load:
         while len(self.prompts) < self._requests:
             for _ in range(self._chance.randrange(3)):
                 prompt, most = self._draw.draw(), self._chance.randrange(1, 30)
-                wish: dict[str, Any] = {"max_tokens": most, "ignore_eos": True, "logprobs": WORDS}
-                self.prompts[self._engine.add(prompt, **wish)] = prompt
+                options: dict[str, Any] = {
+                    "max_tokens": most,
+                    "ignore_eos": True,
+                    "logprobs": WORDS,
+                }
+                self.prompts[self._engine.add(prompt, **options)] = prompt
             self._turn()
         while self._engine.engine.has_work:
             self._turn()

@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "max_running_requests": 24,
     "max_seq_len": 160,
 }
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.0, "seed": 11},
     {"temperature": 0.9, "top_p": 0.8, "n": 3},
@@ -47,9 +47,9 @@ def ranks(folder: Path, size: int = 2, **settings: Any) -> Iterator[TinyEngine]:
 
 def play(engine: TinyEngine) -> dict[tuple[int, int], Outcome]:
     """Requests that arrive, are aborted and have prefixes in common; the outcomes."""
-    for number in range(3 * len(WISHES)):
-        wish = {"ignore_eos": True, "max_tokens": 60, **WISHES[number % len(WISHES)]}
-        engine.add(random_prompt(3 + 11 * number % 90, seed=number % 5), **wish)
+    for number in range(3 * len(OPTIONS)):
+        options = {"ignore_eos": True, "max_tokens": 60, **OPTIONS[number % len(OPTIONS)]}
+        engine.add(random_prompt(3 + 11 * number % 90, seed=number % 5), **options)
         engine.step()
     for kind in POOLING_TYPES:
         engine.add_request(random_prompt(50), PoolingParams(pooling_type=kind, normalize=False))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rtp_llm.testing.server.agent_clients import template_file
-from rtp_llm.testing.server_processes import PATIENCE, process
+from rtp_llm.testing.server_processes import TIMEOUT, process
 
 QUESTION = "Which word does note.txt say?"
 WORD, ANSWER = "heliotrope", "The word is heliotrope."
@@ -96,7 +96,7 @@ def main(name: str, modules: Path, folder: Path) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         said = {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
         print(json.dumps(said | {"server": "".join(server.lines["stderr"])}))

@@ -7,7 +7,7 @@ FAKE_ENGINE=scripted takes the real client and a real process that follows a scr
 FAKE_ENGINE=answering one that says texts (see answering_engine.py); their restarts wait 0.2 s at
 most, and a process waits for a restart with FAKE_SPARE=1 only. When its engine is dead it answers
 until it is told to stop, and it refuses nobody while an engine has to wait for a core, unless
-FAKE_PATIENCE=0.
+FAKE_RELAXED_TIMEOUTS=0.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def make_engine(settings: Settings) -> EngineInterface:
     return engine
 
 
-def be_patient() -> None:
+def relax_timeouts() -> None:
     """With clients that had to wait for a core, and with an engine that has to."""
     lifecycle.DEATH_SECONDS = 600.0
     restarts.LONGEST_DELAY_SECONDS = 0.2
     keep_spares_if_asked()
     stopped.STOPPED_SECONDS = liveness.GONE_SECONDS  # tests stop an engine to have it wait
-    if os.environ.get("FAKE_PATIENCE") != "0":
+    if os.environ.get("FAKE_RELAXED_TIMEOUTS") != "0":
         liveness.SILENCE_SECONDS = liveness.GONE_SECONDS
 
 
 if __name__ == "__main__":
-    be_patient()
+    relax_timeouts()
     try:
         loaded = load_settings()
         sys.exit(serve(loaded, lambda: make_engine(loaded.settings)))

@@ -11,7 +11,7 @@ import httpx
 
 from rtp_llm.testing.model_folders import CHATML, byte_level
 from rtp_llm.testing.models.transformers_models import save_model
-from rtp_llm.testing.server_processes import PATIENCE
+from rtp_llm.testing.server_processes import TIMEOUT
 
 PROMPTS = ["What is 12 + 30?", "Once upon a time", "a", "def add(a, b):"]
 ASK: dict[str, Any] = {"max_tokens": 20, "ignore_eos": True}
@@ -31,6 +31,6 @@ def save_served_model(folder: Path, *, context: int, kv_heads: int, kind: str = 
 def answers(url: str, **body: Any) -> list[str]:
     """To PROMPTS, greedy unless `body` says otherwise, of a server whose model is named tiny."""
     requested = {"model": "tiny", "prompt": PROMPTS, **GREEDY, **body}
-    found = httpx.post(f"{url}/v1/completions", json=requested, timeout=PATIENCE)
+    found = httpx.post(f"{url}/v1/completions", json=requested, timeout=TIMEOUT)
     assert found.status_code == 200, found.text
     return [choice["text"] for choice in found.json()["choices"]]

@@ -10,10 +10,10 @@ from typing import Any
 
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.testing.text.matching import ByteVocabulary, matcher
-from rtp_llm.testing.text.writing import WRITERS, Call, form_of
+from rtp_llm.testing.text.writing import WRITERS, Call, format_of
 from rtp_llm.text.conversation import Tool, ToolChoice
 from rtp_llm.text.parsers.deltas import OutputDelta, ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.forms import CALLS
+from rtp_llm.text.parsers.formats import CALLS
 from rtp_llm.text.parsers.registry import tool_grammar
 
 WRITTEN = [writer for writer in WRITERS if writer != "llama3_json (tagged)"]
@@ -37,7 +37,7 @@ NOW = Tool("now", parameters={"type": "object", "properties": {}, "additionalPro
 
 def specials_of(writer: str) -> tuple[str, ...]:
     """Tokens that are special in the family's vocabulary; the first ends its messages."""
-    markers = "".join(CALLS[form_of(writer)].markers)
+    markers = "".join(CALLS[format_of(writer)].markers)
     found = re.findall(
         r"｜DSML｜|<[|｜][^<>\s]+?[|｜]>|<\|\w+>|<\w+\|>|\[[A-Z_]+\]|\]<\]minimax\[>\[|<[/\w:]+>",
         markers,
@@ -60,7 +60,7 @@ class Grammars:
     """Grammars of a family, and texts in its tokens; `more` of those are special."""
 
     def __init__(self, writer: str, more: Sequence[str] = ()) -> None:
-        self._form = form_of(writer)
+        self._form = format_of(writer)
         self.specials = (*specials_of(writer), *more)
         self._ids = {text: 256 + index for index, text in enumerate(self.specials)}
         self._vocabulary = ByteVocabulary(self.specials)

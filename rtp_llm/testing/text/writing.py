@@ -301,6 +301,6 @@ WRITERS: dict[str, Writer] = {
 """By form; a form that is written in two ways has a second row."""
 
 
-def form_of(writer: str) -> str:
+def format_of(writer: str) -> str:
     """The form of a row of WRITERS."""
     return writer.partition(" ")[0]

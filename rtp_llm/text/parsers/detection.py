@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
-from rtp_llm.text.parsers.forms import CALLS
+from rtp_llm.text.parsers.formats import CALLS
 from rtp_llm.text.parsers.read_back import Written, written_calls
 
 

@@ -12,7 +12,7 @@ from rtp_llm.testing.text.cutting import cut, read
 from rtp_llm.testing.text.writing import TOOLS, WRITERS
 from rtp_llm.text.parsers.answer import MESSAGE_ENDS
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.forms import CALLS, REASONING
+from rtp_llm.text.parsers.formats import CALLS, REASONING
 from rtp_llm.text.parsers.registry import make_parser
 from rtp_llm.text.parsers.source import HELD_CHARACTERS
 from rtp_llm.text.parsers.spec import ParserSpec

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from rtp_llm.text.parsers import forms
+from rtp_llm.text.parsers import formats
 from rtp_llm.text.parsers.answer import Answer
 from rtp_llm.text.parsers.calls.harmony import Harmony
 from rtp_llm.text.parsers.deltas import OutputParser
-from rtp_llm.text.parsers.parser import Form, Plain, StepsParser, Verbatim
+from rtp_llm.text.parsers.parser import Plain, StepsParser, ToolFormat, Verbatim
 from rtp_llm.text.parsers.source import Malformed, Source, Steps
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.parsers.thinking import Thinking
@@ -18,15 +18,17 @@ def make_parser(spec: ParserSpec) -> OutputParser:
     if spec.plain:
         return Verbatim()
     answer = Answer(Source(), spec.tools, only_tools=spec.only_tools)
-    thinking = None if spec.reasoning is None else forms.reasoning(spec.reasoning)
-    form = Plain() if spec.tool_calls is None else forms.calls(spec.tool_calls)
-    if forms.is_harmony(spec.tool_calls) or forms.is_harmony(spec.reasoning):
+    thinking = None if spec.reasoning is None else formats.reasoning(spec.reasoning)
+    form = Plain() if spec.tool_calls is None else formats.calls(spec.tool_calls)
+    if formats.is_harmony(spec.tool_calls) or formats.is_harmony(spec.reasoning):
         harmony = Harmony(spec.reasoning_open, calls=spec.tool_calls is not None)
         return StepsParser(harmony.read(answer), answer)
     return StepsParser(_steps(thinking, spec.reasoning_open, form, answer), answer)
 
 
-def _steps(thinking: Thinking | None, is_open: bool, form: Form, answer: Answer) -> Steps[None]:
+def _steps(
+    thinking: Thinking | None, is_open: bool, form: ToolFormat, answer: Answer
+) -> Steps[None]:
     if thinking is not None:
         try:
             yield from thinking.read(answer.source, is_open)

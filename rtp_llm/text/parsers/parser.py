@@ -11,8 +11,8 @@ from rtp_llm.text.parsers.deltas import OutputDelta, ReasoningDelta, TextDelta, 
 from rtp_llm.text.parsers.source import Ended, Markers, Steps
 
 
-class Form(Protocol):
-    """A form that calls are written in."""
+class ToolFormat(Protocol):
+    """A syntax of tool calls, with the parser of answers in it."""
 
     @property
     def markers(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.conversation import Message, Tool, ToolCall
 from rtp_llm.text.parsers.deltas import TextDelta, ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.forms import is_harmony
+from rtp_llm.text.parsers.formats import is_harmony
 from rtp_llm.text.parsers.make import make_parser
 from rtp_llm.text.parsers.spec import ParserSpec
 from rtp_llm.text.template_messages import template_messages, template_tools

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.text.conversation import Tool, ToolChoice
-from rtp_llm.text.parsers import forms
+from rtp_llm.text.parsers import formats
 from rtp_llm.text.parsers.calls.harmony import CHANNEL, END, MESSAGE, Harmony
 from rtp_llm.text.parsers.detection import Detected, detect, detect_reasoning
 from rtp_llm.text.parsers.make import make_parser
@@ -32,8 +32,8 @@ __all__ = [
     "tool_grammar",
 ]
 
-TOOL_CALL_FORMS = (*forms.CALLS, *forms.CALL_ALIASES)
-REASONING_FORMS = (*forms.REASONING, *forms.REASONING_ALIASES)
+TOOL_CALL_FORMS = (*formats.CALLS, *formats.CALL_ALIASES)
+REASONING_FORMS = (*formats.REASONING, *formats.REASONING_ALIASES)
 
 # A turn begins or ends here: no reasoning continues past it.
 _TURN = re.compile(
@@ -47,7 +47,7 @@ _TOKENS = re.compile(r"<\|[^<>|]+\|?>|｜DSML｜|\]<\]minimax\[>\[")
 
 def reads_channels(form: str) -> bool:
     """Whether a form of calls or reasoning is messages on channels, one form for both."""
-    return forms.is_harmony(form)
+    return formats.is_harmony(form)
 
 
 def thinking_tags(reasoning: str, *, before_calls: bool = False) -> tuple[str, str]:
@@ -56,17 +56,17 @@ def thinking_tags(reasoning: str, *, before_calls: bool = False) -> tuple[str, s
     An empty beginning: whatever the answer begins with is reasoning, up to the end.
     ``before_calls``: a call may follow it, and its header is not the end.
     """
-    if before_calls and forms.is_harmony(reasoning):
+    if before_calls and formats.is_harmony(reasoning):
         return _ANALYSIS, END
-    form = forms.reasoning(reasoning)
+    form = formats.reasoning(reasoning)
     return form.begin, form.end
 
 
 def reasoning_is_open(prompt: str, reasoning: str) -> bool:
     """Whether a rendered prompt ends inside of reasoning: a tag is open in its last turn."""
-    form = forms.reasoning(reasoning)
+    form = formats.reasoning(reasoning)
     begin, end = form.begin, form.end
-    if forms.is_harmony(reasoning):
+    if formats.is_harmony(reasoning):
         begin, end = _ANALYSIS, END
     opened = prompt.rfind(begin)
     if opened < 0 or prompt.rfind(end) > opened:
@@ -81,10 +81,10 @@ def special_texts(spec: ParserSpec) -> frozenset[str]:
     """
     texts: set[str] = set()
     if spec.tool_calls is not None:
-        texts.update(forms.calls(spec.tool_calls).markers)
+        texts.update(formats.calls(spec.tool_calls).markers)
     if spec.reasoning is not None:
         texts.update(thinking_tags(spec.reasoning))
-    if forms.is_harmony(spec.tool_calls) or forms.is_harmony(spec.reasoning):
+    if formats.is_harmony(spec.tool_calls) or formats.is_harmony(spec.reasoning):
         texts.update(Harmony().markers)
     tokens = (token for text in texts for token in _TOKENS.findall(text))
     return frozenset(texts.union(tokens) - {""})

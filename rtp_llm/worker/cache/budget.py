@@ -90,7 +90,7 @@ def modest_budget(
                 f"kv_cache_mem_mb={kv_cache_mem_mb} does not fit: {max(0, free) // MIB} MiB of "
                 "memory are free after loading the weights: set less, or end other programs"
             )
-        return _asked(kv_cache_mem_mb)
+        return _fixed_budget(kv_cache_mem_mb)
     modest = max(SMALLEST_AUTOMATIC_BYTES, WEIGHTS_MULTIPLE * weights, one_sequence)
     return CacheBudget(
         min(modest, int((1 - RESERVED_FREE_SHARE) * free)),
@@ -116,8 +116,8 @@ def measured_budget(
         CacheSizeError: the set size leaves less than steps need.
     """
     if kv_cache_mem_mb is not None:
-        _check_asked(kv_cache_mem_mb, memory)
-        return _asked(kv_cache_mem_mb)
+        _check_fixed_budget(kv_cache_mem_mb, memory)
+        return _fixed_budget(kv_cache_mem_mb)
     least = max(LEAST_RESERVE_BYTES, memory.total // LEAST_RESERVE_SHARE)
     reserve, reason = max(
         (memory.graph_bytes + memory.sampler, "for sampling"),
@@ -140,11 +140,11 @@ def _kept(share: float | None, memory: MeasuredMemory) -> int:
     return 0 if share is None else memory.total - int(share * memory.total) + memory.steps
 
 
-def _asked(kv_cache_mem_mb: int) -> CacheBudget:
+def _fixed_budget(kv_cache_mem_mb: int) -> CacheBudget:
     return CacheBudget(kv_cache_mem_mb * MIB, f"kv_cache_mem_mb={kv_cache_mem_mb}", "raise it")
 
 
-def _check_asked(kv_cache_mem_mb: int, memory: MeasuredMemory) -> None:
+def _check_fixed_budget(kv_cache_mem_mb: int, memory: MeasuredMemory) -> None:
     left = max(0, memory.free - memory.steps) // MIB
     if kv_cache_mem_mb > left:
         raise CacheSizeError(

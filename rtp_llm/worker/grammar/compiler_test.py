@@ -44,15 +44,15 @@ def done(compilation: Compilation) -> Any:
     return compilation.result()
 
 
-def test_equal_texts_are_compiled_once_and_told_when_done() -> None:
-    library, told = Library(), threading.Event()
-    made = GrammarCompiler(library, told.set)
+def test_equal_texts_are_compiled_once_and_notified() -> None:
+    library, notified = Library(), threading.Event()
+    made = GrammarCompiler(library, notified.set)
     library.may.clear()
     first, second = made.compile("a"), made.compile("a")
     assert not first.ready
     library.may.set()
     assert done(first) == done(second) == "a"
-    assert told.wait(30)
+    assert notified.wait(30)
     assert done(made.compile("a")) == "a"
     assert library.compiled == ["a"]
 

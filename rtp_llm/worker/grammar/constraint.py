@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rtp_llm.worker.grammar.thought import Phase, Thought
+from rtp_llm.worker.grammar.reasoning import Phase, ReasoningState
 
 if TYPE_CHECKING:
     from rtp_llm.request.constraints import Thinking
@@ -25,24 +25,24 @@ class Constraint:
     ) -> None:
         """``grammar`` must be at its beginning; it is copied."""
         self._start, self._eos = grammar, eos_token_ids
-        self._thought = None if thinking is None else Thought.of(thinking)
-        self._matcher = None if self._is_thinking(self._thought) else self._begun()
+        self._reasoning = None if thinking is None else ReasoningState.of(thinking)
+        self._matcher = None if self._is_thinking(self._reasoning) else self._begun()
         self.error: str | None = None
 
     def accept(self, token: int) -> None:
         """The sequence has gained ``token``. What the grammar forbids becomes its ``error``."""
-        thought = self._thought
-        if thought is None or thought.phase is Phase.OVER:
+        reasoning = self._reasoning
+        if reasoning is None or reasoning.phase is Phase.OVER:
             self._follow(self._matcher, token)
             return
-        self._thought = thought.after(token)
-        if thought.phase is Phase.THINKING:
-            if self._thought.phase is Phase.OVER:
+        self._reasoning = reasoning.after(token)
+        if reasoning.phase is Phase.THINKING:
+            if self._reasoning.phase is Phase.OVER:
                 self._matcher = self._begun()
             return
-        if self._thought.phase is Phase.OVER:
+        if self._reasoning.phase is Phase.OVER:
             self._follow(self._matcher, token)
-        elif self._thought.phase is Phase.THINKING or not self._goes_on(self._matcher, token):
+        elif self._reasoning.phase is Phase.THINKING or not self._goes_on(self._matcher, token):
             self._matcher = None
 
     def write(self, writer: MaskWriter, row: int, drafts: Sequence[int]) -> None:
@@ -50,81 +50,81 @@ class Constraint:
 
         Rows after a draft that the grammar forbids may get any mask.
         """
-        thought, matcher = self._thought, self._matcher
-        if thought is None and matcher is not None:
+        reasoning, matcher = self._reasoning, self._matcher
+        if reasoning is None and matcher is not None:
             writer.follow(matcher, row, drafts)
             return
-        if drafts and matcher is not None and thought and thought.phase is Phase.OPENING:
+        if drafts and matcher is not None and reasoning and reasoning.phase is Phase.OPENING:
             matcher = matcher.copy()
         for place in range(len(drafts) + 1):
-            if thought is None or thought.phase is Phase.OVER:
+            if reasoning is None or reasoning.phase is Phase.OVER:
                 if matcher is not None:
                     writer.follow(matcher, row + place, drafts[place:])
                 return
-            self._write_thought(writer, row + place, thought, matcher)
+            self._write_reasoning(writer, row + place, reasoning, matcher)
             if place < len(drafts):
-                thought, matcher = self._after(thought, matcher, drafts[place])
+                reasoning, matcher = self._after(reasoning, matcher, drafts[place])
 
-    def _write_thought(
-        self, writer: MaskWriter, row: int, thought: Thought, matcher: Matcher | None
+    def _write_reasoning(
+        self, writer: MaskWriter, row: int, reasoning: ReasoningState, matcher: Matcher | None
     ) -> None:
         """One row before the answer, or where it is open whether that has begun."""
-        if (forced := thought.forced) is not None:
+        if (forced := reasoning.forced) is not None:
             writer.only(row, forced)
         elif self._start is None:
             return
-        elif thought.phase is Phase.THINKING:
+        elif reasoning.phase is Phase.THINKING:
             writer.without(row, self._eos)
         elif matcher is None:
-            writer.only(row, thought.next_of_opening)
+            writer.only(row, reasoning.next_of_opening)
         else:
             # The matcher advances before masks are filled.
-            writer.follow(matcher.copy(), row, (), also=thought.next_of_opening)
+            writer.follow(matcher.copy(), row, (), also=reasoning.next_of_opening)
 
     def _after(
-        self, thought: Thought, matcher: Matcher | None, draft: int
-    ) -> tuple[Thought, Matcher | None]:
-        following = thought.after(draft)
-        if thought.phase is Phase.THINKING:
+        self, reasoning: ReasoningState, matcher: Matcher | None, draft: int
+    ) -> tuple[ReasoningState, Matcher | None]:
+        following = reasoning.after(draft)
+        if reasoning.phase is Phase.THINKING:
             return following, self._start if following.phase is Phase.OVER else None
         goes_on = following.phase is not Phase.THINKING and self._goes_on(matcher, draft)
         return following, matcher if goes_on else None
 
     def count_valid(self, drafts: Sequence[int]) -> int:
         """How many of ``drafts`` it accepts; none while the thinking may be opening."""
-        thought, matcher = self._thought, self._matcher
+        reasoning, matcher = self._reasoning, self._matcher
         for place, draft in enumerate(drafts):
-            if thought is None or thought.phase is Phase.OVER:
+            if reasoning is None or reasoning.phase is Phase.OVER:
                 rest = drafts[place:]
                 return place + (len(rest) if matcher is None else matcher.count_valid(rest))
-            if thought.phase is Phase.OPENING and self._start is not None:
+            if reasoning.phase is Phase.OPENING and self._start is not None:
                 return place
-            if thought.forced not in (None, draft):
+            if reasoning.forced not in (None, draft):
                 return place
             if self._start is not None and draft in self._eos:
                 return place
-            thought = thought.after(draft)
+            reasoning = reasoning.after(draft)
             matcher = self._start
         return len(drafts)
 
     def forced(self) -> list[int]:
         """Tokens that must come next, as far as they are known."""
-        thought = self._thought
-        if thought is None or thought.phase is Phase.OVER:
+        reasoning = self._reasoning
+        if reasoning is None or reasoning.phase is Phase.OVER:
             if self._matcher is None:
                 return []
             return [self._eos[0]] if self._matcher.done else self._matcher.forced()
-        if thought.forced is None:
+        if reasoning.forced is None:
             return []
-        ending = list(thought.thinking.end_ids[thought.matched :])
+        ending = list(reasoning.thinking.end_ids[reasoning.matched :])
         return ending + (self._start.forced() if self._start is not None else [])
 
     def _begun(self) -> Matcher | None:
         return None if self._start is None else self._start.copy()
 
     @staticmethod
-    def _is_thinking(thought: Thought | None) -> bool:
-        return thought is not None and thought.phase is Phase.THINKING
+    def _is_thinking(reasoning: ReasoningState | None) -> bool:
+        return reasoning is not None and reasoning.phase is Phase.THINKING
 
     def _goes_on(self, matcher: Matcher | None, token: int) -> bool:
         """Advance ``matcher`` by ``token``; returns whether it can."""

@@ -76,11 +76,12 @@ def scored(world: World) -> list[list[Any]]:
     shards, own = shards_of(world)
     assert shards.least_columns >= 20
     return [
-        [each.tolist() for each in shards.top_logprobs(own, asked(len(own)), k)] for k in (1, 5, 20)
+        [each.tolist() for each in shards.top_logprobs(own, requested_ids(len(own)), k)]
+        for k in (1, 5, 20)
     ]
 
 
-def asked(count: int) -> Tensor:
+def requested_ids(count: int) -> Tensor:
     return torch.arange(count, dtype=torch.int32) * 37 % VOCABULARY
 
 
@@ -90,7 +91,7 @@ def test_log_probabilities_are_those_of_all_columns(size: int, tmp_path: Path) -
     logits = rows()
     for of_rank in run_ranks(tmp_path, size, scored):
         for k, (chosen, values, ids) in zip((1, 5, 20), of_rank, strict=True):
-            right = ops.top_logprobs(logits, asked(len(logits)), k)
+            right = ops.top_logprobs(logits, requested_ids(len(logits)), k)
             close = {"atol": 2e-5, "rtol": 1e-6}
             torch.testing.assert_close(torch.tensor(chosen), right[0], **close)
             torch.testing.assert_close(torch.tensor(values), right[1], **close)
@@ -119,13 +120,13 @@ def random(count: int) -> RowSettings:
     """Temperatures, top-k, top-p and min-p of all sizes, some rows greedy."""
     settings = SlotSettings(64, CpuDevice())
     for slot in range(count):
-        wish = SamplingParams(
+        options = SamplingParams(
             temperature=(0.0, 0.7, 1.0, 3.0)[slot % 4],
             top_k=(0, 0, 5, 1, 100)[slot % 5],
             top_p=(1.0, 0.8, 0.1)[slot % 3],
             min_p=(0.0, 0.2)[slot % 2],
         )
-        settings.put([slot], wish, [slot * 77])
+        settings.put([slot], options, [slot * 77])
     return settings.gather(np.arange(count, dtype=np.int32))[0]
 
 

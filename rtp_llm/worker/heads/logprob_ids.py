@@ -45,10 +45,10 @@ class LogprobIds:
         if not len(rows):
             return values, ids
         width = max(int(self.counts[slots].max()), values.shape[1])
-        asked = np.zeros((len(rows), width), np.int32)
+        requested = np.zeros((len(rows), width), np.int32)
         kept = min(width, self._ids.shape[1])
-        asked[:, :kept] = self._ids[slots[rows], :kept]
-        index, wanted = self._device.upload_all(rows, asked)
+        requested[:, :kept] = self._ids[slots[rows], :kept]
+        index, wanted = self._device.upload_all(rows, requested)
         part = logits.index_select(0, index)
         part = part.masked_fill_(~part.isfinite(), -torch.inf)
         scores = part.gather(1, wanted.long()) - part.logsumexp(1, keepdim=True)

@@ -129,7 +129,7 @@ def test_weights_are_the_same_with_and_without_sorting() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "options",
     [
         {"typical_p": 0.5},
         {"typical_p": 0.9, "temperature": 0.6},
@@ -140,8 +140,8 @@ def test_weights_are_the_same_with_and_without_sorting() -> None:
     ],
     ids=str,
 )
-def test_tokens_are_drawn_from_what_is_kept(wish: dict[str, Any]) -> None:
-    params = SamplingParams(**wish)
+def test_tokens_are_drawn_from_what_is_kept(options: dict[str, Any]) -> None:
+    params = SamplingParams(**options)
     row = logits(1, 12, seed=7)[0] / 2
     tokens = sample(row.expand(DRAWS, -1), [params] * DRAWS)
     assert_drawn_from(tokens, probabilities_of_transformers(row, params))
@@ -162,7 +162,7 @@ def test_each_row_has_its_own_setting_whatever_stands_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(typical_module, "_MOST_LOGITS", 3 * 257)  # several rounds
-    wishes: list[dict[str, Any]] = [
+    option_sets: list[dict[str, Any]] = [
         {},
         {"typical_p": 0.3},
         {"temperature": 0.0, "typical_p": 0.3},
@@ -171,13 +171,13 @@ def test_each_row_has_its_own_setting_whatever_stands_beside_it(
         {"typical_p": 1.0},
         {"typical_p": 0.2, "logprobs": 2},
     ]
-    params = [SamplingParams(**wish) for wish in wishes * 3]
+    params = [SamplingParams(**options) for options in option_sets * 3]
     values = logits(len(params), 257)
     together = sample(values, params)
     for row, each in enumerate(params):
         slot = len(params)
         alone = [SamplingParams()] * row + [each] + [SamplingParams()] * (slot - row - 1)
-        assert sample(values, alone)[row] == together[row], wishes[row % len(wishes)]
+        assert sample(values, alone)[row] == together[row], option_sets[row % len(option_sets)]
     assert (sample(values, params) == together).all(), "seeds reproduce"
     assert together[2] == values[2].argmax()
 
@@ -191,5 +191,5 @@ def test_rows_that_cannot_be_sampled_say_so() -> None:
 
 def test_only_sampled_rows_need_it() -> None:
     assert sampling_flags(SamplingParams(typical_p=0.5)) & TYPICAL
-    for wish in ({}, {"typical_p": 1.0}, {"typical_p": 0.5, "temperature": 0.0}):
-        assert not sampling_flags(SamplingParams(**wish)) & TYPICAL  # type: ignore[arg-type]
+    for options in ({}, {"typical_p": 1.0}, {"typical_p": 0.5, "temperature": 0.0}):
+        assert not sampling_flags(SamplingParams(**options)) & TYPICAL  # type: ignore[arg-type]

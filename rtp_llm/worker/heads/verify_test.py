@@ -84,12 +84,12 @@ def probabilities(logits: NDArray[np.float32], params: SamplingParams) -> NDArra
 
 
 @pytest.mark.parametrize(
-    "wish", [{"temperature": 1.0}, {"temperature": 0.7, "top_k": 3}, {"typical_p": 0.6}], ids=str
+    "options", [{"temperature": 1.0}, {"temperature": 0.7, "top_k": 3}, {"typical_p": 0.6}], ids=str
 )
 @pytest.mark.parametrize("drafted", ["often", "seldom", "always the same", "-1"])
-def test_tokens_have_the_distribution_of_the_model(wish: dict[str, Any], drafted: str) -> None:
-    params = SamplingParams(**wish)
-    drafting = SamplingParams(**wish | {"typical_p": 1.0})
+def test_tokens_have_the_distribution_of_the_model(options: dict[str, Any], drafted: str) -> None:
+    params = SamplingParams(**options)
+    drafting = SamplingParams(**options | {"typical_p": 1.0})
     weights = {
         "often": probabilities(LOGITS[0], drafting),
         "seldom": probabilities(-LOGITS[0], drafting),

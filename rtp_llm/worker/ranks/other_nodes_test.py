@@ -16,7 +16,7 @@ from rtp_llm.worker.ranks.other_nodes import OtherNodes
 from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 
 KEY = b"0123456789abcdef"
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def test_a_silent_node_is_lost(links: tuple[Link, Link], monkeypatch: pytest.Mon
     rank_failure = RankFailure()
     nodes = OtherNodes({1: links[0]}, rank_failure)
     with pytest.raises(WorkerLostError, match=r"node 1: 127.0.0.1 gave no sign of life for 0.2 s"):
-        rank_failure.check(_PATIENCE)
+        rank_failure.check(_TIMEOUT)
     nodes.close()
 
 
 def test_signs_of_life_are_no_news(
     links: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_nodes, "SILENCE_SECONDS", _PATIENCE)
+    monkeypatch.setattr(other_nodes, "SILENCE_SECONDS", _TIMEOUT)
     rank_failure = RankFailure()
     nodes = OtherNodes({1: links[0]}, rank_failure)
     for _ in range(3):
@@ -54,5 +54,5 @@ def test_signs_of_life_are_no_news(
     rank_failure.check(0.1)
     links[1].close()
     with pytest.raises(WorkerLostError, match=r"node 1: 127.0.0.1 is gone"):
-        rank_failure.check(_PATIENCE)
+        rank_failure.check(_TIMEOUT)
     nodes.close()

@@ -21,7 +21,7 @@ from rtp_llm.worker.ranks.stopped import STOPPED
 from rtp_llm.worker.worker import Worker
 
 HERE = "rtp_llm.worker.ranks.rank_processes_test"
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 def fail() -> Worker:
@@ -53,17 +53,17 @@ def start_one(folder: str) -> None:
     logging.basicConfig(level="INFO", format="%(message)s", handlers=[logged])
     processes = RankProcesses(f"{HERE}:wait_for_ever", [()], [{}], ["rank 1"])
     print(*processes.pids, folder, flush=True)
-    time.sleep(_PATIENCE)
+    time.sleep(_TIMEOUT)
 
 
 def wait_until(happened: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_the_first_that_fails_is_told_once_with_its_reason(
+def test_the_first_failure_is_reported_once_with_its_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     reported: list[str] = []
@@ -73,7 +73,7 @@ def test_the_first_that_fails_is_told_once_with_its_reason(
     )
     try:
         with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
-            processes.check(_PATIENCE)
+            processes.check(_TIMEOUT)
         wait_until(lambda: reported)
         with pytest.raises(WorkerLostError, match=r"rank [12]: there is no worker"):
             processes.check()
@@ -91,7 +91,7 @@ def test_who_misses_another_rank_is_not_the_reason(killed: bool) -> None:
         if killed:
             os.kill(processes.pids[1], signal.SIGKILL)
         with pytest.raises(WorkerLostError, match=reason):
-            processes.check(_PATIENCE)
+            processes.check(_TIMEOUT)
     finally:
         processes.close()
 
@@ -108,7 +108,7 @@ def test_a_rank_that_is_stopped_is_lost_and_ended() -> None:
         stopped = processes.pids[1]
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(WorkerLostError, match=f"^rank 2 {STOPPED}$"):
-            processes.check(_PATIENCE)
+            processes.check(_TIMEOUT)
         wait_until(lambda: reported)
         wait_until(lambda: _has_ended(stopped))
         assert not _has_ended(processes.pids[0])

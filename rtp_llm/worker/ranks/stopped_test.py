@@ -13,7 +13,7 @@ import pytest
 
 from rtp_llm.worker.ranks.stopped import LOOK_SECONDS, STOPPED_SECONDS, StopWatch, is_stopped
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def pid() -> Iterator[int]:
 
 def send(pid: int, number: signal.Signals) -> None:
     os.kill(pid, number)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while is_stopped(pid) != (number == signal.SIGSTOP):
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -88,8 +88,8 @@ def test_nearly_as_fast_as_the_best_fixed_length() -> None:
         for right in (0.1, 0.5, 0.9):
             for batch in (1, 16):
                 rates = []
-                for wish in ({"adaptive": True}, {"adaptive": False}, {"table": [(1, 9, 0)]}):
-                    simulated = Simulated(cost, right, **wish)
+                for options in ({"adaptive": True}, {"adaptive": False}, {"table": [(1, 9, 0)]}):
+                    simulated = Simulated(cost, right, **options)
                     simulated.run(batch, steps=3000)
                     rates.append(simulated.tokens / simulated.now)
                 assert rates[0] > 0.93 * max(rates), (cost.__name__, right, batch, rates)

@@ -15,8 +15,8 @@ namespace rtp_llm {
 namespace {
 
 // Half of what the server allows: it counts what is cancelled a little longer than this side.
-constexpr size_t kMaxAsked = 512;
-constexpr int64_t kMaxAskedBlocks = 32 << 10;
+constexpr size_t kMaxInFlight = 512;
+constexpr int64_t kMaxInFlightBlocks = 32 << 10;
 constexpr size_t kPieces = 512;
 constexpr size_t kChunkBytes = 256 << 10;
 constexpr size_t kBytesPerTurn = 1 << 20;
@@ -69,9 +69,9 @@ void ClientConnection::TakeOff(const std::shared_ptr<Load>& load) {
     if (part->load == load) ended.push_back(std::exchange(part, nullptr));
   }
   waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), nullptr), waiting_.end());
-  for (auto& [id, asked] : asked_) {
-    if (!asked.part || asked.part->load != load) continue;
-    ended.push_back(std::exchange(asked.part, nullptr));  // what comes of it is discarded
+  for (auto& [id, entry] : in_flight_) {
+    if (!entry.part || entry.part->load != load) continue;
+    ended.push_back(std::exchange(entry.part, nullptr));  // what comes of it is discarded
     ++orphans_;
     Outgoing item;
     item.text = Encode({FrameType::kCancel, TransferCode::kNone, id, 0, ""});
@@ -158,7 +158,8 @@ bool ClientConnection::Receive() {
 
 // Asks for what waits, as far as the server lets this connection.
 void ClientConnection::Ask() {
-  while (!waiting_.empty() && asked_.size() < kMaxAsked && asked_blocks_ < kMaxAskedBlocks) {
+  while (!waiting_.empty() && in_flight_.size() < kMaxInFlight &&
+         in_flight_blocks_ < kMaxInFlightBlocks) {
     const PartPointer part = std::move(waiting_.front());
     waiting_.pop_front();
     if (part->begin == part->end) {
@@ -185,8 +186,8 @@ void ClientConnection::Send(const PartPointer& part) {
   }
   const uint64_t id = next_id_++;
   const auto blocks = static_cast<int64_t>(part->end - part->begin);
-  asked_[id] = {part, QueryBytes(message.query), blocks};
-  asked_blocks_ += blocks;
+  in_flight_[id] = {part, QueryBytes(message.query), blocks};
+  in_flight_blocks_ += blocks;
   ++shared_->outstanding;
   Outgoing item;
   item.text = Encode({FrameType::kLoad, TransferCode::kNone, id, 0, EncodeLoad(message)});
@@ -194,24 +195,24 @@ void ClientConnection::Send(const PartPointer& part) {
 }
 
 bool ClientConnection::OnData(const Frame& frame) {
-  const auto found = asked_.find(frame.id);
-  if (frame.type != FrameType::kData || found == asked_.end()) return false;
-  const Asked& asked = found->second;
+  const auto found = in_flight_.find(frame.id);
+  if (frame.type != FrameType::kData || found == in_flight_.end()) return false;
+  const InFlight& entry = found->second;
   if (frame.code != TransferCode::kNone) {
     if (frame.payload_bytes != 0) return false;
     Answered(frame.id, {frame.code, frame.body});
     return true;
   }
-  if (frame.payload_bytes != asked.bytes) return false;
+  if (frame.payload_bytes != entry.bytes) return false;
   payload_ = Payload();
   payload_.active = true;
   payload_.id = frame.id;
-  payload_.left = asked.bytes;
-  if (!asked.part) return true;
-  const auto& blocks = asked.part->load->request().layers[asked.part->layer].blocks;
+  payload_.left = entry.bytes;
+  if (!entry.part) return true;
+  const auto& blocks = entry.part->load->request().layers[entry.part->layer].blocks;
   std::vector<Span> spans;
-  spans.reserve(asked.part->end - asked.part->begin);
-  for (size_t i = asked.part->begin; i < asked.part->end; ++i) spans.push_back(blocks[i].span);
+  spans.reserve(entry.part->end - entry.part->begin);
+  for (size_t i = entry.part->begin; i < entry.part->end; ++i) spans.push_back(blocks[i].span);
   payload_.target = SpanCursor(std::move(spans));
   return true;
 }
@@ -238,7 +239,7 @@ bool ClientConnection::ReceivePayload() {
 
 // Receives straight into the blocks, or discards the bytes if no load waits for them any more.
 long ClientConnection::ReceiveSome() {
-  if (!asked_.at(payload_.id).part) {
+  if (!in_flight_.at(payload_.id).part) {
     discard_.resize(kDiscardBytes);
     const size_t size = std::min<uint64_t>(payload_.left, discard_.size());
     const long bytes = recv(socket_.fd(), discard_.data(), size, MSG_DONTWAIT);
@@ -284,13 +285,13 @@ void ClientConnection::EndPayload() {
 }
 
 void ClientConnection::Answered(uint64_t id, TransferResult result) {
-  const auto found = asked_.find(id);
-  const Asked asked = std::move(found->second);
-  asked_.erase(found);
-  asked_blocks_ -= asked.blocks;
+  const auto found = in_flight_.find(id);
+  const InFlight entry = std::move(found->second);
+  in_flight_.erase(found);
+  in_flight_blocks_ -= entry.blocks;
   --shared_->outstanding;
-  if (asked.part) {
-    asked.part->load->PartDone(*asked.part, std::move(result), local_address_);
+  if (entry.part) {
+    entry.part->load->PartDone(*entry.part, std::move(result), local_address_);
   } else {
     --orphans_;
   }
@@ -334,13 +335,13 @@ void ClientConnection::Fail(TransferCode code, const std::string& detail) {
   expected_proof_.clear();
   proven_ = false;
   payload_ = Payload();
-  shared_->outstanding -= static_cast<int64_t>(asked_.size());
-  const auto asked = std::exchange(asked_, {});
+  shared_->outstanding -= static_cast<int64_t>(in_flight_.size());
+  const auto failed = std::exchange(in_flight_, {});
   const auto waiting = std::exchange(waiting_, {});
-  asked_blocks_ = 0;
+  in_flight_blocks_ = 0;
   orphans_ = 0;
   const std::string local = std::exchange(local_address_, "");
-  for (const auto& [id, each] : asked) {
+  for (const auto& [id, each] : failed) {
     if (each.part) each.part->load->PartDone(*each.part, {code, detail}, local);
   }
   for (const PartPointer& part : waiting) part->load->PartDone(*part, {code, detail}, local);

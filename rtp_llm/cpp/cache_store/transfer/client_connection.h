@@ -51,7 +51,7 @@ class ClientConnection : public PartLane,
   enum class State { kDown, kConnecting, kHandshake, kReady };
   using PartPointer = std::shared_ptr<LoadPart>;
 
-  struct Asked {
+  struct InFlight {
     PartPointer part;  // null: no load waits for it any more
     uint64_t bytes = 0;
     int64_t blocks = 0;
@@ -107,9 +107,9 @@ class ClientConnection : public PartLane,
   Reactor::Clock::time_point received_;  // the last bytes
   bool watching_orphans_ = false;
   std::deque<PartPointer> waiting_;
-  std::unordered_map<uint64_t, Asked> asked_;
-  int64_t asked_blocks_ = 0;
-  int64_t orphans_ = 0;  // of asked_
+  std::unordered_map<uint64_t, InFlight> in_flight_;
+  int64_t in_flight_blocks_ = 0;
+  int64_t orphans_ = 0;  // of in_flight_
   uint64_t next_id_ = 0;
   uint64_t epoch_ = 0;  // counts sockets
   Payload payload_;

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from rtp_llm.attention import ForwardBatch, HostNumbers
-from rtp_llm.attention.mla_step import EXPANDED_BLOCK, Forms, MlaStep, plan_step
+from rtp_llm.attention.mla_step import EXPANDED_BLOCK, MlaSizes, MlaStep, plan_step
 
 BLOCK = 16
 
@@ -34,10 +34,10 @@ def mixed_batch() -> ForwardBatch:
 
 
 def test_planning_waits_for_nothing() -> None:
-    batch, forms = mixed_batch(), Forms(512, 64, 128, 128)
+    batch, sizes = mixed_batch(), MlaSizes(512, 64, 128, 128)
 
     def plan() -> MlaStep:
-        return plan_step(batch, forms)
+        return plan_step(batch, sizes)
 
     plan()
     torch.cuda.synchronize()

@@ -281,7 +281,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_line() -> None:
 
 
 @run
-async def test_keys_and_methods_are_told_in_ollamas_shape() -> None:
+async def test_keys_and_methods_have_ollamas_shape() -> None:
     async with agents(api_key="secret") as case:
         client = case.server.client
         for answer, status in (

@@ -12,9 +12,9 @@ from hypothesis_jsonschema import from_schema
 
 from rtp_llm.testing.text.cutting import read
 from rtp_llm.testing.text.tool_grammars import ADD, NOW, ORDINARY, WRITTEN, Grammars, calls_of
-from rtp_llm.testing.text.writing import WRITERS, Call, dumps, form_of
+from rtp_llm.testing.text.writing import WRITERS, Call, dumps, format_of
 from rtp_llm.text.conversation import Tool
-from rtp_llm.text.parsers.forms import CALLS
+from rtp_llm.text.parsers.formats import CALLS
 from rtp_llm.text.parsers.spec import ParserSpec
 
 unhurried = settings(
@@ -125,7 +125,7 @@ def check_accepted_and_read(writer: str, declared: Sequence[Tool], calls: Sequen
     written = write([(name, grammars.spell_out(arguments)) for name, arguments in calls])
     assert grammars.accepts(grammars.make(declared), written), written
     text = written.replace(ORDINARY, "")
-    deltas = read(ParserSpec(tool_calls=form_of(writer), tools=tuple(declared)), [text])
+    deltas = read(ParserSpec(tool_calls=format_of(writer), tools=tuple(declared)), [text])
     assert calls_of(deltas) == calls, text
 
 
@@ -143,7 +143,7 @@ def test_calls_that_are_accepted_are_read_as_they_were_meant(writer: str) -> Non
 
 @pytest.mark.parametrize("writer", WRITTEN)
 def test_markers_in_arguments_are_text(writer: str) -> None:
-    markers = ("<eos>", "<tool_calls>", "</tool_call>", *CALLS[form_of(writer)].markers)
+    markers = ("<eos>", "<tool_calls>", "</tool_call>", *CALLS[format_of(writer)].markers)
     for marker in dict.fromkeys(markers):
         calls: list[Call] = [
             ("add", {"a": 1, "label": marker}),

@@ -11,7 +11,7 @@ from rtp_llm.text.grammar.lark import either_grammar, lark_grammar
 from rtp_llm.text.parsers.calls import gemma
 from rtp_llm.text.parsers.calls.glm import KeyValueCall
 from rtp_llm.text.parsers.calls.namespaced_xml import SPACE
-from rtp_llm.text.parsers.forms import CALL_ALIASES
+from rtp_llm.text.parsers.formats import CALL_ALIASES
 from rtp_llm.text.parsers.tool_grammar.arguments import Tagged, python_call
 from rtp_llm.text.parsers.tool_grammar.harmony import HarmonySyntax
 from rtp_llm.text.parsers.tool_grammar.nested import GemmaValues, NestedCall, XmlValues

@@ -16,7 +16,7 @@ from rtp_llm.text.parsers.calls.pythonic import PythonicCalls
 from rtp_llm.text.parsers.calls.section_calls import SectionCalls
 from rtp_llm.text.parsers.calls.typed_values import ANY, STRING
 from rtp_llm.text.parsers.calls.xml_calls import XmlCalls
-from rtp_llm.text.parsers.parser import Form
+from rtp_llm.text.parsers.parser import ToolFormat
 from rtp_llm.text.parsers.thinking import Thinking
 
 _QWEN3_CODER = XmlCalls(
@@ -86,7 +86,7 @@ _KIMI_K2 = SectionCalls(
     ids=True,
 )
 
-CALLS: dict[str, Form] = {
+CALLS: dict[str, ToolFormat] = {
     "hermes": TaggedJson("<tool_call>", "</tool_call>"),
     "qwen3_coder": _QWEN3_CODER,
     "llama3_json": LlamaJson("<|python_tag|>"),
@@ -189,7 +189,7 @@ REASONING_ALIASES = {
 }
 
 
-def calls(name: str) -> Form:
+def calls(name: str) -> ToolFormat:
     """A form of calls. Raises KeyError."""
     return CALLS[CALL_ALIASES.get(name, name)]
 

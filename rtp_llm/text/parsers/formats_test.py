@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rtp_llm.testing.text.cutting import read, read_every_way
-from rtp_llm.testing.text.writing import TOOLS, WRITERS, Call, dumps, form_of
+from rtp_llm.testing.text.writing import TOOLS, WRITERS, Call, dumps, format_of
 from rtp_llm.text.parsers.deltas import OutputDelta, TextDelta, ToolArguments, ToolCallBegin
-from rtp_llm.text.parsers.forms import CALLS
+from rtp_llm.text.parsers.formats import CALLS
 from rtp_llm.text.parsers.spec import ParserSpec
 
 ARGUMENTS: list[dict[str, Any]] = [
@@ -36,7 +36,7 @@ AT_THE_BEGINNING_ONLY = ("llama3_json", "pythonic")
 
 
 def spec(writer: str) -> ParserSpec:
-    return ParserSpec(tool_calls=form_of(writer), tools=TOOLS)
+    return ParserSpec(tool_calls=format_of(writer), tools=TOOLS)
 
 
 def calls_of(deltas: Sequence[OutputDelta]) -> list[tuple[str, Any]]:
@@ -62,18 +62,18 @@ def text_of(deltas: Sequence[OutputDelta]) -> str:
 
 def message(writer: str, text: str) -> str:
     """Text before a call, as the family writes it."""
-    if form_of(writer) == "openai" and text:
+    if format_of(writer) == "openai" and text:
         return f"<|channel|>commentary<|message|>{text}<|end|><|start|>assistant"
     return text
 
 
 def message_text(writer: str, text: str) -> str:
     """An answer without what ends a message of the family."""
-    return text.replace("<|message_sep|>", "") if form_of(writer) == "gigachat3" else text
+    return text.replace("<|message_sep|>", "") if format_of(writer) == "gigachat3" else text
 
 
 def test_every_form_has_a_writer() -> None:
-    assert {form_of(writer) for writer in WRITERS} == set(CALLS)
+    assert {format_of(writer) for writer in WRITERS} == set(CALLS)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -87,12 +87,12 @@ def test_calls_are_read_as_they_were_meant(writer: str) -> None:
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_calls_of_other_tools_are_text_where_only_some_may_be_called(writer: str) -> None:
-    only = ParserSpec(form_of(writer), tools=TOOLS[:1], only_tools=True)
+    only = ParserSpec(format_of(writer), tools=TOOLS[:1], only_tools=True)
     weather: Call = ("weather", {"city": "Rome"})
     code: Call = ("ns.run-it", {"code": "print"})
     text = WRITERS[writer]([code])
     deltas = read_every_way(only, text)
-    if form_of(writer) == "openai":
+    if format_of(writer) == "openai":
         assert deltas == [TextDelta(dumps(code[1]))], "headers are not part of a message"
     else:
         assert deltas == [TextDelta(message_text(writer, text))]
@@ -108,7 +108,7 @@ def test_calls_of_other_tools_are_text_where_only_some_may_be_called(writer: str
 def test_text_around_calls(writer: str, before: str, after: str) -> None:
     if writer in AT_THE_BEGINNING_ONLY and before.strip():
         return
-    after = "<|return|>" if form_of(writer) == "openai" else after
+    after = "<|return|>" if format_of(writer) == "openai" else after
     for calls in CALL_LISTS[9:12]:
         text = message(writer, before) + WRITERS[writer](calls) + after
         deltas = read_every_way(spec(writer), text)
@@ -127,7 +127,7 @@ def test_a_cut_answer_keeps_what_has_come(writer: str) -> None:
             assert [name for name, _ in cut] == [name for name, _ in all_calls[: len(cut)]]
             for (_, some), (_, everything) in zip(cut[:-1], all_calls[:-1], strict=False):
                 assert some == everything
-            if not cut and form_of(writer) != "openai":
+            if not cut and format_of(writer) != "openai":
                 assert text_of(deltas) == message_text(writer, whole[:length])
 
 

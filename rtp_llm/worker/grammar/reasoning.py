@@ -20,7 +20,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Thought:
+class ReasoningState:
     """``matched`` is how many of ``begin_ids`` (OPENING) or ``end_ids`` (THINKING) the last tokens
     match; ``count`` is the number of thinking tokens so far."""
 
@@ -30,7 +30,7 @@ class Thought:
     count: int = 0
 
     @classmethod
-    def of(cls, thinking: Thinking) -> Thought:
+    def of(cls, thinking: Thinking) -> ReasoningState:
         """The state at the beginning of an output."""
         return cls(thinking, Phase.OPENING if thinking.begin_ids else Phase.THINKING)
 
@@ -47,7 +47,7 @@ class Thought:
             return None
         return self.thinking.end_ids[self.matched]
 
-    def after(self, token: int) -> Thought:
+    def after(self, token: int) -> ReasoningState:
         """The state after one more token. One that does not open the thinking is already part of
         the answer."""
         if self.phase is Phase.OPENING:
