@@ -266,6 +266,12 @@ class Scheduler:
             ValueError: the sequence has no output yet, or a token that is not committed.
             QueueFullError: no place now.
         """
+    def tokens_of(self, id: int) -> tuple[int, int, NDArray[np.int32]]:
+        """Slot, prompt length, and prompt with committed output int32 [T], of a sequence.
+
+        Raises:
+            ValueError: an unknown id.
+        """
     def schedule(self, drafts: Drafts | None = None) -> bool:
         """Fill ``batch``; False if nothing can run now.
 
@@ -762,6 +768,8 @@ class NgramProposer:
     def __init__(self, *, min_n: int, max_n: int, num_tokens: int) -> None: ...
     def add(self, ids: Sequence[int], prompt: NDArray[np.int32]) -> None:
         """Sequences of one prompt."""
+    def fork(self, source: int, id: int, tokens: NDArray[np.int32]) -> None:
+        """Sequence ``id`` continues the ``tokens`` of ``source``; ignored if that is unknown."""
     def end(self, ids: Sequence[int]) -> None:
         """Forget sequences; unknown ones are ignored."""
     def observe(self, result: Result) -> None:
@@ -795,6 +803,8 @@ class SuffixProposer:
     ) -> None: ...
     def add(self, ids: Sequence[int], prompt: NDArray[np.int32], scope: bytes = b"") -> None:
         """Sequences of one prompt. Outputs are looked at only within a ``scope``."""
+    def fork(self, source: int, id: int, tokens: NDArray[np.int32]) -> None:
+        """Sequence ``id`` continues the ``tokens`` of ``source``; ignored if that is unknown."""
     def end(self, ids: Sequence[int]) -> None:
         """Forget sequences, but not what they said; unknown ones are ignored."""
     def observe(self, result: Result) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -12,17 +12,25 @@ from numpy.typing import NDArray
 
 from rtp_llm.config.tasks import wrong_task
 from rtp_llm.engine.limits import EngineLimits
-from rtp_llm.engine.messages import INDEX_BITS, MAX_REQUEST_ID, AddRequest, RequestError
+from rtp_llm.engine.messages import (
+    INDEX_BITS,
+    INDEX_MASK,
+    MAX_REQUEST_ID,
+    AddRequest,
+    RequestError,
+)
 from rtp_llm.engine.prompt_inputs import check_inputs, scheduler_inputs
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
 from rtp_llm.request.params import PoolingParams, RequestParams, reads_whole_prompt, task_of
 from rtp_llm.request.sampling_params import SamplingParams, check_token_fields, check_vocabulary
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
 from rtp_llm.worker.new_sequences import NewSequences
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.worker.grammar.constraint import Constraint
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.speculative.proposer import Proposer
@@ -113,6 +121,41 @@ class Admission:
             mm_features=request.mm_features,
             extra_key=request.extra_key,
         )
+
+    def fork(
+        self,
+        source: int,
+        ids: Sequence[int],
+        last_tokens: Sequence[int],
+        seeds: Sequence[int] | None,
+    ) -> tuple[ForkedSequences, Sequence[Constraint]]:
+        """Queue sequences ``ids`` that continue sequence ``source``, see Engine.fork; they and
+        their constraints, if the source has one.
+
+        Raises:
+            RequestError: invalid or queue_full.
+        """
+        name = f"fork of request_id={source >> INDEX_BITS}, index={source & INDEX_MASK}"
+        if seeds is not None and len(seeds) != len(ids):
+            raise RequestError("invalid", f"{name}: {len(seeds)} seeds for {len(ids)} sequences")
+        try:
+            check_vocabulary("last_tokens", last_tokens, self.limits.vocab_size)
+            source_slot, prompt_length, tokens = self._scheduler.tokens_of(source)
+            last = last_tokens or tokens[-1:].tolist() * len(ids)
+            constraints: Sequence[Constraint] = ()
+            if self._constraints is not None and len(tokens) > prompt_length:
+                output = tokens[prompt_length:].tolist()
+                constraints = self._constraints.continuations(source, output, last)
+            slots = self._scheduler.fork(source, ids, last_tokens=last_tokens)
+        except (self._queue_full, ValueError) as error:
+            kind: Literal["invalid", "queue_full"] = (
+                "invalid" if isinstance(error, ValueError) else "queue_full"
+            )
+            raise RequestError(kind, f"{name}: {error}") from error
+        if seeds is None:
+            seeds = self._seeds.seeds_for(None, len(ids))
+        forked = ForkedSequences(source, source_slot, ids, slots, seeds, tokens, last)
+        return forked, constraints
 
     def _complete(self, params: RequestParams) -> RequestParams:
         """With what the model's folder says where the request leaves it open."""

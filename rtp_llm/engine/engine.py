@@ -22,6 +22,7 @@ from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import (
     FINISH_NAN,
     INDEX_BITS,
+    INDEX_MASK,
     AddRequest,
     EngineOutput,
     EngineStats,
@@ -100,6 +101,41 @@ class Engine(Serving):
         if self._connector is not None:
             self._connector.add_request(request, seeds)
         return seeds
+
+    def fork(
+        self,
+        sequence: tuple[int, int],
+        indexes: Sequence[int],
+        *,
+        last_tokens: Sequence[int] = (),
+        seeds: Sequence[int] | None = None,
+    ) -> Sequence[int]:
+        """Continue a sequence, (request_id, index), in more sequences of its request.
+
+        Sequence ``indexes[i]`` begins with the prompt and the output that `step` has returned so
+        far, and ends with ``last_tokens[i]`` instead of the last token if they are given; stop
+        rules are not applied to that token. Settings, grammar and limits are the request's. Full
+        blocks of the KV cache are shared. What it shares is not returned again. A preempted
+        sequence can be continued, too: its forks wait like it does.
+
+        Returns the seeds of the new sequences: ``seeds``, or else new ones.
+
+        Raises:
+            RequestError: invalid (there is no such sequence, it has no output yet, its last token
+                is still computed, an index is in use, or the grammar forbids a last token) or
+                queue_full.
+            EngineDeadError: a step failed before.
+        """
+        self._guard.check()
+        request, index = sequence
+        wrong = [each for each in indexes if not 0 <= each <= INDEX_MASK]
+        if wrong:
+            raise RequestError("invalid", f"fork: indexes {wrong} are not from 0 to {INDEX_MASK}")
+        ids = [request << INDEX_BITS | each for each in indexes]
+        with torch.inference_mode():
+            made = self._requests.fork(request << INDEX_BITS | index, ids, last_tokens, seeds)
+        self._metrics.refresh()
+        return made
 
     def abort(self, sequences: Sequence[tuple[int, int]]) -> None:
         """Stop sequences, (request_id, index) each, at any state; unknown ones are ignored."""

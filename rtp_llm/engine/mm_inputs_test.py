@@ -96,6 +96,21 @@ def test_sequences_of_one_prompt(folder: Path, answers: Answers) -> None:
     assert not engine.engine._requests._embeddings._taken
 
 
+def test_forks_keep_the_embeddings(folder: Path, answers: Answers) -> None:
+    engine = TinyEngine(
+        folder, **{**SMALL, "max_running_requests": 1}
+    )  # the fork is computed again
+    request = add(engine, 2)
+    while len(engine.outcomes[request, 0].tokens) < 3:
+        engine.step()
+    engine.fork(request, [5])
+    engine.engine.abort([(request, 0)])
+    engine.run()
+    answers.check(2, engine.outcomes[request, 5])
+    engine.assert_all_free()
+    assert not engine.engine._requests._embeddings._taken
+
+
 def test_graphs(folder: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = capture_on_cpu(monkeypatch)
     engine = TinyEngine(folder, **SMALL, enable_graphs=True)

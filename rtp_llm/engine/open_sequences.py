@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Result
     from rtp_llm.engine.prompt_inputs import EmbeddingBudget
     from rtp_llm.request.constraints import Thinking
+    from rtp_llm.worker.forked_sequences import ForkedSequences
+    from rtp_llm.worker.grammar.constraint import Constraint
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.grammar.library import Matcher
     from rtp_llm.worker.new_sequences import NewSequences
@@ -49,6 +51,15 @@ class OpenSequences:
         has_more = bool(new.processors or new.mm_features) or new.constrained
         watched = has_more or self._worker.keeps_sequences
         self._watched.update(new.ids if watched else ())
+
+    def fork(self, forked: ForkedSequences, constraints: Sequence[Constraint]) -> None:
+        """Report sequences that continue another one, and their constraints if it has one."""
+        self._constraints.fork(forked, constraints)
+        self._worker.fork(forked)
+        self._proposer.fork(forked)
+        self._embeddings.fork(forked)
+        if forked.source in self._watched:
+            self._watched.update(forked.ids)
 
     def observe(self, result: Result) -> None:
         """Report a committed step."""

@@ -15,6 +15,7 @@ from rtp_llm.request.params import max_output
 
 if TYPE_CHECKING:
     from rtp_llm.engine.limits import EngineLimits
+    from rtp_llm.worker.forked_sequences import ForkedSequences
 
 _AXES = 3
 
@@ -128,6 +129,11 @@ class EmbeddingBudget:
         first = request.request_id << INDEX_BITS
         self._requests[request.request_id] = size, set(range(first, first + request.params.n))
         self._taken += size
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """More sequences of a request need its embeddings."""
+        _, left = self._requests.get(forked.source >> INDEX_BITS, (0, set()))
+        left.update(forked.ids)
 
     def give_back(self, sequences: Iterable[int]) -> None:
         """Sequences have ended, with embeddings or without."""

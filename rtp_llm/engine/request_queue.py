@@ -77,6 +77,18 @@ class RequestQueue:
             grammar = self._uncompiled.result(compilation)
         return self._queue(request, processors, None, grammar)
 
+    def fork(
+        self,
+        source: int,
+        ids: Sequence[int],
+        last_tokens: Sequence[int],
+        seeds: Sequence[int] | None,
+    ) -> Sequence[int]:
+        """See Engine.fork."""
+        forked, constraints = self._admission.fork(source, ids, last_tokens, seeds)
+        self._sequences.fork(forked, constraints)
+        return forked.seeds
+
     def _queue(
         self,
         request: AddRequest,

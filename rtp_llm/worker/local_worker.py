@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.heads.prompt_heads import PromptHeads
 from rtp_llm.worker.heads.sampling_flags import CONSTRAINED, LATE
 from rtp_llm.worker.heads.verify import VerifyHandle, VerifyHead
@@ -77,6 +78,14 @@ class LocalWorker(Worker):
             self.drafter.add(sequences)
         if sequences.processors:
             self._processor_slots.update(zip(sequences.ids, sequences.slots, strict=True))
+
+    def fork(self, forked: ForkedSequences) -> None:
+        self.runner.inputs.fork(forked)
+        self.sampler.fork(forked)
+        if self.drafter is not None:
+            self.drafter.fork(forked)
+        if forked.source in self._processor_slots:
+            self._processor_slots.update(zip(forked.ids, forked.slots, strict=True))
 
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         ids = list(ids)

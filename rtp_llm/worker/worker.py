@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.step_plan import StepPlan
 
@@ -87,6 +88,10 @@ class Worker(ABC):
     @abstractmethod
     def add(self, sequences: NewSequences) -> None:
         """Sequences that the plans from now on may name."""
+
+    @abstractmethod
+    def fork(self, forked: ForkedSequences) -> None:
+        """Sequences that continue another one, which is there; plans from now on may name them."""
 
     @abstractmethod
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:

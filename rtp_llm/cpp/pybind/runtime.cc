@@ -320,6 +320,15 @@ void BindScheduler(py::module_& module) {
       .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
       .def("fork", &Scheduler::Fork, py::arg("id"), py::arg("ids"), py::kw_only(),
            py::arg("last_tokens") = std::vector<int32_t>())
+      .def(
+          "tokens_of",
+          [](const Scheduler& scheduler, int64_t id) {
+            const KnownTokens known = scheduler.TokensOf(id);
+            const auto count = static_cast<py::ssize_t>(known.tokens.size());
+            return py::make_tuple(known.slot, known.prompt_length,
+                                  py::array_t<int32_t>(count, known.tokens.data()));
+          },
+          py::arg("id"))
       .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))
       .def_property_readonly("config", &Scheduler::config, inside)

@@ -27,6 +27,11 @@ void Add(Proposer& proposer, const std::vector<int64_t>& ids, const Tokens& prom
 }
 
 template <typename Proposer>
+void Fork(Proposer& proposer, int64_t from, int64_t id, const Tokens& tokens) {
+  proposer.Fork(from, id, tokens.data(), tokens.size());
+}
+
+template <typename Proposer>
 void End(Proposer& proposer, const std::vector<int64_t>& ids) {
   proposer.End(ids.data(), static_cast<int64_t>(ids.size()));
 }
@@ -58,7 +63,9 @@ py::object Propose(Proposer& proposer) {
 // What proposers have in common.
 template <typename Proposer>
 void BindProposer(py::class_<Proposer>* bound) {
-  bound->def("end", &End<Proposer>, py::arg("ids"))
+  bound
+      ->def("fork", &Fork<Proposer>, py::arg("source"), py::arg("id"), py::arg("tokens"))
+      .def("end", &End<Proposer>, py::arg("ids"))
       .def("observe", &Observe<Proposer>, py::arg("result"))
       .def("receive", &Receive<Proposer>, py::arg("id"), py::arg("token"), py::kw_only(),
            py::arg("ended"))

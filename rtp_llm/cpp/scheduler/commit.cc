@@ -99,12 +99,8 @@ void Scheduler::StartFollowers(int32_t leader_slot) {
   for (const int32_t slot : leader.followers) {
     Sequence& follower = sequences_[slot];
     follower.state = SequenceState::kRunning;
-    follower.admitted = true;
-    follower.charged = true;
     follower.leader = -1;
-    follower.cached_tokens = leader.cached_tokens;
-    follower.queue_seconds = leader.queue_seconds;
-    follower.tokens = leader.tokens;
+    Inherit(leader, &follower);
     StartFork(&leader, &follower);
     sequences_.running.Insert(follower.rank, slot);
   }

@@ -41,11 +41,7 @@ std::vector<int32_t> Scheduler::Fork(int64_t id, const std::vector<int64_t>& ids
     const int32_t slot = AddSequence(ids[i], parent.prompt_length, parent.options);
     Sequence& child = sequences_[slot];
     child.rank.key = parent.rank.key;
-    child.admitted = parent.admitted;
-    child.charged = true;
-    child.cached_tokens = parent.cached_tokens;
-    child.queue_seconds = parent.queue_seconds;
-    child.tokens = parent.tokens;
+    Inherit(parent, &child);
     child.length = static_cast<int32_t>(child.tokens.size());
     if (!last_tokens.empty()) child.tokens.back() = last_tokens[i];
     const bool runs = SharesCache(parent) && sequences_.running_places < config_.max_running;
@@ -56,6 +52,21 @@ std::vector<int32_t> Scheduler::Fork(int64_t id, const std::vector<int64_t>& ids
     slots.push_back(slot);
   }
   return slots;
+}
+
+KnownTokens Scheduler::TokensOf(int64_t id) const {
+  const int32_t slot = sequences_.Find(id);
+  Require(slot >= 0, "sequence " + std::to_string(id) + " does not exist");
+  const Sequence& sequence = sequences_[slot];
+  return {slot, sequence.prompt_length, sequence.tokens};
+}
+
+void Scheduler::Inherit(const Sequence& parent, Sequence* child) {
+  child->admitted = parent.admitted;
+  child->charged = true;
+  child->cached_tokens = parent.cached_tokens;
+  child->queue_seconds = parent.queue_seconds;
+  child->tokens = parent.tokens;
 }
 
 // Whether all that the next step of a fork reads is there and stays there.

@@ -41,6 +41,14 @@ struct Receiver {
   int32_t end;       // as many as it has: another worker also samples the first output token
 };
 
+// The prompt of a sequence and its committed output, which a preempted one keeps. Those of one that
+// follows another one's prompt are still to come.
+struct KnownTokens {
+  int32_t slot;
+  int32_t prompt_length;
+  std::vector<int32_t> tokens;
+};
+
 // Of one cache group.
 struct GroupStats {
   int64_t free_blocks = 0;  // evictable cached blocks included
@@ -105,6 +113,9 @@ class Scheduler {
   // place.
   std::vector<int32_t> Fork(int64_t id, const std::vector<int64_t>& ids,
                             const std::vector<int32_t>& last_tokens = {});
+
+  // What Fork() of sequence `id` starts from. Throws std::invalid_argument for an unknown id.
+  KnownTokens TokensOf(int64_t id) const;
 
   // Fills batch(). False if nothing can run now. A decoding sequence in it also computes its drafts
   // as far as its max_tokens, and tokens and blocks that nobody else needs, allow; drafts of other
@@ -194,6 +205,7 @@ class Scheduler {
   void CheckFork(int64_t id, const std::vector<int64_t>& ids,
                  const std::vector<int32_t>& last_tokens) const;
   bool SharesCache(const Sequence& parent) const;
+  static void Inherit(const Sequence& parent, Sequence* child);
   void StartFork(Sequence* parent, Sequence* child);
   void CommitPromptEnd(const PromptEnd& end, int32_t row);
   void KeepAccepted(int32_t count, Sequence* sequence);

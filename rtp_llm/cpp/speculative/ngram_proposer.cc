@@ -18,6 +18,10 @@ void NgramProposer::Add(const int64_t* ids, int64_t num_ids, const int32_t* prom
   for (int64_t i = 0; i < num_ids; ++i) sequences_[ids[i]] = {shared, nullptr};
 }
 
+void NgramProposer::Fork(int64_t from, int64_t id, const int32_t* tokens, int64_t num_tokens) {
+  if (sequences_.count(from) > 0) Add(&id, 1, tokens, num_tokens);
+}
+
 void NgramProposer::End(const int64_t* ids, int64_t num_ids) {
   for (int64_t i = 0; i < num_ids; ++i) sequences_.erase(ids[i]);
 }

@@ -20,6 +20,9 @@ class NgramProposer {
 
   // Sequences of one prompt. The prompt is indexed once the first of them has a token.
   void Add(const int64_t* ids, int64_t num_ids, const int32_t* prompt, int64_t num_tokens);
+  // Sequence `id` continues what sequence `from` has so far: `tokens`. Nothing is done if
+  // `from` is unknown.
+  void Fork(int64_t from, int64_t id, const int32_t* tokens, int64_t num_tokens);
   // Unknown ids are ignored.
   void End(const int64_t* ids, int64_t num_ids);
   // Row i of `tokens` [rows, width] begins with num_tokens[i] new tokens of sequence ids[i], which

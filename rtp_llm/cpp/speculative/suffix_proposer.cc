@@ -37,6 +37,16 @@ void SuffixProposer::Add(const int64_t* ids, int64_t num_ids, const int32_t* pro
   for (int64_t i = 0; i < num_ids; ++i) waiting_[ids[i]] = shared;
 }
 
+void SuffixProposer::Fork(int64_t from, int64_t id, const int32_t* tokens, int64_t num_tokens) {
+  const auto waiting = waiting_.find(from);
+  const auto running = running_.find(from);
+  if (waiting != waiting_.end()) {
+    Add(&id, 1, tokens, num_tokens, waiting->second->scope);
+  } else if (running != running_.end()) {
+    Add(&id, 1, tokens, num_tokens, running->second.scope);
+  }
+}
+
 void SuffixProposer::End(const int64_t* ids, int64_t num_ids) {
   for (int64_t i = 0; i < num_ids; ++i) {
     waiting_.erase(ids[i]);

@@ -187,6 +187,23 @@ TEST_F(SuffixProposerTest, SequencesOfOnePromptGoTheirOwnWays) {
   EXPECT_EQ(Of(3), (Tokens{6}));
 }
 
+TEST_F(SuffixProposerTest, ForksBeginWithWhatWasSaid) {
+  const auto fork = [&](int64_t from, int64_t id, const Tokens& tokens) {
+    proposer_->Fork(from, id, tokens.data(), tokens.size());
+  };
+  Add({1}, {1, 2, 3, 4}, "own");
+  fork(1, 2, {1, 2, 3, 4, 5});
+  Observe(1, {1, 2});
+  fork(1, 3, {1, 2, 3, 4, 1, 3});
+  fork(9, 4, {1, 2});
+  EXPECT_EQ(proposer_->num_sequences(), 3u);
+  Observe(2, {4});
+  EXPECT_EQ(Of(2), Tokens{5});
+  Observe(3, {4, 1});
+  EXPECT_EQ(Of(3), (Tokens{3, 4, 1}));
+  EXPECT_EQ(Of(1), (Tokens{3, 4}));
+}
+
 TEST_F(SuffixProposerTest, ForgetsWhoEnded) {
   Add({1, 2, 3, 4}, {1, 2, 3, 4, 5, 6});
   for (const int64_t id : {1, 2, 3}) Observe(id, {1, 2});

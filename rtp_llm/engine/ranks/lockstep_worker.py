@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.worker import StepHandle, Worker
 
@@ -30,6 +31,9 @@ class RankWorker(Worker):
 
     def add(self, sequences: NewSequences) -> None:
         self._local.add(sequences)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        self._local.fork(forked)
 
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         self._local.end(ids, aborted=aborted)

@@ -123,6 +123,21 @@ class TinyEngine:
             self.outcomes[self._last, index] = Outcome()
         return self._last
 
+    def fork(self, request_id: int, indexes: Sequence[int], **more: Any) -> Sequence[int]:
+        """Continue sequence 0 of a request; the outcomes begin with what it has so far."""
+        seeds = self.engine.fork((request_id, 0), indexes, **more)
+        source = self.outcomes[request_id, 0]
+        for number, index in enumerate(indexes):
+            self.outcomes[request_id, index] = Outcome(
+                tokens=[*source.tokens],
+                cached=source.cached,
+                logprobs=[*source.logprobs],
+                prompt_logprobs=source.prompt_logprobs,
+            )
+            if more.get("last_tokens"):
+                self.outcomes[request_id, index].tokens[-1] = more["last_tokens"][number]
+        return seeds
+
     def step(self) -> None:
         """One step; its results go to ``outcomes``."""
         for output in self.engine.step():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from rtp_llm.worker.grammar.reasoning import Phase, ReasoningState
@@ -44,6 +45,17 @@ class Constraint:
             self._follow(self._matcher, token)
         elif self._reasoning.phase is Phase.THINKING or not self._goes_on(self._matcher, token):
             self._matcher = None
+
+    def copy(self) -> Constraint:
+        """A copy in the same state; both follow their own tokens."""
+        copied = copy(self)
+        copied._matcher = None if self._matcher is None else self._matcher.copy()
+        return copied
+
+    def restart(self) -> Constraint:
+        """The same constraint at the beginning of an output."""
+        thinking = None if self._thought is None else self._thought.thinking
+        return Constraint(self._start, thinking, self._eos)
 
     def write(self, writer: MaskWriter, row: int, drafts: Sequence[int]) -> None:
         """Write the masks of the batch's ``row`` and of the rows after it, one for each draft.

@@ -16,6 +16,7 @@ from rtp_llm.worker.grammar.row_masks import MaskWriter, TokenMasks
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
     from rtp_llm.request.constraints import Thinking
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.grammar.library import GrammarLibrary, Matcher
     from rtp_llm.worker.plan.step_plan import HeadPlan
 
@@ -51,6 +52,39 @@ class Constraints:
         """Add sequences that were queued; each follows its own output."""
         for each, slot in zip(ids, slots, strict=True):
             self._by_id[each] = Constraint(grammar, thinking, self._eos), slot
+            self._constrained[slot] = True
+
+    def continuations(
+        self, source: int, output: Sequence[int], last_tokens: Sequence[int]
+    ) -> list[Constraint]:
+        """The constraints, for `fork`, of sequences that continue the ``output`` of ``source`` with
+        its last token replaced by one of ``last_tokens``; empty if it has no constraint.
+
+        Raises:
+            ValueError: the grammar forbids a last token.
+        """
+        if source not in self._by_id:
+            return []
+        constraint, _ = self._by_id[source]
+        made = []
+        for last in last_tokens:
+            if last == output[-1]:
+                made.append(constraint.copy())
+                continue
+            if last in self._eos:
+                raise ValueError(f"last_tokens: grammar: token {last} ends the answer")
+            made.append(constraint.restart())  # thinking cannot be taken back
+            for token in (*output[:-1], last):
+                made[-1].accept(token)
+            if (error := made[-1].error) is not None:
+                raise ValueError(f"last_tokens: grammar: {error}")
+        return made
+
+    def fork(self, forked: ForkedSequences, continuations: Sequence[Constraint]) -> None:
+        """Add sequences that continue another one, with their constraints if it has one."""
+        of_sequences = zip(forked.ids, continuations, forked.slots, strict=False)
+        for each, constraint, slot in of_sequences:
+            self._by_id[each] = constraint, slot
             self._constrained[slot] = True
 
     def end(self, ids: Iterable[int]) -> None:

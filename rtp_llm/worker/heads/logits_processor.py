@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,6 +59,11 @@ class ProcessorTable:
         for processor in processors:
             entry = (processor, np.zeros(self._num_slots, np.bool_))
             self._members.setdefault(id(processor), entry)[1][slots] = True
+
+    def copy(self, source: int, slots: Sequence[int]) -> None:
+        """Serve ``slots`` with the processors of slot ``source``."""
+        for _, members in self._members.values():
+            members[slots] = members[source]
 
     def release(self, slots: NDArray[np.int32] | list[int]) -> None:
         """The sequences of ``slots`` have ended; drop processors that serve none any more."""

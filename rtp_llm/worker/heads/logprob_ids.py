@@ -34,6 +34,11 @@ class LogprobIds:
         self.counts[slots] = len(ids)
         self._ids[slots, : len(ids)] = ids
 
+    def copy(self, source: int, slots: Sequence[int]) -> None:
+        """Give ``slots`` the ids of slot ``source``."""
+        self.counts[slots] = self.counts[source]
+        self._ids[slots] = self._ids[source]
+
     def replace(
         self, logits: Tensor, slots: NDArray[np.int32], values: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:

@@ -37,6 +37,11 @@ class RaggedTable:
         self._ids[slot, :count] = ids
         self._values[slot, :count] = values
 
+    def copy(self, source: int, slots: Sequence[int]) -> None:
+        """Give ``slots`` the list of slot ``source``."""
+        for table in (self._counts, self._ids, self._values):
+            table[slots] = table[source]
+
     def _widen(self, count: int) -> None:
         num_slots, old = self._ids.shape
         width = max(_FIRST_WIDTH, 1 << (count - 1).bit_length())

@@ -22,6 +22,7 @@ from rtp_llm.worker.heads.typical import TypicalSampling
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device, Download
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.logit_shards import LogitShards
     from rtp_llm.worker.new_sequences import NewSequences
@@ -159,6 +160,23 @@ class Sampler:
             self._banned.put(slot, [word for word in words if len(word) > 1])
         if sequences.processors:
             self._processors.add(sequences.processors, list(slots))
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Copy the settings of a sequence to those that continue it."""
+        source, slots = forked.source_slot, list(forked.slots)
+        self._settings.copy(source, slots, forked.seeds)
+        for values in (self._min_tokens, self._wanted_logprobs):
+            values[slots] = values[source]
+        for table in (
+            self._stop_ids,
+            self._biases,
+            self._allowed,
+            self._banned,
+            self._typical,
+            self._logprob_ids,
+            self._processors,
+        ):
+            table.copy(source, slots)
 
     def release(self, slots: NDArray[np.int32] | list[int]) -> None:
         """The sequences of ``slots`` have ended; needed only for those with processors."""

@@ -67,6 +67,12 @@ class SlotSettings:
         self._ints[:, slots] = [[params.top_k], [params.no_repeat_ngram_size]]
         self._seeds[slots] = seeds
 
+    def copy(self, source: int, slots: Sequence[int], seeds: Sequence[int]) -> None:
+        """Give ``slots`` the settings of slot ``source``, each with its own seed."""
+        self._floats[:, slots] = self._floats[:, [source]]
+        self._ints[:, slots] = self._ints[:, [source]]
+        self._seeds[slots] = seeds
+
     def gather(
         self, slots: NDArray[np.int32], *others: NDArray[Any]
     ) -> tuple[RowSettings, list[Tensor]]:

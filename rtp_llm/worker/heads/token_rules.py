@@ -42,6 +42,21 @@ class AllowedTokens:
         if ids is not None:
             self._new.append((list(slots), np.array(ids, np.int64)))
 
+    def copy(self, source: int, slots: Sequence[int]) -> None:
+        """Allow in ``slots`` what is allowed in slot ``source``."""
+        self._limited[slots] = self._limited[source]
+        if not self._limited[source]:
+            return
+        for waiting, _ in self._new:  # for sequences that had these slots before
+            waiting[:] = [each for each in waiting if each not in slots]
+        for waiting, _ in reversed(self._new):
+            if source in waiting:
+                waiting.extend(slots)
+                return
+        assert self._bits is not None
+        index = self._device.upload(np.array(slots, np.int64))
+        self._bits.index_copy_(0, index, self._bits[[source] * len(slots)])
+
     def apply(self, logits: Tensor, slots: NDArray[np.int32]) -> None:
         """Set the logits [R, vocabulary] of what is not allowed in ``slots`` [R] to -inf."""
         rows = np.flatnonzero(self._limited[slots])
@@ -91,6 +106,11 @@ class BannedSequences:
         for number, sequence in enumerate(sequences):
             self._heads[slot, number, -len(sequence) + 1 :] = sequence[:-1]
             self._last[slot, number] = sequence[-1]
+
+    def copy(self, source: int, slots: Sequence[int]) -> None:
+        """Ban in ``slots`` what is banned in slot ``source``."""
+        for table in (self._counts, self._heads, self._last):
+            table[slots] = table[source]
 
     def _widen(self, count: int, length: int) -> None:
         num_slots, old_count, old_length = self._heads.shape

@@ -43,6 +43,11 @@ class TypicalSampling:
         self._mass[slots] = 1.0 if params.greedy else params.typical_p
         self._ranked[slots] = params.top_k > 0 or params.top_p < 1
 
+    def copy(self, source: int, slots: Sequence[int]) -> None:
+        """Give ``slots`` the setting of slot ``source``."""
+        self._mass[slots] = self._mass[source]
+        self._ranked[slots] = self._ranked[source]
+
     def apply(self, logits: Tensor, settings: RowSettings, slots: NDArray[np.int32]) -> RowSettings:
         """Set the logits [R, vocabulary] of tokens that are not typical to -inf.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm.request.mm_features import MultiModalFeature
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ class EmbeddingStore:
         if new.mm_features:
             spans = [self._span(each) for each in new.mm_features]
             self._spans.update((sequence, spans) for sequence in new.ids)
+            self._index()
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Share the features of a sequence with those that continue it."""
+        if (spans := self._spans.get(forked.source)) is not None:
+            self._spans.update((each, spans) for each in forked.ids)
             self._index()
 
     def end(self, ids: Iterable[int]) -> None:

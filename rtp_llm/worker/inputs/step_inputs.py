@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.worker.cache.kv_cache import KVCache
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.inputs.graph_sizes import GraphSize
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
@@ -49,6 +50,11 @@ class StepInputs:
         """Keep the embeddings of sequences that later plans name."""
         if self._embeddings is not None:
             self._embeddings.add(sequences)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Share the embeddings of a sequence with those that continue it."""
+        if self._embeddings is not None:
+            self._embeddings.fork(forked)
 
     def end(self, ids: Iterable[int]) -> None:
         """Drop the embeddings of sequences that no later plan names."""

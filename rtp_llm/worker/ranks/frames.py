@@ -12,12 +12,13 @@ import numpy as np
 
 from rtp_llm.request.mm_features import MultiModalFeature
 from rtp_llm.request.params import RequestParams
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.node_link import LinkError
-from rtp_llm.worker.ranks.rank_messages import Ended
+from rtp_llm.worker.ranks.rank_messages import Ended, ToNode
 
-PROTOCOL = 4  # changes with what follows
+PROTOCOL = 5  # changes with what follows
 
 # -- from another node to the first ---------------------------------------------------------------
 
@@ -121,6 +122,43 @@ def _numbers(values: Iterable[int]) -> list[int]:
     return [int(each) for each in values]
 
 
+class Fork(msgspec.Struct, tag="fork", frozen=True, kw_only=True):
+    """ForkedSequences; ``tokens``: int32 numbers."""
+
+    source: int
+    source_slot: int
+    ids: list[int]
+    slots: list[int]
+    seeds: list[int]
+    tokens: bytes
+    last_tokens: list[int]
+
+    @classmethod
+    def of(cls, forked: ForkedSequences) -> Fork:
+        """The frame of forked sequences."""
+        return cls(
+            source=int(forked.source),
+            source_slot=int(forked.source_slot),
+            ids=_numbers(forked.ids),
+            slots=_numbers(forked.slots),
+            seeds=_numbers(forked.seeds),
+            tokens=np.asarray(forked.tokens, np.int32).tobytes(),
+            last_tokens=_numbers(forked.last_tokens),
+        )
+
+    def forked_sequences(self) -> ForkedSequences:
+        """As a worker takes them."""
+        return ForkedSequences(
+            source=self.source,
+            source_slot=self.source_slot,
+            ids=self.ids,
+            slots=self.slots,
+            seeds=self.seeds,
+            tokens=np.frombuffer(self.tokens, np.int32),
+            last_tokens=self.last_tokens,
+        )
+
+
 class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
     """Ended."""
 
@@ -141,7 +179,7 @@ class Over(msgspec.Struct, tag="over", frozen=True, kw_only=True):
     """The engine shuts down regularly."""
 
 
-FromFirst = Refused | Begin | Layout | Sequences | End | Step | Over
+FromFirst = Refused | Begin | Layout | Sequences | Fork | End | Step | Over
 FromOther = Hello | Failed | Alive
 
 _encoder = msgspec.msgpack.Encoder()
@@ -172,8 +210,10 @@ def from_other(data: bytes | bytearray) -> FromOther:
         raise LinkError(f"a message that no node sends: {error}") from error
 
 
-def of_message(message: NewSequences | Ended) -> Sequences | End:
+def of_message(message: ToNode) -> Sequences | Fork | End:
     """The frame of a message to workers."""
     if isinstance(message, Ended):
         return End(ids=tuple(_numbers(message.ids)), aborted=message.aborted)
+    if isinstance(message, ForkedSequences):
+        return Fork.of(message)
     return Sequences.of(message)

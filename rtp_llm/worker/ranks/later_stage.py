@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.step_plan import StepPlan
 from rtp_llm.worker.ranks.returned_rows import ReturnedRows
@@ -33,6 +34,9 @@ class LaterStageWorker(Worker):
 
     def add(self, sequences: NewSequences) -> None:
         self._returned.add(sequences)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Their prompts are computed: nothing of them is known here."""
 
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         self._returned.end(ids)

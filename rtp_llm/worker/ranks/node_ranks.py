@@ -7,7 +7,7 @@ import mmap
 import os
 
 from rtp_llm.worker.plan.layout import PlanLayout
-from rtp_llm.worker.ranks.frames import End, Layout, Sequences, Step
+from rtp_llm.worker.ranks.frames import End, Fork, Layout, Sequences, Step
 from rtp_llm.worker.ranks.node_link import LinkError
 from rtp_llm.worker.ranks.rank_messages import Ended
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
@@ -28,7 +28,7 @@ class NodeRanks:
         self._layout: PlanLayout | None = None
         self._plans = memoryview(b"")
 
-    def take(self, frame: Layout | Sequences | End | Step) -> None:
+    def take(self, frame: Layout | Sequences | Fork | End | Step) -> None:
         """Execute a frame of the first node."""
         if isinstance(frame, Layout):
             self._begin(frame)
@@ -37,6 +37,8 @@ class NodeRanks:
             raise LinkError("steps before their layout")
         if isinstance(frame, Sequences):
             self._board.notify(frame.new_sequences())
+        elif isinstance(frame, Fork):
+            self._board.notify(frame.forked_sequences())
         elif isinstance(frame, End):
             self._board.notify(Ended(frame.ids, frame.aborted))
         else:

@@ -16,6 +16,7 @@ import pytest
 from rtp_llm.request.mm_features import MultiModalFeature, PlaceholderRange
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan import arrays
 from rtp_llm.worker.plan.layout import PlanLayout
@@ -153,6 +154,12 @@ def test_plans_and_messages_arrive_as_they_are(board: Board) -> None:
     assert found.mm_features == [image]
     assert found.prompt.tolist() == [0, 1, 2, 3, 4] and found.prompt.dtype == np.int32
     assert ended == Ended((7,), True)
+
+    nodes.notify(ForkedSequences(7, 1, [9, 10], np.array([3, 4]), [-(2**63), 5], prompt, [4, 6]))  # type: ignore[arg-type]
+    forked = board.reported[-1]
+    assert (forked.source, forked.source_slot, forked.ids, forked.slots) == (7, 1, [9, 10], [3, 4])
+    assert forked.seeds == [-(2**63), 5]
+    assert [each.tolist() for each in forked.histories] == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 6]]
 
     pool = PoolingParams(pooling_type="cls")
     nodes.notify(NewSequences([9], [3], [0], prompt, pool, []))

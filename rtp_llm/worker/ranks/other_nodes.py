@@ -8,7 +8,6 @@ import mmap
 import threading
 from collections.abc import Callable, Mapping
 
-from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.frames import (
     Alive,
@@ -23,7 +22,7 @@ from rtp_llm.worker.ranks.frames import (
 )
 from rtp_llm.worker.ranks.node_link import Link, LinkError
 from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
-from rtp_llm.worker.ranks.rank_messages import Ended
+from rtp_llm.worker.ranks.rank_messages import ToNode
 from rtp_llm.worker.ranks.shared_memory import PLAN
 
 # The kernel watches a node's machine (see Link), and the node watches its ranks: this is for a
@@ -66,7 +65,7 @@ class OtherNodes:
         self._layout, self._plans = layout, memoryview(memory)
         self.send(Layout.of(layout, in_flight))
 
-    def notify(self, message: NewSequences | Ended) -> None:
+    def notify(self, message: ToNode) -> None:
         """Send a message to all ranks, which receive it before the next published step."""
         self.send(of_message(message))
 

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rtp_llm.worker.plan.layout import PlanLayout
+
+if TYPE_CHECKING:
+    from rtp_llm.worker.forked_sequences import ForkedSequences
+    from rtp_llm.worker.new_sequences import NewSequences
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,12 @@ class ConnectorMessage:
     """A ``message`` to a rank's WorkerConnector, or from it to rank 0."""
 
     message: Any
+
+
+ToRank: TypeAlias = "NewSequences | ForkedSequences | Ended | Received | ConnectorMessage"
+"""A message to all ranks that they take before the next step."""
+ToNode: TypeAlias = "NewSequences | ForkedSequences | Ended"
+"""One that ranks of other machines get too."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from rtp_llm.bound_child import end_with_parent
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.ranks.rank_messages import (
     ConnectorMessage,
     Ended,
@@ -38,11 +39,9 @@ from rtp_llm.worker.ranks.shared_memory import IDLE, MESSAGES, PART, PLAN, StepM
 from rtp_llm.worker.ranks.stopped import LOOK_SECONDS, StopWatch
 
 if TYPE_CHECKING:
-    from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
+    from rtp_llm.worker.ranks.rank_messages import ToRank
     from rtp_llm.worker.worker import StepHandle, Worker
-
-    ToRank = NewSequences | Ended | Received | ConnectorMessage
 
 # How often a process that waits for a step reads the outputs of the last one.
 _IDLE_SECONDS = 0.05
@@ -158,6 +157,8 @@ class RankProcess:
             self._taken += 1
             if isinstance(message, Ended):
                 self._worker.end(message.ids, aborted=message.aborted)
+            elif isinstance(message, ForkedSequences):
+                self._worker.fork(message)
             elif isinstance(message, Received):
                 of = message.sequence, message.slot, message.token
                 self._worker.receive(*of, message.draft_state)

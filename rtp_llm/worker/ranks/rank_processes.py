@@ -19,16 +19,14 @@ from typing import Any
 
 from rtp_llm.bound_child import python_path
 from rtp_llm.interrupts import children_leave_interrupts
-from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.ranks.rank_failure import RankFailure, WorkerLostError
 from rtp_llm.worker.ranks.rank_messages import (
     ConnectorMessage,
-    Ended,
     Failure,
     LogLine,
-    Received,
     Start,
     Steps,
+    ToRank,
 )
 from rtp_llm.worker.ranks.stopped import LOOK_SECONDS, STOPPED, StopWatch
 
@@ -91,7 +89,7 @@ class RankProcesses:
 
     # -- what they are told ----------------------------------------------------------------------
 
-    def notify(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
+    def notify(self, message: ToRank) -> None:
         """Send ``message`` to all ranks."""
         try:
             for pipe in self._pipes:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.plan.step_plan import StepPlan
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
-from rtp_llm.worker.ranks.rank_messages import ConnectorMessage, Ended, Received
+from rtp_llm.worker.ranks.rank_messages import ConnectorMessage, Ended, Received, ToRank
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.shared_memory import IDLE, MESSAGES, PART, PLAN, SAMPLE
 from rtp_llm.worker.ranks.step_board import StepBoard
@@ -84,6 +85,10 @@ class RanksWorker(Worker):
         self._notify(replace(sequences, processors=()))
         self._local.add(sequences)
 
+    def fork(self, forked: ForkedSequences) -> None:
+        self._notify(forked)
+        self._local.fork(forked)
+
     def end(self, ids: Iterable[int], *, aborted: bool) -> None:
         ids = tuple(ids)
         if ids:
@@ -118,11 +123,11 @@ class RanksWorker(Worker):
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _notify(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
+    def _notify(self, message: ToRank) -> None:
         self._board.notify(message)
         if self._nodes is not None:
             # Prefill and decode workers, which send the others, are on one machine.
-            assert isinstance(message, (NewSequences, Ended))
+            assert isinstance(message, (NewSequences, ForkedSequences, Ended))
             self._nodes.notify(message)
         self._notified = True
 

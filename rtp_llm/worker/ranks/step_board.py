@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.plan.layout import PlanLayout
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
-from rtp_llm.worker.ranks.rank_messages import ConnectorMessage, Ended, Received, Steps
+from rtp_llm.worker.ranks.rank_messages import Steps, ToRank
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.shared_memory import PLAN, StepMemory, default_spin
 
@@ -50,7 +49,7 @@ class StepBoard:
         processes.hand_over(steps, [plan_descriptor, descriptor])
         os.close(descriptor)
 
-    def notify(self, message: NewSequences | Ended | Received | ConnectorMessage) -> None:
+    def notify(self, message: ToRank) -> None:
         """Send ``message`` to all ranks, which receive it before the next published step."""
         self.processes.notify(message)
         self._sent += 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rtp_llm.device import Download
     from rtp_llm.worker.device_step import DeviceStep
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling
 
@@ -30,6 +31,11 @@ class DeviceDrafter(Protocol):
 
     def add(self, sequences: NewSequences) -> None:
         """Sequences that the plans from now on may name."""
+        return
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Sequences that continue another one, which plans from now on may name. Drafts may be
+        wrong until a step has computed them."""
         return
 
     def end(self, ids: Iterable[int]) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
 
@@ -32,6 +33,11 @@ class DeviceProposer:
     def add(self, sequences: NewSequences) -> None:
         if sequences.sampling.speculate:
             self._ids.update(sequences.ids)
+            self._drafts = None
+
+    def fork(self, forked: ForkedSequences) -> None:
+        if forked.source in self._ids:
+            self._ids.update(forked.ids)
             self._drafts = None
 
     def end(self, ids: Iterable[int]) -> None:

@@ -16,6 +16,7 @@ from rtp_llm.ops.sampling.rejection import DRAFT_STEPS
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.models.drafts.draft_head import DraftModule
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
 
 _LOGIT_BYTES = 4
@@ -62,6 +63,15 @@ class DraftSampling:
         temperature = 0.0 if params.greedy else params.temperature
         temperatures = np.full(len(slots), temperature, np.float32)
         self._new.append((slots, temperatures, np.array(sequences.seeds, np.int64)))
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Copy the settings of a sequence to those that continue it, except for their seeds."""
+        self.begin()
+        numbers = np.array(forked.slots, np.int64), np.array(forked.seeds, np.int64)
+        where, seeds = self._device.upload_all(*numbers)
+        of_source = self._temperature[[forked.source_slot] * len(where)]
+        self._temperature.index_copy_(0, where, of_source)
+        self._seeds.index_copy_(0, where, seeds)
 
     def begin(self) -> None:
         """Before a step drafts, or the graph that does: the settings of new sequences."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.device.streams import Graph
     from rtp_llm.worker.device_step import DeviceStep
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
@@ -73,6 +74,13 @@ class Drafter(DeviceDrafter):
     def add(self, sequences: NewSequences) -> None:
         if self.sampling is not None:
             self.sampling.add(sequences)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        if self.sampling is not None:
+            self.sampling.fork(forked)
+        where = self._runner.device.upload(np.array(forked.slots, np.int64))
+        for kept in (self._first, self._states):
+            kept.index_copy_(0, where, kept[[forked.source_slot] * len(where)])
 
     def draft(self, step: DeviceStep) -> None:
         """Compute the drafts of the step, whose layers come next."""

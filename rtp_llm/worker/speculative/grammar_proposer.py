@@ -10,6 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
@@ -30,6 +31,10 @@ class GrammarProposer:
     def add(self, sequences: NewSequences) -> None:
         if sequences.constrained and sequences.sampling.speculate:
             self._ids.update(sequences.ids)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        if forked.source in self._ids:
+            self._ids.update(forked.ids)
 
     def end(self, ids: Iterable[int]) -> None:
         self._ids.difference_update(ids)

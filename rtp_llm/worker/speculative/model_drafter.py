@@ -18,6 +18,7 @@ from rtp_llm.worker.speculative.draft_loop import DraftLoop, Windows
 
 if TYPE_CHECKING:
     from rtp_llm.worker.device_step import DeviceStep
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
@@ -62,6 +63,10 @@ class ModelDrafter(DeviceDrafter):
     def add(self, sequences: NewSequences) -> None:
         if self.sampling is not None:
             self.sampling.add(sequences)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        if self.sampling is not None:
+            self.sampling.fork(forked)
 
     def draft(self, step: DeviceStep) -> None:
         """Compute the drafts of the step, whose layers come next."""

@@ -12,6 +12,7 @@ from rtp_llm.native import load_runtime
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, NgramProposer, Result, SuffixProposer
     from rtp_llm.config.speculative_settings import SpeculativeSettings
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
 
@@ -28,6 +29,10 @@ class NativeProposer:
     def add(self, sequences: NewSequences) -> None:
         if sequences.sampling.speculate:
             self.native.add(sequences.ids, sequences.prompt)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        for each, tokens in zip(forked.ids, forked.histories, strict=True):
+            self.native.fork(forked.source, each, tokens)
 
     def end(self, ids: Iterable[int]) -> None:
         self.native.end(list(ids))

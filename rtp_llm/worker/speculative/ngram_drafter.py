@@ -14,6 +14,7 @@ from rtp_llm.worker.speculative.device_drafter import DeviceDrafter
 if TYPE_CHECKING:
     from rtp_llm.device import Device
     from rtp_llm.worker.device_step import DeviceStep
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.token_histories import TokenHistories
@@ -46,6 +47,9 @@ class NgramDrafter(DeviceDrafter):
     def add(self, sequences: NewSequences) -> None:
         if sequences.sampling.speculate:
             self.histories.add(sequences.ids, sequences.slots, sequences.prompt)
+
+    def fork(self, forked: ForkedSequences) -> None:
+        self.histories.fork(forked)
 
     def end(self, ids: Iterable[int]) -> None:
         self.histories.end(ids)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
 
@@ -32,6 +33,9 @@ class Proposer(Protocol):
 
     def add(self, sequences: NewSequences) -> None:
         """Sequences that were queued."""
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Sequences that continue another one: it proposes for them if it does for that one."""
 
     def end(self, ids: Iterable[int]) -> None:
         """Sequences that were aborted."""
@@ -58,6 +62,9 @@ class _NoDrafts(Proposer):
     constrained_only = False
 
     def add(self, sequences: NewSequences) -> None:
+        return
+
+    def fork(self, forked: ForkedSequences) -> None:
         return
 
     def end(self, ids: Iterable[int]) -> None:

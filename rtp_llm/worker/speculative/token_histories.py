@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
+    from rtp_llm.worker.forked_sequences import ForkedSequences
 
 # Tokens of prompts that are uploaded before a step, so that none waits for a long one: 128 KiB.
 _CHUNK = 32768
@@ -78,6 +79,12 @@ class TokenHistories:
         """Sequences of one prompt, under free slots."""
         self._slots.update(zip(ids, slots, strict=True))
         self._prompts.update(dict.fromkeys(slots, prompt))
+
+    def fork(self, forked: ForkedSequences) -> None:
+        """Sequences that continue one with a history."""
+        if forked.source in self._slots:
+            for each, slot, tokens in zip(forked.ids, forked.slots, forked.histories, strict=True):
+                self.add([each], [slot], tokens)
 
     def append(self, sequence: int, token: int) -> None:
         """Add the first token after a prompt that no step computes here, before a step begins.
