@@ -10,6 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Drafts, Result
+    from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import StepPlan
 
@@ -67,6 +68,9 @@ class ScriptedProposer:
 
     def add(self, sequences: NewSequences) -> None:
         self.known.update(dict.fromkeys(sequences.ids, 0))
+
+    def fork(self, forked: ForkedSequences) -> None:
+        return
 
     def end(self, ids: Iterable[int]) -> None:
         for each in ids:
