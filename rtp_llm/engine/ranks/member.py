@@ -30,6 +30,7 @@ from rtp_llm.worker.ranks.frames import (
     Begin,
     End,
     Failed,
+    Fork,
     Hello,
     Layout,
     Over,
@@ -152,7 +153,8 @@ class _Inbox(threading.Thread):
 
     def __init__(self, link: Link) -> None:
         super().__init__(name="node 0", daemon=True)
-        self.frames: queue.SimpleQueue[Layout | Sequences | End | Step | Over] = queue.SimpleQueue()
+        self.frames: queue.SimpleQueue[Layout | Sequences | Fork | End | Step | Over]
+        self.frames = queue.SimpleQueue()
         self.rank_failure = RankFailure(self._report)
         self._link = link
         self._ended = threading.Event()
