@@ -24,6 +24,7 @@ from rtp_llm.request.constraints import Grammar
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
 from rtp_llm.terminal.progress_line import ProgressLine
+from rtp_llm.text.pooling_config import read_prompt_texts
 from rtp_llm.vllm_arguments import hints_as_arguments, settings_of
 
 if TYPE_CHECKING:
@@ -169,14 +170,17 @@ class LLM:
         *,
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         truncate_prompt_tokens: int | None = None,
+        prompt_name: str | None = None,
         use_tqdm: bool = True,
         lora_request: None = None,
     ) -> list[EmbeddingRequestOutput]:
         """One vector for each prompt (see ``generate``), in the order of the prompts.
 
-        The model must be served for that: its folder has modules.json, or ``task`` is "embed" or
-        "all". ``pooling_params``, one or one for each prompt, override what the folder says.
-        ``truncate_prompt_tokens`` keeps the first so many tokens, -1: as many as fit.
+        The model must be served for that: it is an encoder, its folder has modules.json, or
+        ``task`` is "embed" or "all". ``pooling_params``, one or one for each prompt, override what
+        the folder says. ``truncate_prompt_tokens`` keeps the first so many tokens, and the special
+        ones of a text; -1: as many as fit. ``prompt_name``: of the text in the folder's
+        config_sentence_transformers.json that comes before each text; None: its default.
 
         Raises as ``generate``.
         """
@@ -186,18 +190,27 @@ class LLM:
         several = [given] * len(listed) if isinstance(given, PoolingParams) else list(given)
         if len(several) != len(listed):
             raise ValueError(f"{len(several)} pooling_params for {len(listed)} prompts")
-        jobs, limit = [], self.ready.max_model_len
+        jobs, before = [], read_prompt_texts(self.settings.model).before(prompt_name)
         for prompt, params in zip(listed, several, strict=True):
-            ids = prompt.token_ids
-            if ids is None:
-                ids = self.tokenizer.encode(prompt.text or "")
             keep = params.truncate_prompt_tokens or truncate_prompt_tokens
-            ids = truncate_prompt(ids, keep, limit, 0, side="right")
+            ids = self._embedded_ids(prompt, before, keep)
             jobs.append(EmbeddingJob(self._new_id(), EncodedPrompt(prompt, ids), params))
         self._run_jobs(jobs, (), use_tqdm)
         return [job.output for job in jobs]
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _embedded_ids(self, prompt: PlainPrompt, before: str, keep: int | None) -> list[int]:
+        """The ids of a prompt, after the text ``before`` it, of which ``keep`` are kept."""
+        limit = self.ready.max_model_len
+        if prompt.token_ids is not None:
+            return truncate_prompt(prompt.token_ids, keep, limit, 0, side="right")
+        text = before + (prompt.text or "")
+        if keep is None:
+            return self.tokenizer.encode(text)
+        if keep > limit:
+            truncate_prompt([], keep, limit, 0)  # says so
+        return self.tokenizer.encode_truncated(text, limit if keep == -1 else keep)
 
     def _with_params(
         self,

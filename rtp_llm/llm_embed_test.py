@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,10 @@ from transformers import AutoModel
 
 from rtp_llm import LLM, PoolingParams, SamplingParams
 from rtp_llm.loader import WeightError
-from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.request.params import POOLING_TYPES
 from rtp_llm.testing.engine.tiny_llm import SMALL
 from rtp_llm.testing.model_folders import byte_level
 from rtp_llm.testing.models.transformers_models import save_model
-from rtp_llm.text.pooling_config import read_pooling
 
 TEXTS = ["", "Once upon a time", "x", "What is 12 + 30? " * 9, "你好", "a longer text " * 20]
 MODULES = [
@@ -72,7 +72,14 @@ def expected(folder: Path, ids: list[int], dtype: torch.dtype = torch.float32) -
     model = AutoModel.from_pretrained(folder, dtype=dtype).eval()
     with torch.inference_mode():
         states = model(input_ids=torch.tensor([ids])).last_hidden_state[0].float()
-    return {"last": states[-1], "cls": states[0], "mean": states.mean(0)}
+    weights = torch.arange(1.0, len(ids) + 1)
+    return {
+        "last": states[-1],
+        "cls": states[0],
+        "mean": states.mean(0),
+        "max": states.amax(0),
+        "weightedmean": weights @ states / weights.sum(),
+    }
 
 
 def test_texts_are_embedded_as_the_folder_says(llm: Any, folder: Path) -> None:
@@ -125,8 +132,79 @@ def test_long_and_empty_prompts(llm: Any) -> None:
         llm.embed([{"prompt_token_ids": []}])
     with pytest.raises(ValueError, match="2 pooling_params for 1 prompts"):
         llm.embed("x", pooling_params=[PoolingParams()] * 2)
-    with pytest.raises(ValueError, match="pooling_type='max' must be one of last, mean, cls"):
-        PoolingParams(pooling_type="max")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="pooling_type='min' must be one of last, mean, cls, max"):
+        PoolingParams(pooling_type="min")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"={limit + 1} must not exceed the model's context"):
+        llm.embed("x", truncate_prompt_tokens=limit + 1)
+
+
+def test_truncated_texts_keep_their_special_tokens(llm: Any) -> None:
+    end, text = llm.tokenizer.encode("")[-1], "a longer text " * 200
+    whole = llm.tokenizer.encode(text)
+    for keep in (9, -1):
+        (output,) = llm.embed(text, truncate_prompt_tokens=keep)
+        size = 9 if keep == 9 else llm.ready.max_model_len
+        assert output.prompt_token_ids == [*whole[: size - 1], end]
+    assert llm.tokenizer.encode_truncated(text, 9, side="left") == whole[-9:]
+    assert llm.tokenizer.encode_truncated("x", 9) == llm.tokenizer.encode("x")
+
+
+def write_embedding_files(folder: Path) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Two Dense layers, sizes to cut to and prompts; returns what the layers do."""
+    torch.manual_seed(3)
+    weights, biases = [torch.randn(40, 64), torch.randn(24, 40)], [torch.randn(40), None]
+    modules: list[Any] = [*MODULES[:2]]
+    for number, (weight, bias) in enumerate(zip(weights, biases, strict=True), 2):
+        path = folder / f"{number}_Dense"
+        path.mkdir()
+        tensors = {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias})
+        save_file(tensors, path / "model.safetensors")
+        sizes = {"in_features": weight.shape[1], "out_features": len(weight)}
+        name = "Tanh" if bias is not None else "Identity"
+        activation = f"torch.nn.modules.activation.{name}"
+        config = {**sizes, "bias": bias is not None, "activation_function": activation}
+        (path / "config.json").write_text(json.dumps(config))
+        modules.append({"path": path.name, "type": "sentence_transformers.models.Dense"})
+    write_modules(folder, [*modules, MODULES[2]], pooling_mode_mean_tokens=True)
+    values = json.loads((folder / "config.json").read_text())
+    values["matryoshka_dimensions"] = [8, 24]
+    (folder / "config.json").write_text(json.dumps(values))
+    prompts = {"prompts": {"query": "Find: ", "document": ""}, "default_prompt_name": "document"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return lambda pooled: (weights[0] @ pooled + biases[0]).tanh() @ weights[1].T
+
+
+def test_dense_layers_cuts_and_named_prompts(folder: Path, tmp_path: Path) -> None:
+    """Pool, then all Dense layers, then cut, then normalise."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    dense = write_embedding_files(tmp_path)
+    with LLM(tmp_path, dtype="float32", **SMALL) as llm:
+        assert (llm.ready.vector_size, llm.ready.matryoshka) == (24, (8, 24))
+        sizes = [None, 8, 24]
+        params = [PoolingParams(dimensions=size) for size in sizes]
+        params += [PoolingParams(dimensions=8, normalize=False)]
+        outputs = llm.embed(["a house"] * 4, pooling_params=params)
+        ids = llm.tokenizer.encode("a house")
+        vector = dense(expected(tmp_path, ids)["mean"])
+        for output, size in zip(outputs, sizes, strict=False):
+            found = torch.tensor(output.outputs.embedding)
+            wanted = normalize(vector[:size], dim=0)
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        plain = torch.tensor(outputs[3].outputs.embedding)
+        torch.testing.assert_close(plain, vector[:8], rtol=1e-4, atol=1e-4)
+        with pytest.raises(ValueError, match=r"dimensions=9: .* one of these sizes: 8, 24"):
+            llm.embed("x", pooling_params=PoolingParams(dimensions=9))
+        (query,) = llm.embed("a house", prompt_name="query")
+        assert query.prompt_token_ids == llm.tokenizer.encode("Find: a house")
+        with pytest.raises(ValueError, match=r"prompt_name='other'.* names: query, document"):
+            llm.embed("x", prompt_name="other")
+
+
+def test_embeddings_are_cut_only_where_that_is_declared(llm: Any) -> None:
+    with pytest.raises(ValueError, match=r"dimensions=9: .* 64 numbers and are not made to be cut"):
+        llm.embed("x", pooling_params=PoolingParams(dimensions=9))
+    (whole,) = llm.embed("x", pooling_params=PoolingParams(dimensions=64))
+    assert whole.outputs.embedding == llm.embed("x")[0].outputs.embedding
 
 
 def test_tasks(llm: Any, folder: Path, tmp_path: Path) -> None:
@@ -146,39 +224,3 @@ def test_tasks(llm: Any, folder: Path, tmp_path: Path) -> None:
         assert both.ready.tasks == ("generate", "embed")
         assert both.generate("x", SamplingParams(max_tokens=2))[0].outputs[0].token_ids
         assert len(both.embed("x")[0].outputs.embedding) == 64
-
-
-@pytest.mark.parametrize(
-    ("pooling", "kind"),
-    [
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
-        ({"pooling_mode_mean_tokens": True, "word_embedding_dimension": 8}, "mean"),
-        ({"pooling_mode": "lasttoken"}, "last"),
-    ],
-)
-def test_folders_say_how_to_pool(tmp_path: Path, pooling: dict[str, Any], kind: str) -> None:
-    found = read_pooling(write_modules(tmp_path, MODULES[:2], **pooling))
-    assert (found.pooling_type, found.normalize) == (kind, False)
-    assert read_pooling(write_modules(tmp_path, **pooling)).normalize
-    assert read_pooling(tmp_path / "none") == PoolingParams(pooling_type="last", normalize=True)
-
-
-@pytest.mark.parametrize(
-    ("modules", "pooling", "reason"),
-    [
-        (MODULES, {"pooling_mode_max_tokens": True}, "pooling by pooling_mode_max_tokens; cls"),
-        (MODULES, {}, "pooling by nothing"),
-        (MODULES, {"pooling_mode": "max"}, "pooling_mode 'max'"),
-        (MODULES[:1], {}, "names no Pooling module"),
-        ([*MODULES, {"type": "x.Dense", "path": "3_Dense"}], {}, "type Dense are not supported"),
-        ([{"type": "x.Pooling", "path": "../up"}], {}, "no path in the folder"),
-        ({}, {}, "must hold a list"),
-    ],
-)
-def test_what_is_not_supported_is_named(
-    tmp_path: Path, modules: Any, pooling: dict[str, Any], reason: str
-) -> None:
-    if reason.startswith("type Dense"):
-        pooling = {"pooling_mode_lasttoken": True}
-    with pytest.raises(ModelFilesError, match=reason):
-        read_pooling(write_modules(tmp_path, modules, **pooling))

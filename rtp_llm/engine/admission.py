@@ -226,6 +226,22 @@ def is_constrained(request: AddRequest) -> bool:
     return request.grammar is not None or (thinking is not None and thinking.budget is not None)
 
 
+def problem_of_dimensions(params: PoolingParams, limits: EngineLimits) -> str:
+    """Why embeddings of the model cannot have the size that is asked for; empty if they can."""
+    size, known, most = params.dimensions, limits.matryoshka, limits.vector_size
+    if size is None or (size == most and known is None):
+        return ""
+    if known is None:
+        return (
+            f"dimensions={size}: embeddings of this model have {most} numbers and are not made to "
+            "be cut: config.json has neither is_matryoshka nor matryoshka_dimensions"
+        )
+    if known and size not in known:
+        sizes = ", ".join(map(str, known))
+        return f"dimensions={size}: embeddings of this model may have one of these sizes: {sizes}"
+    return "" if size <= most else f"dimensions={size}: embeddings have {most} numbers"
+
+
 def check_request(request: AddRequest, limits: EngineLimits) -> None:
     """Raise RequestError for a request that could never run, or that names unknown tokens."""
     prompt, params = request.prompt_token_ids, request.params
@@ -241,6 +257,8 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
         problem = "the prompt has no tokens"
     elif not sampled and (request.grammar is not None or request.thinking is not None):
         problem = _NO_OUTPUT
+    elif isinstance(params, PoolingParams) and (found := problem_of_dimensions(params, limits)):
+        problem = found
     elif total > limits.max_model_len and not sampled:
         problem = (
             f"a prompt of {len(prompt)} tokens is longer than the longest sequence of "

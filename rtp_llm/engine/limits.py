@@ -16,6 +16,8 @@ class EngineLimits:
     ``embedding_width``: numbers in a row of embeddings that a request may bring; 0: it may bring
     none. ``mrope``: positions have three axes. ``max_mm_bytes``: of the embeddings of all requests.
     ``tasks``: what the model is served for. ``pooling`` is that of requests that leave it open.
+    Embeddings have ``vector_size`` numbers; ``matryoshka``: sizes to which they may be cut, empty:
+    any, None: none.
     """
 
     max_model_len: int
@@ -28,3 +30,5 @@ class EngineLimits:
     max_mm_bytes: int = 960 << 20  # one request's must fit in a frame between nodes
     tasks: tuple[Task, ...] = ("generate",)
     pooling: PoolingParams | None = None
+    vector_size: int = 0
+    matryoshka: tuple[int, ...] | None = None

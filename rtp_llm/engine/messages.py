@@ -269,6 +269,9 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     prefill_address: str = ""  # where decode workers find this one
     tasks: tuple[Task, ...] = ("generate",)
     pooling: PoolingParams | None = None  # of requests that leave it open
+    vector_size: int = 0  # numbers of an embedding
+    # Sizes that embeddings may be cut to; empty: any, None: none.
+    matryoshka: tuple[int, ...] | None = None
     lockstep: bool = False  # all ranks step together; none goes on without the others
     embedding_width: int = 0  # of a row of MultiModalFeature.data; 0: it takes token ids alone
     mrope: bool = False  # positions have three axes

@@ -37,7 +37,14 @@ def add_all(engine: TinyEngine, prompts: list[list[int]]) -> list[tuple[int, Poo
     added = []
     for number, prompt in enumerate(prompts):
         engine.add([7, 8, 9] * 4, max_tokens=20, ignore_eos=True, logit_bias={7: 9.0})
-        added.append(add(engine, prompt, POOLING_TYPES[number % 3], normalize=number % 2 == 1))
+        added.append(
+            add(
+                engine,
+                prompt,
+                POOLING_TYPES[number % len(POOLING_TYPES)],
+                normalize=number % 2 == 1,
+            )
+        )
         engine.step()
     return added
 
@@ -51,7 +58,14 @@ def assert_pooled(
     assert outcome.pooled is not None
     with torch.inference_mode():
         states = reference.model(input_ids=torch.tensor([prompt])).last_hidden_state[0]
-    kinds = {"last": states[-1], "cls": states[0], "mean": states.mean(0)}
+    weights = torch.arange(1.0, len(states) + 1)
+    kinds = {
+        "last": states[-1],
+        "cls": states[0],
+        "mean": states.mean(0),
+        "max": states.amax(0),
+        "weightedmean": weights @ states / weights.sum(),
+    }
     expected = kinds[params.pooling_type or ""]
     expected = normalize(expected, dim=0) if params.normalize else expected
     torch.testing.assert_close(torch.tensor(outcome.pooled), expected, rtol=1e-4, atol=1e-4)

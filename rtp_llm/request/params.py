@@ -10,7 +10,7 @@ import msgspec
 from rtp_llm.config.tasks import Task
 from rtp_llm.request.sampling_params import SamplingParams
 
-PoolingType = Literal["last", "mean", "cls"]
+PoolingType = Literal["last", "mean", "cls", "max", "weightedmean"]
 POOLING_TYPES: tuple[PoolingType, ...] = get_args(PoolingType)
 
 
@@ -28,8 +28,10 @@ class ScoringParams(msgspec.Struct, tag="score", frozen=True, kw_only=True):
 class PoolingParams(msgspec.Struct, tag="pool", frozen=True, kw_only=True):
     """One vector for the prompt, from its hidden states after the last norm; no token is sampled.
 
-    ``pooling_type``: the state of the "last" token, the "mean" of all of them in float32, or that
-    of the first token ("cls"). ``normalize``: to length 1. None takes what the model's folder says.
+    ``pooling_type``: the state of the "last" token, the "mean" of all of them in float32, that of
+    the first token ("cls"), the "max" of all of them in each channel, or "weightedmean", where the
+    n-th token counts n times. ``normalize``: to length 1. None takes what the model's folder says.
+    ``dimensions``: keep so many of an embedding's first numbers, where the model is made for that.
     ``truncate_prompt_tokens`` and ``priority`` as those of SamplingParams.
 
     Raises:
@@ -38,6 +40,7 @@ class PoolingParams(msgspec.Struct, tag="pool", frozen=True, kw_only=True):
 
     pooling_type: PoolingType | None = None
     normalize: bool | None = None
+    dimensions: int | None = None
     truncate_prompt_tokens: int | None = None
     priority: int = 0
 
@@ -51,6 +54,8 @@ class PoolingParams(msgspec.Struct, tag="pool", frozen=True, kw_only=True):
             raise ValueError(f"pooling_type={self.pooling_type!r} must be one of {known}")
         if self.normalize not in (None, False, True):
             raise ValueError(f"normalize={self.normalize!r} must be True, False or None")
+        if self.dimensions is not None and not 1 <= self.dimensions < 2**31:
+            raise ValueError(f"dimensions={self.dimensions} must be at least 1")
         keep = self.truncate_prompt_tokens
         if keep is not None and keep != -1 and not 1 <= keep < 2**31:
             raise ValueError(f"truncate_prompt_tokens={keep} must be at least 1, or -1")

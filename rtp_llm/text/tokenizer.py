@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 
@@ -126,6 +126,21 @@ class Tokenizer:
         batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = batch[0].ids
         return ids
+
+    def encode_truncated(
+        self, text: str, longest: int, *, side: Literal["left", "right"] = "right"
+    ) -> list[int]:
+        """Text to at most `longest` ids, special tokens among them, which are all kept.
+
+        The tokens at the end are cut off, or with `side` "left" those at the beginning. If not even
+        the special tokens fit, the ids are cut like others.
+        """
+        encoding = self._backend.encode_batch_fast([text], add_special_tokens=False)[0]
+        added = self._backend.num_special_tokens_to_add(is_pair=False)
+        if len(encoding) + added > longest:
+            encoding.truncate(max(0, longest - added), direction=side)
+        ids: list[int] = self._backend.post_process(encoding).ids
+        return ids[:longest] if side == "right" else ids[-longest:]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Ids to text; ids without a token are skipped. Equal to the joined detokeniser pieces."""

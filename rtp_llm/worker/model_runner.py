@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,7 +52,8 @@ class ModelRunner:
     """The model, its KV cache, and how a step passes through them.
 
     With ``sampled`` batches may name tokens that the host does not know yet. ``connector``
-    may be set if keys and values come from or go to somewhere else, ``drafts`` if graphs find them.
+    may be set if keys and values come from or go to somewhere else, ``drafts`` if graphs find them,
+    ``dense`` if layers follow pooling.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ModelRunner:
         self.inputs = StepInputs(model, cache, device, sampled)
         self.connector: WorkerConnector | None = None
         self.drafts: StepDrafts | None = None
+        self.dense: Sequence[Callable[[Tensor], Tensor]] = ()
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
         self._graph_states: Tensor | None = None

@@ -29,7 +29,7 @@ from rtp_llm.engine.start.rank_setup import shares_experts
 from rtp_llm.loader import resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
-from rtp_llm.text.pooling_config import read_pooling
+from rtp_llm.text.pooling_config import PoolingConfig, read_pooling
 from rtp_llm.worker.speculative.grammar_proposer import GrammarProposer
 from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
 
@@ -156,6 +156,7 @@ def _ready(
 ) -> EngineReady:
     model, config, plan = built.worker.runner.model, built.config, built.plan
     tasks = served_tasks(settings.task, config.tasks)
+    pooling = read_pooling(settings.model) if "embed" in tasks else None
     return EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,
@@ -173,12 +174,20 @@ def _ready(
         num_threads=torch.get_num_threads(),
         start_seconds=seconds,
         tasks=tasks,
-        pooling=read_pooling(settings.model) if "embed" in tasks else None,
+        pooling=None if pooling is None else pooling.params,
+        vector_size=_vector_size(config, pooling),
+        matryoshka=None if pooling is None else pooling.matryoshka,
         lockstep=shares_experts(settings, config),
         embedding_width=model.inputs.needs.embedding_width,
         mrope=model.inputs.needs.mrope,
         free_bytes=free_bytes,
     )
+
+
+def _vector_size(config: ModelConfig, pooling: PoolingConfig | None) -> int:
+    if pooling is None:
+        return 0
+    return pooling.dense[-1].outputs if pooling.dense else config.hidden_size
 
 
 def _log(
@@ -266,6 +275,8 @@ def _engine(
         mrope=ready.mrope,
         tasks=ready.tasks,
         pooling=ready.pooling,
+        vector_size=ready.vector_size,
+        matryoshka=ready.matryoshka,
     )
     length = make_draft_length(settings, proposer)
     if isinstance(proposer, GrammarProposer):

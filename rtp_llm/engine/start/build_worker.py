@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rtp_llm import ops
+from rtp_llm.config.tasks import served_tasks
 from rtp_llm.engine.memory_release import await_memory
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.start.encoder_checks import check_whole_prompts
@@ -34,9 +35,11 @@ from rtp_llm.engine.start.start_checks import (
 )
 from rtp_llm.layers import torch_dtype
 from rtp_llm.loader import LoadProgress, load_model, resolve
+from rtp_llm.loader.dense_layers import DenseLayer, load_dense_layers
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.ops.fp8 import fp8_gemm_choice
 from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
+from rtp_llm.text.pooling_config import read_pooling
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
@@ -110,6 +113,7 @@ def build_worker(
     phases.end("trial steps")
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
     runner = _runner(settings, limits, model, cache, device)
+    runner.dense = _dense_layers(settings, config, device)
     worker = _worker(settings, runner, tensor, plan.max_model_len)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
@@ -241,6 +245,14 @@ def _runner(
     if overlaps or drafts:
         sampled = SampledTokens(limits.max_rows, device, optimistic=overlaps and drafts)
     return ModelRunner(model, cache, device, sampled)
+
+
+def _dense_layers(settings: Settings, config: ModelConfig, device: Device) -> list[DenseLayer]:
+    """The layers that follow pooling."""
+    if "embed" not in served_tasks(settings.task, config.tasks):
+        return []
+    with torch.inference_mode(False):
+        return load_dense_layers(read_pooling(settings.model).dense, config.hidden_size, device)
 
 
 def _worker(

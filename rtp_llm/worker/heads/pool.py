@@ -21,25 +21,48 @@ if TYPE_CHECKING:
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import HeadPlan
 
-# From hidden states [T, C] of a chunk that ends its prompt or not, and what was made of the chunks
-# before it: a vector [C], which may be a view of the states.
-_Fold = Callable[[Tensor, Tensor | None], Tensor]
+# From hidden states [T, C] of a chunk that ends its prompt or not, what was made of the chunks
+# before it, and the chunk's first position: a vector [C], which may be a view of the states.
+_Fold = Callable[[Tensor, Tensor | None, int], Tensor]
 
 
-def _last(states: Tensor, _before: Tensor | None) -> Tensor:
+def _last(states: Tensor, _before: Tensor | None, _position: int) -> Tensor:
     return states[-1]
 
 
-def _first(states: Tensor, before: Tensor | None) -> Tensor:
+def _first(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
     return states[0] if before is None else before
 
 
-def _sum(states: Tensor, before: Tensor | None) -> Tensor:
+def _sum(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
     total = states.sum(0, dtype=torch.float32)
     return total if before is None else before + total
 
 
-_FOLDS: dict[PoolingType, _Fold] = {"last": _last, "cls": _first, "mean": _sum}
+def _max(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
+    largest = states.amax(0)
+    return largest if before is None else torch.maximum(before, largest)
+
+
+def _weighted_sum(states: Tensor, before: Tensor | None, position: int) -> Tensor:
+    first = position + 1
+    weights = torch.arange(first, first + len(states), dtype=torch.float32, device=states.device)
+    total = (weights[:, None] * states).sum(0)
+    return total if before is None else before + total
+
+
+_FOLDS: dict[PoolingType, _Fold] = {
+    "last": _last,
+    "cls": _first,
+    "mean": _sum,
+    "max": _max,
+    "weightedmean": _weighted_sum,
+}
+# What a sum over a prompt of some length is divided by.
+_DIVISORS: dict[PoolingType, Callable[[int], float]] = {
+    "mean": float,
+    "weightedmean": lambda length: length * (length + 1) / 2,
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +83,11 @@ class _Request:
 
 @dataclass(frozen=True)
 class PoolPart:
-    """The vectors float32 [P, C] of prompts that end in a step, on their way to the host."""
+    """The vectors float32 [P, C] of prompts that end in a step, on their way to the host; of each
+    the first of ``sizes`` numbers count (None: all)."""
 
     sequences: Sequence[int]
+    sizes: Sequence[int | None]
     values: Download
 
 
@@ -74,7 +99,7 @@ class PoolHead:
     """
 
     def __init__(self, runner: ModelRunner) -> None:
-        self._device = runner.device
+        self._device, self._dense = runner.device, runner.dense
         self._requests: dict[int, _Request] = {}
 
     def add(self, sequences: NewSequences) -> None:
@@ -92,7 +117,7 @@ class PoolHead:
         """The vectors of prompts that end in the hidden states [T, C] of this step; never waits."""
         if not self._requests:
             return []
-        ended: dict[int, tuple[Tensor, bool]] = {}
+        ended: dict[int, tuple[Tensor, PoolingParams]] = {}
         for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._requests))).tolist():
             sequence = int(plan.seq_ids[row])
             request = self._requests[sequence]
@@ -101,18 +126,28 @@ class PoolHead:
             begin, end = plan.cu_seqlens_q[row : row + 2].tolist()
             vector = _fold(request, hidden[begin:end], int(plan.positions[begin]))
             if vector is not None:
-                ended[sequence] = vector, bool(request.params.normalize)
+                ended[sequence] = vector, request.params
         if not ended:
             return []
-        return [PoolPart([*ended], self._device.start_download(self._finish([*ended.values()])))]
+        vectors, params = zip(*ended.values(), strict=True)
+        sizes = [each.dimensions for each in params]
+        values = self._device.start_download(self._finish(vectors, params))
+        return [PoolPart([*ended], sizes, values)]
 
-    def _finish(self, vectors: Sequence[tuple[Tensor, bool]]) -> Tensor:
-        """Vectors float32 [P, C], those of length 1 that are to be."""
-        if len({vector.dtype for vector, _ in vectors}) == 1:  # converted together
-            values = torch.stack([vector for vector, _ in vectors]).float()
+    def _finish(self, vectors: Sequence[Tensor], params: Sequence[PoolingParams]) -> Tensor:
+        """Embeddings float32 [P, C]: those of length 1 that are to be, cut ones ending in zeros."""
+        if len({vector.dtype for vector in vectors}) == 1:  # converted together
+            values = torch.stack([*vectors]).float()
         else:
-            values = torch.stack([vector.float() for vector, _ in vectors])
-        which = np.array([normalized for _, normalized in vectors])
+            values = torch.stack([vector.float() for vector in vectors])
+        for layer in self._dense:
+            values = layer(values)
+        width = values.shape[1]
+        sizes = np.array([each.dimensions or width for each in params], np.int32)
+        if sizes.min() < width:
+            columns = torch.arange(width, dtype=torch.int32, device=values.device)
+            values = values.masked_fill_(columns >= self._device.upload(sizes)[:, None], 0)
+        which = np.array([bool(each.normalize) for each in params])
         if not which.any():
             return values
         if which.all():
@@ -127,11 +162,12 @@ class PoolHead:
         for part in parts:
             (values,) = part.values.read()
             finite = np.isfinite(values).all(1)
-            for sequence, vector, is_finite in zip(part.sequences, values, finite, strict=True):
+            pooled = zip(part.sequences, part.sizes, values, finite, strict=True)
+            for sequence, size, vector, is_finite in pooled:
                 if self._requests.pop(sequence, None) is None:
                     continue
                 if is_finite:
-                    found.append(Pooled(sequence, vector))
+                    found.append(Pooled(sequence, vector[:size]))
                 else:
                     broken.append(frozenset([sequence]))
         return found, broken
@@ -143,10 +179,11 @@ def _fold(request: _Request, states: Tensor, first: int) -> Tensor | None:
     kind = request.params.pooling_type
     assert kind is not None
     before = None if first == 0 else request.vector
-    vector = _FOLDS[kind](states, before)
+    vector = _FOLDS[kind](states, before, first)
     if first + len(states) < request.length:
         # The states are in memory that the next step may overwrite.
         request.vector = vector.clone() if kind == "cls" and before is None else vector
         return None
     request.vector, request.pooled = None, True
-    return vector / request.length if kind == "mean" else vector
+    divisor = _DIVISORS.get(kind)
+    return vector if divisor is None else vector / divisor(request.length)
