@@ -40,6 +40,7 @@ class EncoderAttentionShape:
     parts: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     norm_eps: float | None = None
     norm_offset: float = 0.0
+    output_bias: bool = False
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
@@ -53,7 +54,7 @@ class EncoderAttentionShape:
         return None
 
     def make(self, index: int, backend: Backend[Any] | None, options: LayerOptions) -> Mixer:
-        raise AssertionError("layers of encoders create their attention themselves")
+        return EncoderMixer(self, options)
 
     @property
     def rows(self) -> dict[str, int]:
@@ -62,6 +63,43 @@ class EncoderAttentionShape:
         if len(self.parts) == 1:
             return {self.parts[0]: sum(sizes)}
         return dict(zip(self.parts, sizes, strict=True))
+
+
+class EncoderMixer(Mixer):
+    """The attention of a pre-norm layer that reads both ways."""
+
+    def __init__(self, shape: EncoderAttentionShape, options: LayerOptions) -> None:
+        super().__init__()
+        self.mix = EncoderAttention(shape, options)
+        parts, bias = {"o_proj": shape.hidden_size}, shape.output_bias
+        self.o_proj = make_linear(shape.num_heads * shape.head_dim, parts, bias, options)
+
+    def cache_spec(self) -> None:
+        return None
+
+    def forward(
+        self,
+        norm: RMSNorm,
+        residual: Tensor,
+        pending: Tensor | None,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+    ) -> Tensor | None:
+        """Apply the layer to norm(residual + pending) [T, hidden]; see Linear.add_to."""
+        mixed = self.mix(norm.after(pending, residual), batch, cos_sin)
+        return self.o_proj.add_to(residual, mixed)
+
+    def alone(
+        self,
+        norm: RMSNorm,
+        residual: Tensor,
+        pending: Tensor | None,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+    ) -> Tensor:
+        """`forward` without adding anything to the residual but `pending`."""
+        mixed = self.mix(norm.after(pending, residual), batch, cos_sin)
+        return self.o_proj(mixed)  # type: ignore[no-any-return]
 
 
 class EncoderAttention(Layer):

@@ -40,3 +40,8 @@ class GatedMLP(Layer):
             return self.down_proj.add_gated(residual, pairs, self.activation)
         gated = self.gate_up_proj.normed_gated(norm, residual, pending, self.activation)
         return self.down_proj.add_to(residual, gated)
+
+    def alone(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
+        """`forward` without adding anything to the residual but `pending`."""
+        gated = self.gate_up_proj.normed_gated(norm, residual, pending, self.activation)
+        return self.down_proj(gated)  # type: ignore[no-any-return]

@@ -24,6 +24,10 @@ HYBRID_ARCHITECTURES = (
     "Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration",
 )
+# The names under which decoders are served whose config.json says that they read both ways.
+BIDIRECTIONAL_ARCHITECTURES = dict.fromkeys(
+    ("Qwen2ForCausalLM", "Qwen2Model"), "Qwen2BidirectionalModel"
+)
 # Those with rope settings for each layer type, and with rope type ntk.
 LAYER_ROPE_FAMILIES = ("Gemma3Text", "ModernBert")
 NTK_FAMILY = "New"
@@ -152,7 +156,8 @@ def _experts(values: Values) -> str:
 
 
 def _two_way(values: Values) -> str:
-    return "is_causal is false" if values.get("is_causal") is False else ""
+    known = architecture_of(values) in BIDIRECTIONAL_ARCHITECTURES.values()
+    return "is_causal is false" if values.get("is_causal") is False and not known else ""
 
 
 def _per_layer_rope(values: Values) -> str:

@@ -38,12 +38,14 @@ _ENCODERS = {
         ("DistilBertModel", "DistilBertForMaskedLM"),
         "rtp_llm.models.encoders.distilbert:DistilBertModel",
     ),
+    "Gemma3TextModel": "rtp_llm.models.encoders.gemma3:Gemma3TextModel",
     **dict.fromkeys(("GteModel", "NewModel"), "rtp_llm.models.encoders.gte:NewModel"),
     **dict.fromkeys(
         ("ModernBertModel", "ModernBertForMaskedLM"),
         "rtp_llm.models.encoders.modernbert:ModernBertModel",
     ),
     **dict.fromkeys(("MPNetModel", "MPNetForMaskedLM"), "rtp_llm.models.encoders.mpnet:MPNetModel"),
+    "Qwen2BidirectionalModel": "rtp_llm.models.encoders.qwen2:Qwen2BidirectionalModel",
     **dict.fromkeys(
         ("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM"),
         "rtp_llm.models.encoders.roberta:RobertaModel",

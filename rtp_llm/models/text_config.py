@@ -9,7 +9,7 @@ from typing import Any
 
 from rtp_llm.model_folder import shown
 from rtp_llm.models.raw_config import ModelConfigError
-from rtp_llm.models.refusals import architecture_of
+from rtp_llm.models.refusals import BIDIRECTIONAL_ARCHITECTURES, architecture_of
 
 _TEXT = "text_config"
 _TEXT_PARTS = ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")
@@ -26,11 +26,15 @@ _OUTER = ("architectures", "quantization_config", "compression_config", "tie_wor
 
 
 def text_values(file: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Move the language model's keys of a multimodal config.json to the top level.
+    """Move the language model's keys of a multimodal config.json to the top level, and give a
+    decoder that reads both ways the name of its own class.
 
     Raises ModelConfigError if a multimodal architecture has no keys for its language model.
     """
-    if architecture_of(values) not in _TEXT_PARTS:
+    named = architecture_of(values)
+    if values.get("is_causal") is False and named in BIDIRECTIONAL_ARCHITECTURES:
+        return {**values, "architectures": [BIDIRECTIONAL_ARCHITECTURES[named]]}
+    if named not in _TEXT_PARTS:
         return values
     text = values.get(_TEXT)
     if not isinstance(text, Mapping):

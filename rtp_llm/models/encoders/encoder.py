@@ -50,6 +50,7 @@ class EncoderModel(Architecture):
                 parts=cls.QKV,
                 norm_eps=config.rms_norm_eps if config.qk_norm else None,
                 norm_offset=config.norm_offset,
+                output_bias=config.output_bias,
             )
             for window in config.layer_windows
         )

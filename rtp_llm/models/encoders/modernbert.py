@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -13,16 +12,12 @@ from rtp_llm.layers import Embedding, Layer, LayerOptions, Rotary, make_linear
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
 from rtp_llm.layers.layer_norm import LayerNorm
-from rtp_llm.model_folder import finite
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
+from rtp_llm.models.encoders.layer_types import FULL, NEAR, layer_types, rope_of_type
 from rtp_llm.models.encoders.read_config import encoder_config, head_dim, renamed
 from rtp_llm.models.raw_config import RawConfig
-from rtp_llm.models.refusals import refuse
-from rtp_llm.ops.rope.rotary_table import RopeConfig
-
-_FULL, _NEAR = "full_attention", "sliding_attention"
 
 
 class ModernBertModel(EncoderModel):
@@ -46,22 +41,23 @@ class ModernBertModel(EncoderModel):
     def read_config(cls, raw: RawConfig) -> ModelConfig:
         raw = renamed(raw, {"hidden_activation": "hidden_act"})
         local = raw.integer("local_attention") // 2
+        kinds = layer_types(raw, raw.integer("global_attn_every_n_layers"))
         encoder = EncoderConfig(
             longest=raw.integer("max_position_embeddings"),
             scale=head_dim(raw) ** -0.5,
             norm_bias=raw.flag("norm_bias"),
-            local_rope=_rope(raw, _NEAR, "local_rope_theta"),
+            local_rope=rope_of_type(raw, NEAR, "local_rope_theta", head_dim(raw)),
         )
         bias = raw.flag("attention_bias")
         return encoder_config(
             raw,
             encoder,
             norm_eps=raw.number("norm_eps"),
-            rope=_rope(raw, _FULL, "global_rope_theta"),
+            rope=rope_of_type(raw, FULL, "global_rope_theta", head_dim(raw)),
             qkv_bias=bias,
             output_bias=bias,
             mlp_bias=raw.flag("mlp_bias"),
-            layer_windows=tuple(local if kind == _NEAR else 0 for kind in _layer_types(raw)),
+            layer_windows=tuple(local if kind == NEAR else 0 for kind in kinds),
         )
 
     def make_layers(self, options: LayerOptions) -> Layer:
@@ -170,24 +166,3 @@ class _MLP(Layer):
 def _norm(config: ModelConfig, options: LayerOptions) -> LayerNorm:
     assert config.encoder is not None
     return LayerNorm(config.hidden_size, config.rms_norm_eps, options, config.encoder.norm_bias)
-
-
-def _layer_types(raw: RawConfig) -> list[str]:
-    count, listed = raw.integer("num_hidden_layers"), raw.get("layer_types")
-    if listed is None:
-        every = raw.integer("global_attn_every_n_layers")
-        return [_NEAR if index % every else _FULL for index in range(count)]
-    if len(listed) != count:
-        expected = f"a list of {count} entries (num_hidden_layers)"
-        raise raw.error("layer_types", len(listed), expected)
-    return list(listed)
-
-
-def _rope(raw: RawConfig, kind: str, key: str) -> RopeConfig:
-    """The rotation of layers of this kind, in the form of transformers 5 or in the older one."""
-    own = (raw.get("rope_parameters") or {}).get(kind) or {}
-    style = own.get("rope_type", "default") if isinstance(own, Mapping) else own
-    if style != "default" or raw.get("rope_scaling"):
-        raise refuse("other rope type", f"config.json: rope settings of {kind}")
-    theta = finite(own.get("rope_theta")) or raw.number(key)
-    return RopeConfig(style="default", rotary_dim=head_dim(raw), theta=theta)

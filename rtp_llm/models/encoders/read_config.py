@@ -56,6 +56,13 @@ def encoder_config(
     )
 
 
+def with_encoder(raw: RawConfig, config: ModelConfig, encoder: EncoderConfig) -> ModelConfig:
+    """The config of a decoder's layers that read both ways."""
+    longest = min(encoder.longest, _longest_sentence(raw) or encoder.longest)
+    config = replace(config, max_position_embeddings=longest, encoder=encoder)
+    return replace(config, tie_word_embeddings=False, eos_token_ids=(), bos_token_id=None)
+
+
 def head_dim(raw: RawConfig) -> int:
     """Channels of a head, where config.json gives the heads' number and their sum."""
     hidden, heads = raw.integer("hidden_size"), raw.integer("num_attention_heads")

@@ -61,7 +61,30 @@ def test_the_longest_prompt_follows_from_the_rows(
 
 def test_encoders_embed_and_do_nothing_else(tmp_path: Path) -> None:
     for name in set(known_architectures()) - set(known_architectures("generate")):
-        assert read(tmp_path, name).tasks == ("embed",)
+        keys = {"num_key_value_heads": 2, "use_bidirectional_attention": True}
+        assert read(tmp_path, name, **keys).tasks == ("embed",)
+
+
+def test_decoders_that_read_both_ways(tmp_path: Path) -> None:
+    keys = {"num_key_value_heads": 2}
+    config = read(tmp_path, "Qwen2ForCausalLM", is_causal=False, **keys)
+    assert (config.architecture, config.tasks) == ("Qwen2BidirectionalModel", ("embed",))
+    assert read(tmp_path, "Qwen2ForCausalLM", is_causal=True, **keys).encoder is None
+    with pytest.raises(UnsupportedModelError, match="LlamaForCausalLM: is_causal false is not"):
+        read(tmp_path, "LlamaForCausalLM", is_causal=False)
+
+
+def test_windows_and_bases_of_embedding_gemma(tmp_path: Path) -> None:
+    """512 stands for 256 tokens on either side."""
+    keys: dict[str, Any] = {"sliding_window": 512, "num_key_value_heads": 1, "head_dim": 16}
+    keys |= {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    config = read(tmp_path, "Gemma3TextModel", use_bidirectional_attention=True, **keys)
+    assert config.encoder is not None
+    assert config.encoder.local_rope is not None
+    assert config.layer_windows == (256, 0, 256, 0)
+    assert (config.rope.theta, config.rope.factor) == (1e6, 8.0)
+    assert (config.encoder.local_rope.theta, config.encoder.local_rope.factor) == (1e4, 1.0)
+    assert config.encoder.scale == 256**-0.5
 
 
 def test_windows_and_bases_of_modernbert(tmp_path: Path) -> None:
@@ -105,6 +128,12 @@ def test_ntk_scaling_of_gte(tmp_path: Path) -> None:
         ("NewModel", {"layer_norm_type": "rms_norm"}, 'layer_norm_type must be "layer_norm"'),
         ("NewModel", {"pack_qkv": False}, "pack_qkv must be true"),
         ("ModernBertModel", {"layer_types": ["full_attention"]}, "list of 4 entries"),
+        ("Gemma3TextModel", {}, "use_bidirectional_attention must be true; it is missing"),
+        (
+            "Qwen2ForCausalLM",
+            {"is_causal": False, "use_sliding_window": True, "num_key_value_heads": 2},
+            "use_sliding_window must be false in a model that reads both ways",
+        ),
     ],
 )
 def test_other_arithmetic_is_refused(

@@ -39,6 +39,26 @@ _KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "max_position_embeddings": 320,
         },
     ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        "Gemma3TextModel",
+        {
+            **_BERT,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 20,
+            "sliding_window": 24,
+            "sliding_window_pattern": 2,
+            "attention_bias": True,
+            "use_bidirectional_attention": True,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 2e5, "factor": 4.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
     "gte": ("GteConfig", "GteModel", {**_BERT, "type_vocab_size": 2}),
     "modernbert": (
         "ModernBertConfig",
@@ -58,6 +78,11 @@ _KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         },
     ),
     "mpnet": ("MPNetConfig", "MPNetModel", _ROBERTA),
+    "qwen2": (
+        "Qwen2Config",
+        "Qwen2Model",
+        {**_BERT, "num_attention_heads": 4, "num_key_value_heads": 2, "is_causal": False},
+    ),
     "roberta": ("RobertaConfig", "RobertaModel", {**_ROBERTA, "type_vocab_size": 1}),
     "xlm_roberta": ("XLMRobertaConfig", "XLMRobertaModel", {**_ROBERTA, "type_vocab_size": 1}),
 }
@@ -86,7 +111,8 @@ def save_encoder(
 
 def _randomize(name: str, parameter: torch.nn.Parameter) -> None:
     if "norm" in name.lower() and name.endswith("weight"):
-        parameter.uniform_(0.5, 1.5)
+        middle = round(float(parameter.mean()))  # 0 of those which are added to one
+        parameter.uniform_(middle - 0.5, middle + 0.5)
     elif name.endswith("bias"):
         parameter.normal_(std=0.3)
     elif "embedding" in name or "attention_bias" in name:
