@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-Task = Literal["generate", "embed"]
+Task = Literal["generate", "embed", "score", "classify", "token_classify", "reward"]
 TASKS: tuple[Task, ...] = get_args(Task)
 
 
@@ -15,12 +15,12 @@ class TaskError(ValueError):
 
 
 def served_tasks(requested: str, possible: Sequence[Task]) -> tuple[Task, ...]:
-    """The tasks to serve: ``requested`` is a task, "auto" for the first of the ``possible`` ones of
-    a model, or "all" of them.
+    """The tasks to serve: ``requested`` is a task, "all" of the ``possible`` ones of a model, or
+    "auto". That is the first one for a model that can generate, and otherwise all of them.
 
     Raises TaskError if the model cannot do it.
     """
-    if requested == "all":
+    if requested == "all" or (requested == "auto" and "generate" not in possible):
         return tuple(possible)
     chosen = [task for task in possible if requested in ("auto", task)]
     if not chosen:

@@ -22,7 +22,13 @@ from rtp_llm.engine.messages import (
 from rtp_llm.engine.prompt_inputs import check_inputs, scheduler_inputs
 from rtp_llm.engine.seeds import SeedSource
 from rtp_llm.native import load_runtime
-from rtp_llm.request.params import PoolingParams, RequestParams, reads_whole_prompt, task_of
+from rtp_llm.request.params import (
+    PoolingParams,
+    RequestParams,
+    dimensions_problem,
+    reads_whole_prompt,
+    task_of,
+)
 from rtp_llm.request.sampling_params import SamplingParams, check_token_fields, check_vocabulary
 from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.heads.sampling_flags import NEEDS_HISTORY, sampling_flags
@@ -226,22 +232,6 @@ def is_constrained(request: AddRequest) -> bool:
     return request.grammar is not None or (thinking is not None and thinking.budget is not None)
 
 
-def problem_of_dimensions(params: PoolingParams, limits: EngineLimits) -> str:
-    """Why embeddings of the model cannot have the size that is asked for; empty if they can."""
-    size, known, most = params.dimensions, limits.matryoshka, limits.vector_size
-    if size is None or (size == most and known is None):
-        return ""
-    if known is None:
-        return (
-            f"dimensions={size}: embeddings of this model have {most} numbers and are not made to "
-            "be cut: config.json has neither is_matryoshka nor matryoshka_dimensions"
-        )
-    if known and size not in known:
-        sizes = ", ".join(map(str, known))
-        return f"dimensions={size}: embeddings of this model may have one of these sizes: {sizes}"
-    return "" if size <= most else f"dimensions={size}: embeddings have {most} numbers"
-
-
 def check_request(request: AddRequest, limits: EngineLimits) -> None:
     """Raise RequestError for a request that could never run, or that names unknown tokens."""
     prompt, params = request.prompt_token_ids, request.params
@@ -257,7 +247,9 @@ def check_request(request: AddRequest, limits: EngineLimits) -> None:
         problem = "the prompt has no tokens"
     elif not sampled and (request.grammar is not None or request.thinking is not None):
         problem = _NO_OUTPUT
-    elif isinstance(params, PoolingParams) and (found := problem_of_dimensions(params, limits)):
+    elif isinstance(params, PoolingParams) and (
+        found := dimensions_problem(params.dimensions, limits.vector_size, limits.matryoshka)
+    ):
         problem = found
     elif total > limits.max_model_len and not sampled:
         problem = (

@@ -69,7 +69,7 @@ def _pool_columns(prompts: Sequence[PromptOutput]) -> PoolColumns | None:
     requests = [each.sequence >> INDEX_BITS for each in pooled]
     return PoolColumns(
         request_ids=np.array(requests, np.int64).tobytes(),
-        sizes=np.array([len(each.values) for each in pooled], np.int32).tobytes(),
+        sizes=np.array([each.values.size for each in pooled], np.int32).tobytes(),
         values=b"".join(each.values.tobytes() for each in pooled),
     )
 

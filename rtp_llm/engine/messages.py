@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from rtp_llm.config.tasks import Task
+from rtp_llm.request.add_prompts import AddPrompts
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.mm_features import MultiModalFeature
 from rtp_llm.request.params import PoolingParams, RequestParams
@@ -96,6 +97,11 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
         """The ``params`` of a request that asks for tokens."""
         assert isinstance(self.params, SamplingParams)
         return self.params
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt_token_ids)
 
 
 class Wake(msgspec.Struct, tag="wake", frozen=True, kw_only=True):
@@ -284,7 +290,9 @@ class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
     message: str
 
 
-ToEngine = AddRequest | Wake | AbortRequest | Shutdown
+# What a stream of deltas answers.
+ClientRequest = AddRequest | AddPrompts
+ToEngine = AddRequest | AddPrompts | Wake | AbortRequest | Shutdown
 # What steps produce.
 EngineOutput = StepOutput | PromptLogprobs | RequestFailed
 FromEngine = (
@@ -317,7 +325,8 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     ``stop_token_id`` is that token, so text leaves out the last id whenever it is not None.
     ``prompt_logprobs`` comes once, with the request's first tokens; its first entry is None.
     ``draft_tokens`` were verified for it, and so many of them accepted. ``error`` goes with the
-    finish_reason "error". ``pooled``: the prompt's vector, float32 numbers; without tokens.
+    finish_reason "error". ``pooled``: what is pooled of the prompt, or of all prompts of a request,
+    one after the other: float32 numbers; without tokens.
     """
 
     index: int

@@ -93,6 +93,19 @@ def test_prompts_in_chunks_among_others(model: tuple[Path, Any], chunk: int, ove
     assert stats.generated_tokens == 20 * len(prompts) and stats.degenerate_rows == 0
 
 
+def test_a_vector_for_each_token(model: tuple[Path, Any]) -> None:
+    folder, reference = model
+    engine = TinyEngine(folder, max_batch_tokens_size=16)
+    prompts = [random_prompt(length) for length in (40, 3, 1)]
+    added = [add(engine, prompt, "all")[0] for prompt in prompts]
+    engine.run()
+    for request, prompt in zip(added, prompts, strict=True):
+        pooled = torch.tensor(engine.outcomes[request, 0].pooled).view(len(prompt), -1)
+        with torch.inference_mode():
+            states = reference.model(input_ids=torch.tensor([prompt])).last_hidden_state[0]
+        torch.testing.assert_close(pooled, states, rtol=1e-4, atol=1e-4)
+
+
 def test_no_step_is_computed_in_vain(model: tuple[Path, Any]) -> None:
     for overlap in (False, True):
         engine = TinyEngine(model[0], enable_overlap=overlap)

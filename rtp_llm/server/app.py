@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
+from rtp_llm.server.endpoint.pooled_answer import PooledEndpoints
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.http.asgi import REQUEST_ID
 from rtp_llm.server.http.page import FILES, send_file
@@ -26,6 +27,7 @@ from rtp_llm.server.openapi.openapi import BODIES, describe
 from rtp_llm.server.openapi.openapi_bounds import Served
 from rtp_llm.server.probes import Probes
 from rtp_llm.server.protocols.anthropic.endpoints import MessagesEndpoints
+from rtp_llm.server.protocols.embeddings.endpoints import ENDPOINTS
 from rtp_llm.server.protocols.llama_cpp.endpoints import LlamaCppEndpoints
 from rtp_llm.server.protocols.llama_cpp.protocol import PATH as INFILL
 from rtp_llm.server.protocols.ollama.endpoints import OllamaEndpoints
@@ -51,6 +53,10 @@ def build_app(state: ServerState) -> ASGIApp:
     _add_messages(app, messages)
     _add_ollama(app, ollama)
     app.add_api_route(INFILL, llama_cpp.infill, methods=["POST"], response_model=None)
+    pooled = PooledEndpoints(state)
+    handlers = {each.path: pooled.handler(each) for each in ENDPOINTS}
+    for path, handler in handlers.items():
+        app.add_api_route(path, handler, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
     app.openapi = lambda: describe(app, _served(state))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
@@ -64,6 +70,7 @@ def build_app(state: ServerState) -> ASGIApp:
         ("POST", "/api/chat"): _direct(ollama.chat),
         ("POST", "/api/generate"): _direct(ollama.generate),
         ("POST", INFILL): _direct(llama_cpp.infill),
+        **{("POST", path): _direct(handler) for path, handler in handlers.items()},
     }
     return with_cors(
         RequestMiddleware(app, state, paths, direct, frozenset(BODIES)), state.settings
@@ -88,6 +95,7 @@ def _served(state: ServerState) -> Served:
     if ready is not None:
         known = {"max_model_len": ready.max_model_len, "vocab_size": ready.vocab_size}
         known["max_sequences"] = ready.max_running + ready.max_queued
+        known["vector_size"] = ready.vector_size
     syntax = state.syntax_or_none
     return Served(
         calls_tools=syntax is not None and syntax.tool_calls is not None,
@@ -97,6 +105,7 @@ def _served(state: ServerState) -> Served:
         max_logprobs=settings.max_logprobs,
         max_prompt_logprobs=settings.max_prompt_logprobs,
         trusts_templates=settings.trust_request_chat_template,
+        matryoshka=ready.matryoshka if ready else None,
         **known,
     )
 

@@ -142,6 +142,28 @@ class Tokenizer:
         ids: list[int] = self._backend.post_process(encoding).ids
         return ids[:longest] if side == "right" else ids[-longest:]
 
+    def encode_batch(
+        self, texts: Sequence[str | tuple[str, str]], add_special_tokens: bool = True
+    ) -> list[list[int]]:
+        """Texts, or pairs of texts as the model takes them, to ids. Several threads share the work
+        where the environment has TOKENIZERS_PARALLELISM=true."""
+        batch = self._backend.encode_batch_fast([*texts], add_special_tokens=add_special_tokens)
+        return [each.ids for each in batch]
+
+    def encode_pair(self, first: str, second: str, longest: int) -> list[int]:
+        """A pair of texts to at most `longest` ids, special tokens among them: tokens at the end of
+        the second text are left out.
+
+        Raises ValueError if `longest` leaves none of them.
+        """
+        parts = self._backend.encode_batch_fast([first, second], add_special_tokens=False)
+        room = longest - len(parts[0]) - self._backend.num_special_tokens_to_add(is_pair=True)
+        if room < 1:
+            raise ValueError(f"{longest} tokens are too few: none of the second text would be left")
+        parts[1].truncate(room)
+        ids: list[int] = self._backend.post_process(*parts).ids
+        return ids
+
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Ids to text; ids without a token are skipped. Equal to the joined detokeniser pieces."""
         detokenizer = self.detokenizer(skip_special_tokens=skip_special_tokens)

@@ -18,7 +18,7 @@ from rtp_llm.engine.client.rank_group import RankGroup, start_together
 from rtp_llm.engine.client.rank_metrics import all_ready, all_stats
 from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.engine.messages import (
-    AddRequest,
+    ClientRequest,
     EngineDeadError,
     EngineLog,
     EngineReady,
@@ -201,7 +201,7 @@ class EngineClient:
         """A number that no request of this client had."""
         return next(self._ids)
 
-    def generate(self, request: AddRequest) -> TokenStream:
+    def generate(self, request: ClientRequest) -> TokenStream:
         """Send the request and return the stream of its deltas, see ProcessClient.
 
         Raises:

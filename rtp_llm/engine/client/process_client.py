@@ -21,7 +21,7 @@ from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.memory_release import await_memory_environment
 from rtp_llm.engine.messages import (
     AbortRequest,
-    AddRequest,
+    ClientRequest,
     EngineDeadError,
     EngineFatal,
     EngineLog,
@@ -227,7 +227,7 @@ class ProcessClient:
 
     # -- requests ------------------------------------------------------------------------------
 
-    def generate(self, request: AddRequest) -> TokenStream:
+    def generate(self, request: ClientRequest) -> TokenStream:
         """Send the request and return the stream of its deltas (an async iterator).
 
         Closing the stream, cancelling the task that waits on it or dropping it aborts the request.
@@ -241,17 +241,17 @@ class ProcessClient:
         self._open(stream, request, link)
         return stream
 
-    def replay(self, stream: TokenStream, request: AddRequest) -> None:
+    def replay(self, stream: TokenStream, request: ClientRequest) -> None:
         """Compute ``request`` for a stream that had no output from another engine."""
         stream.replay(self._leave, self._backlog)
         self._open(stream, request, self._require_link())
 
-    def _open(self, stream: TokenStream, request: AddRequest, link: EngineLink) -> None:
+    def _open(self, stream: TokenStream, request: ClientRequest, link: EngineLink) -> None:
         self._streams[request.request_id] = weakref.ref(stream)
         self._sequences += request.params.n
         link.send(request)
 
-    def _admit(self, request: AddRequest) -> EngineLink:
+    def _admit(self, request: ClientRequest) -> EngineLink:
         if self._failure is not None:
             raise self._failure
         link = self._require_link()
@@ -341,7 +341,7 @@ class ProcessClient:
             # A row of a request that was just aborted has no stream any more.
             if (reference := references.get(request_id)) and (stream := reference()):
                 if stream.request is not None:  # its first output
-                    new_tokens += len(stream.request.prompt_token_ids) - delta.cached_tokens
+                    new_tokens += stream.request.num_prompt_tokens - delta.cached_tokens
                 stream.add(delta)
         on_step = self._events.on_step
         if on_step and output.num_sequences:

@@ -20,7 +20,7 @@ import msgspec
 from rtp_llm.engine.client.rank_failures import LOOK_SECONDS, LOOKS, first_cause, names_cause
 from rtp_llm.engine.client.restarts import WINDOW_SECONDS, Restarts
 from rtp_llm.engine.messages import (
-    AddRequest,
+    ClientRequest,
     EngineDeadError,
     EngineReady,
     EngineStartError,
@@ -355,7 +355,7 @@ class RankGroup:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def generate(self, request: AddRequest) -> TokenStream:
+    def generate(self, request: ClientRequest) -> TokenStream:
         """Send the request to the process with the fewest open sequences, see ProcessClient.
 
         Raises:
@@ -373,7 +373,7 @@ class RankGroup:
         self._wake_others(process, request)
         return stream
 
-    def _assign(self, request: AddRequest) -> tuple[ProcessClient, AddRequest]:
+    def _assign(self, request: ClientRequest) -> tuple[ProcessClient, ClientRequest]:
         """The process that computes a request; ranks in lockstep need its number."""
         if len(self.processes) == 1:
             return self.processes[0], request
@@ -384,7 +384,7 @@ class RankGroup:
             serving = [process for process in serving if process.alive] or serving
         return min(serving, key=lambda process: process.num_sequences), request
 
-    def _wake_others(self, chosen: ProcessClient, request: AddRequest) -> None:
+    def _wake_others(self, chosen: ProcessClient, request: ClientRequest) -> None:
         if self._lockstep:
             for process in self.processes:
                 if process is not chosen:

@@ -10,7 +10,7 @@ import msgspec
 
 from rtp_llm.engine.client.backlog import Backlog
 from rtp_llm.engine.deltas import merge_deltas
-from rtp_llm.engine.messages import AddRequest, SequenceDelta, TokenLogprob
+from rtp_llm.engine.messages import ClientRequest, SequenceDelta, TokenLogprob
 
 
 class TokenStream(AsyncIterator[SequenceDelta]):
@@ -26,7 +26,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
 
     def __init__(
         self,
-        request: AddRequest,
+        request: ClientRequest,
         loop: asyncio.AbstractEventLoop,
         leave: Callable[[TokenStream], None],
         backlog: Backlog | None = None,
@@ -34,7 +34,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         self.request_id = request.request_id
         self.params = request.params
         # Kept until there is output: so long another engine may take the request over.
-        self.request: AddRequest | None = request
+        self.request: ClientRequest | None = request
         self.replayed = False
         self.num_sequences = request.params.n
         self._loop = loop
@@ -46,7 +46,7 @@ class TokenStream(AsyncIterator[SequenceDelta]):
         self._waiting: dict[int, SequenceDelta] = {}
         self._prompt_logprobs: list[TokenLogprob | None] | None = None
         if request.params.prompt_logprobs is not None:
-            self._prompt_logprobs = [None] * len(request.prompt_token_ids)
+            self._prompt_logprobs = [None] * request.num_prompt_tokens
         self._error: Exception | None = None
         self._waker: asyncio.Future[None] | None = None
 

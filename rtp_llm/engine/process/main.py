@@ -25,7 +25,7 @@ from rtp_llm.device.early import start_driver
 from rtp_llm.engine.address import EngineAddress
 from rtp_llm.engine.messages import (
     AbortRequest,
-    AddRequest,
+    ClientRequest,
     EngineFatal,
     EngineStartError,
     RequestError,
@@ -36,8 +36,10 @@ from rtp_llm.engine.messages import (
     describe_memory_error,
 )
 from rtp_llm.engine.process.heartbeat import Heartbeat, end_alone, end_with_parent
+from rtp_llm.engine.process.prompt_batches import PromptBatches
 from rtp_llm.engine.process.sender import LogForwarder, Sender
 from rtp_llm.engine.start.phases import Phases
+from rtp_llm.request.add_prompts import AddPrompts
 
 if TYPE_CHECKING:
     from rtp_llm.engine.serving import Built
@@ -145,6 +147,7 @@ class EngineService:
 
     def __init__(self, built: Built, address: EngineAddress, sender: Sender) -> None:
         self._engine, self._group = built.engine, built.step_group
+        self._batches = PromptBatches(built.engine, built.ready.max_running)
         self._sender = sender
         self._inbox: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._inbox.set_hwm(0)
@@ -164,7 +167,9 @@ class EngineService:
                         self._group.leave()
                     return
                 self._take(message)
-            for output in self._engine.step():
+            for output in self._batches.feed():
+                self._sender.send(output)
+            for output in self._batches.take(self._engine.step()):
                 self._sender.send(output)
             if self._group is not None and self._group.stopped:
                 self._group.leave()
@@ -174,7 +179,8 @@ class EngineService:
 
     def _messages(self) -> Iterator[ToEngine]:
         """What has come; first waits for something while the engine has nothing to do."""
-        if not self._engine.can_go_on and not self._engine.has_idle_work:
+        engine = self._engine
+        if not (engine.can_go_on or engine.has_idle_work or self._batches.waiting):
             self._poller.poll(self._engine.timeout_ms)
         while True:
             try:
@@ -183,13 +189,16 @@ class EngineService:
                 return
             yield self._decoder.decode(frame)
 
-    def _take(self, message: AddRequest | AbortRequest | Wake) -> None:
+    def _take(self, message: ClientRequest | AbortRequest | Wake) -> None:
         if isinstance(message, AbortRequest):
-            self._engine.abort(message.sequences)
+            self._engine.abort(self._batches.abort(message.sequences))
             return
         if self._group is not None:
             self._group.wake(message.number)
         if isinstance(message, Wake):
+            return
+        if isinstance(message, AddPrompts):
+            self._batches.add(message)
             return
         try:
             self._engine.add(message)

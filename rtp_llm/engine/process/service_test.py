@@ -73,7 +73,9 @@ def test_requests_wait_for_one_part_of_idle_work_and_it_waits_for_them(address):
         assert service._inbox.poll(5000)
 
     engine = Engine(4, send)
-    service = EngineService(SimpleNamespace(engine=engine, step_group=None), address, None)
+    ready = SimpleNamespace(max_running=1)
+    built = SimpleNamespace(engine=engine, ready=ready, step_group=None)
+    service = EngineService(built, address, None)
     sender.connect(address.to_engine)
     thread = threading.Thread(target=service.run, daemon=True)
     thread.start()

@@ -70,6 +70,9 @@ class EndpointBase:
             reasoning_fields=_REASONING_FIELDS[settings.reasoning_field],
             return_tokens_as_token_ids=settings.return_tokens_as_token_ids,
             vllm_fields=settings.response_compat == "vllm",
+            tasks=ready.tasks if ready else (),
+            vector_size=ready.vector_size if ready else 0,
+            matryoshka=ready.matryoshka if ready else None,
             inline=True,
             client=client_of(http.scope),
         )

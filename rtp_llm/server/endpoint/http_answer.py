@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.generation.generation import ChoiceDelta, Generation, Usage
+from rtp_llm.server.generation.pooling import Pooling
 from rtp_llm.server.http.asgi import (
     EVENT_STREAM,
     REQUEST_ID,
@@ -33,6 +34,9 @@ UNBUFFERED = [
     # A buffering proxy would turn a stream into a single late answer.
     (b"x-accel-buffering", b"no"),
 ]
+
+
+G = TypeVar("G", Generation, Pooling)
 
 
 class StreamWriter(Protocol):
@@ -58,13 +62,13 @@ class AnswerWriter(Protocol):
         """The whole answer."""
 
 
-class _Answer(Response):
-    """Runs the generation in one task, and waits for the client to disconnect in another."""
+class EngineAnswer(Response, Generic[G]):
+    """Runs a generation in one task, and waits for the client to disconnect in another."""
 
     def __init__(
         self,
         state: ServerState,
-        generation: Generation,
+        generation: G,
         more_headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__()
@@ -130,7 +134,7 @@ class _Answer(Response):
         raise NotImplementedError
 
 
-class StreamedAnswer(_Answer):
+class StreamedAnswer(EngineAnswer[Generation]):
     """Server-sent events or lines; headers are sent with the first delta, so that early errors
     have a proper status."""
 
@@ -190,7 +194,7 @@ class StreamedAnswer(_Answer):
             await send_start(send, 200, [kind, *UNBUFFERED, *self._more_headers])
 
 
-class WholeAnswer(_Answer):
+class WholeAnswer(EngineAnswer[Generation]):
     """One JSON body, sent when everything is generated."""
 
     def __init__(

@@ -13,6 +13,7 @@ from rtp_llm.request.sampling_params import SamplingParams
 # Bucket bounds for lengths, from a single token to the longest contexts.
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(10**n * m for n in (3, 4, 5) for m in (1, 2, 5)))
 SEQUENCES = (1, 2, 5, 10, 20, 50, 100)
+INPUTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5)
 
@@ -60,6 +61,9 @@ class RequestMetrics:
             "Mean time between the tokens of a sequence.",
             TOKEN_SECONDS,
         )
+        self._inputs = histogram(
+            "request_inputs", "Texts of a request for vectors, scores or labels.", INPUTS
+        )
         self._finished = Counter(
             "rtp_llm_finished_sequences",
             "Sequences that ended, by reason.",
@@ -74,6 +78,17 @@ class RequestMetrics:
         self._n.observe(params.n)
         if isinstance(params.max_tokens, int):
             self._max_tokens.observe(params.max_tokens)
+
+    def begin_pooling(self, num_inputs: int) -> None:
+        """Record a request for vectors, scores or labels that is sent to the engine."""
+        self.begun += 1
+        self._inputs.observe(num_inputs)
+
+    def end_pooling(self, seconds: float, queued: float) -> None:
+        """Record such a request that finished."""
+        self._finished.labels("stop").inc()
+        self._queue.observe(queued)
+        self._end_to_end.observe(seconds)
 
     def abort(self, sequences: int) -> None:
         """Record sequences that ended early: the client disconnected, or something failed."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtp_llm.server.protocols.anthropic.message_turn import COUNT_TOKENS, MESSAGE
+from rtp_llm.server.protocols.embeddings.endpoints import ENDPOINTS
 from rtp_llm.server.protocols.llama_cpp.infill_turn import INFILL
 from rtp_llm.server.protocols.ollama.ollama_turn import OLLAMA_CHAT, OLLAMA_GENERATE
 from rtp_llm.server.protocols.openai.chat_batch import CHAT_BATCH
@@ -38,5 +39,6 @@ KINDS: Mapping[str, BodyKind[Any]] = {
         TOKENIZE,
         DETOKENIZE,
         GRAMMAR,
+        *(endpoint.kind for endpoint in ENDPOINTS),
     )
 }

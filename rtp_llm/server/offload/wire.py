@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from rtp_llm.server.turn.body_kind import BodyKind, P
-from rtp_llm.server.turn.prepared import Prepared, PreparedBody, PreparedJobs
+from rtp_llm.server.turn.prepared import Prepared, PreparedBody, PreparedJobs, PreparedPrompts
 from rtp_llm.server.turn.served_model import ModelFacts, ServedModel
 from rtp_llm.server.types.errors import ApiError
 from rtp_llm.server.types.jobs import CompletionResponseOptions, Echo
@@ -48,12 +48,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The result of a call: a refusal, `prepared` jobs, or else the tail is the answer.
+    """The result of a call: a refusal, `prepared` jobs or prompts, or else the tail is the answer.
 
-    `prepared`: an encoded PreparedJobs; `options_index`: which of its kind's `response_options` it
-    has; `lengths`: lengths of the integer lists in the tail: each prompt, then each echo's offsets;
-    `sources`: the jobs' different sources of grammars, and `source_of`: the index of each job's, if
-    there are any. `ignored`: if the tail is the answer.
+    `prepared`: an encoded PreparedJobs, or PreparedPrompts; `options_index`: which of its kind's
+    `response_options` it has; `lengths`: lengths of the integer lists in the tail: each prompt,
+    then each echo's offsets (prompts to pool: the tail is their `token_ids`); `sources`: the jobs'
+    different sources of grammars, and `source_of`: the index of each job's, if there are any.
+    `ignored`: if the tail is the answer.
     """
 
     refusal: Refusal | None = None
@@ -88,6 +89,8 @@ def pack(kind: BodyKind[Prepared], prepared: Prepared) -> list[bytes]:
     """The frame of a result of this kind."""
     if isinstance(prepared, PreparedBody):
         return frame(Answer(ignored=prepared.ignored), prepared.body)
+    if isinstance(prepared, PreparedPrompts):
+        return _pack_prompts(kind, prepared)
     lists: list[Sequence[int]] = [job.prompt_ids for job in prepared.jobs]
     sources = list(dict.fromkeys(job.grammar_source for job in prepared.jobs))
     jobs = [replace(job, prompt_ids=[], grammar_source=b"") for job in prepared.jobs]
@@ -112,6 +115,15 @@ def pack(kind: BodyKind[Prepared], prepared: Prepared) -> list[bytes]:
     return frame(answer, b"".join(array("i", each).tobytes() for each in lists))
 
 
+def _pack_prompts(kind: BodyKind[Prepared], prepared: PreparedPrompts[Any]) -> list[bytes]:
+    bare = replace(prepared, batch=replace(prepared.batch, token_ids=b""))
+    answer = Answer(
+        prepared=msgspec.msgpack.encode(bare),
+        options_index=kind.response_options.index(type(prepared.response_options)),
+    )
+    return frame(answer, prepared.batch.token_ids)
+
+
 def unpack(kind: BodyKind[P], head: bytes, tail: bytes) -> P:
     """The result in a frame; raises the ApiError if the frame contains one."""
     answer = _answers.decode(head)
@@ -119,7 +131,11 @@ def unpack(kind: BodyKind[P], head: bytes, tail: bytes) -> P:
         raise _api_error(answer.refusal)
     if not answer.prepared:
         return cast("P", PreparedBody(tail, answer.ignored))
-    prepared = _decoder(kind.response_options[answer.options_index]).decode(answer.prepared)
+    options = kind.response_options[answer.options_index]
+    if kind.pools:
+        pooled = _prompts_decoder(options).decode(answer.prepared)
+        return cast("P", replace(pooled, batch=replace(pooled.batch, token_ids=tail)))
+    prepared = _decoder(options).decode(answer.prepared)
     sources = [answer.sources[index] for index in answer.source_of]
     return cast("P", _filled(prepared, _lists(answer.lengths, tail), sources))
 
@@ -130,6 +146,11 @@ _answers = msgspec.msgpack.Decoder(Answer)
 @cache
 def _decoder(response_options: type) -> msgspec.msgpack.Decoder[PreparedJobs[Any]]:
     return msgspec.msgpack.Decoder(PreparedJobs[response_options])  # type: ignore[valid-type]
+
+
+@cache
+def _prompts_decoder(response_options: type) -> msgspec.msgpack.Decoder[PreparedPrompts[Any]]:
+    return msgspec.msgpack.Decoder(PreparedPrompts[response_options])  # type: ignore[valid-type]
 
 
 def _api_error(refusal: Refusal) -> ApiError:

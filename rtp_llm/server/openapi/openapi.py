@@ -17,7 +17,7 @@ import msgspec
 from fastapi import FastAPI
 
 from rtp_llm.config.refusals import REFUSALS
-from rtp_llm.server.openapi import openapi_agents, openapi_ollama
+from rtp_llm.server.openapi import openapi_agents, openapi_embeddings, openapi_ollama
 from rtp_llm.server.openapi.openapi_bounds import (
     Served,
     bound,
@@ -61,6 +61,7 @@ BODIES: Mapping[str, Kind] = {
     **openapi_agents.BODIES,
     **openapi_ollama.BODIES,
     INFILL: InfillRequest,
+    **openapi_embeddings.BODIES,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
 }
@@ -75,6 +76,7 @@ _ANSWERS: Mapping[str, Kind] = {
     **openapi_agents.ANSWERS,
     **openapi_ollama.ANSWERS,
     INFILL: InfillAnswer,
+    **openapi_embeddings.ANSWERS,
     "/tokenize": responses.TokenizeAnswer,
     "/detokenize": responses.DetokenizeAnswer,
     "/v1/models": responses.ModelList,
@@ -146,6 +148,7 @@ def _describe_bodies(components: Schema, served: Served) -> None:
     for kind in kinds:
         bound(components[kind.__name__]["properties"], served)
     openapi_agents.describe_lengths(components)
+    openapi_embeddings.describe_bodies(components, served)
     _name_served(components, served.names)
     chat, batch, completion = (components[kind.__name__] for kind in own[:3])
     for each, areas in ((chat, ("request",)), (batch, ("request",)), (completion, _COMPLETION)):

@@ -32,6 +32,7 @@ BODY: dict[str, dict[str, Any]] = {
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
     TOKENIZE: {"prompt": "a"},
     "/detokenize": {"tokens": [1, 2]},
+    "/v1/embeddings": {"input": ["a house."]},
 }
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 SAID = {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}}

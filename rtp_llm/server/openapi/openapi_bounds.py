@@ -41,7 +41,8 @@ class Served:
 
     `max_sequences`: of one request; `max_logprobs`, `max_prompt_logprobs`: as the settings;
     `trusts_templates`: requests may bring a chat template; `calls_tools`, `thinks`: the model's
-    forms of tool calls and of thinking are known; `template_variables`: the chat template's.
+    forms of tool calls and of thinking are known; `template_variables`: the chat template's;
+    `vector_size`, `matryoshka`: see ModelFacts.
     """
 
     names: tuple[str, ...]
@@ -54,6 +55,8 @@ class Served:
     calls_tools: bool = False
     thinks: bool = False
     template_variables: frozenset[str] = frozenset()
+    vector_size: int = 0
+    matryoshka: tuple[int, ...] | None = None
 
     @property
     def variables(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rtp_llm.server.generation.generation import Generation
+from rtp_llm.server.generation.pooling import Pooling
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class FinishedRequest:
     request_id: str
     key_name: str
     headers: Mapping[bytes, bytes]
-    generation: Generation | None
+    generation: Generation | Pooling | None
 
 
 class Telemetry(Protocol):

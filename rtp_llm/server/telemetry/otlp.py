@@ -27,8 +27,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from rtp_llm import __version__
+from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.server.generation.generation import Generation
+from rtp_llm.server.generation.pooling import Pooling
 from rtp_llm.server.telemetry.finished import FinishedRequest
 
 PROVIDER = "rtp_llm"
@@ -42,7 +44,7 @@ _FIRST_TOKEN = (
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 )
 _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-_NAMES = {"/v1/completions": "text_completion"}  # else "chat"
+_NAMES = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}  # else "chat"
 
 Attributes = dict[str, AttributeValue]
 _log = logging.getLogger("rtp_llm.server")
@@ -80,7 +82,8 @@ class OtlpTelemetry:
 
     def record(self, request: FinishedRequest) -> None:
         """Record a finished request; takes some tens of microseconds and never blocks."""
-        operation = _NAMES.get(request.path, "chat")
+        pools = isinstance(request.generation, Pooling)
+        operation = "embeddings" if pools else _NAMES.get(request.path, "chat")
         common: Attributes = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": PROVIDER,
@@ -160,16 +163,16 @@ def _of_request(request: FinishedRequest) -> Iterator[tuple[str, AttributeValue]
         yield from _of_generation(request.generation)
 
 
-def _of_params(params: SamplingParams) -> Iterator[tuple[str, AttributeValue]]:
+def _of_params(params: SamplingParams | PoolingParams) -> Iterator[tuple[str, AttributeValue]]:
     for name in ("max_tokens", "temperature", "top_p", "top_k", "seed"):
-        value = getattr(params, name)
+        value = getattr(params, name, None)
         if value is not None:
             yield f"gen_ai.request.{name}", value
     if params.n > 1:
         yield "gen_ai.request.choice.count", params.n
 
 
-def _of_generation(generation: Generation) -> Iterator[tuple[str, AttributeValue]]:
+def _of_generation(generation: Generation | Pooling) -> Iterator[tuple[str, AttributeValue]]:
     usage, times = generation.usage, generation.times
     yield "gen_ai.usage.input_tokens", usage.prompt_tokens
     yield "gen_ai.usage.output_tokens", usage.completion_tokens

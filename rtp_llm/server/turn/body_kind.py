@@ -20,7 +20,8 @@ class BodyKind(Generic[P_co]):
 
     `name`: identifies it to other processes; `prepare`: raises ApiError; `response_options`: their
     types in its PreparedJobs, none if the result is always a PreparedBody; `renders`: it renders
-    the chat template, which can take long for a short body; `compiles`: it compiles a grammar.
+    the chat template, which can take long for a short body; `compiles`: it compiles a grammar;
+    `pools`: the result is a PreparedPrompts or a PreparedBody.
     """
 
     name: str
@@ -28,6 +29,7 @@ class BodyKind(Generic[P_co]):
     response_options: tuple[type, ...] = ()
     renders: bool = True
     compiles: bool = False
+    pools: bool = False
 
 
 class Preprocessing(Protocol):

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of preparing a body: jobs for the engine and response options, or an answer."""
+"""The result of preparing a body: work for the engine and response options, or an answer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from rtp_llm.server.types.jobs import ChatResponseOptions, CompletionResponseOptions, Job
+from rtp_llm.server.types.jobs import (
+    ChatResponseOptions,
+    CompletionResponseOptions,
+    Job,
+    PromptBatch,
+)
 
 F = TypeVar("F")
 
@@ -29,6 +34,15 @@ class PreparedJobs(Generic[F]):
     ignored: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class PreparedPrompts(Generic[F]):
+    """A request ready to be pooled. `ignored`: unknown fields."""
+
+    batch: PromptBatch
+    response_options: F
+    ignored: tuple[str, ...] = ()
+
+
 PreparedChat: TypeAlias = PreparedJobs[ChatResponseOptions]
 PreparedCompletion: TypeAlias = PreparedJobs[CompletionResponseOptions]
-Prepared: TypeAlias = PreparedJobs[Any] | PreparedBody
+Prepared: TypeAlias = PreparedJobs[Any] | PreparedPrompts[Any] | PreparedBody

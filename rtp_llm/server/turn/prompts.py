@@ -36,7 +36,7 @@ def encode_prompt(
     """
     keep, limit = request.truncate_prompt_tokens, model.limits.max_model_len
     if keep is None:
-        _check_length(model.tokenizer, text, limit, lengths.prompt_name)
+        check_length(model.tokenizer, text, limit, lengths.prompt_name)
     else:
         size = LONG_TOKEN * limit
         text = text[:size] if request.truncation_side == "right" else text[-size:]
@@ -79,8 +79,9 @@ def make_job(
     )
 
 
-def _check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> None:
-    """Refuse a text that is far too long based on its beginning, without tokenising all of it.
+def check_length(tokenizer: Tokenizer, text: str, limit: int, param: str) -> None:
+    """Raise ApiError 400 for a text that is far too long, based on its beginning: without
+    tokenising all of it.
 
     Tokens rarely have that many characters; if they do, the whole text is tokenised after all.
     """

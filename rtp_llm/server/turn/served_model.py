@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rtp_llm.config.tasks import Task
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.types.errors import no_access, unknown_model
 from rtp_llm.text.generation_defaults import GenerationDefaults
@@ -18,8 +19,9 @@ class ModelFacts:
     `names`: names that requests may use for it, the first of which appears in answers; `usable`:
     names that the request's API key may use. `limits`: of the engine, zeros until it is ready;
     `max_sequences`: capacity of an idle server, running and queued; `tool_call_parser` and
-    `reasoning_parser`: formats of the model's answers, see rtp_llm.text.parsers; the others are
-    settings.
+    `reasoning_parser`: formats of the model's answers, see rtp_llm.text.parsers; `tasks`: what it
+    is served for; `vector_size`: numbers of an embedding, 0: unknown; `matryoshka`: to which sizes
+    it may be cut, empty: any, None: none; the others are settings.
     """
 
     names: tuple[str, ...]
@@ -38,6 +40,9 @@ class ModelFacts:
     reasoning_fields: tuple[str, ...] = ()
     return_tokens_as_token_ids: bool = False
     vllm_fields: bool = False
+    tasks: tuple[Task, ...] = ()
+    vector_size: int = 0
+    matryoshka: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:

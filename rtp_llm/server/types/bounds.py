@@ -15,6 +15,8 @@ MAX_PARTS = 16384  # content parts of all messages together
 MAX_LOGIT_BIAS = 4096
 MAX_STOP_TOKEN_IDS = 4096
 MAX_DETOKENIZE = 2**20
+MAX_INPUTS = 2048  # texts of one request for embeddings, scores or labels; documents to rerank
+MAX_INPUT_TOKENS = 2**20  # of all of them together
 
 
 def check_count(name: str, count: int, most: int, what: str) -> None:
@@ -34,7 +36,8 @@ def check_bounds(content: dict[str, Any]) -> None:
             f"The body has {len(content)} fields; at most {MAX_FIELDS} are taken.", code="too_many"
         )
     _check_list(content, "messages", MAX_MESSAGES, "messages")
-    _check_list(content, "input", MAX_MESSAGES, "items")
+    if isinstance(items := content.get("input"), list):  # texts are counted elsewhere
+        check_count("input", sum(type(each) is dict for each in items), MAX_MESSAGES, "items")
     _check_list(content, "logit_bias", MAX_LOGIT_BIAS, "entries")
     _check_list(content, "stop_token_ids", MAX_STOP_TOKEN_IDS, "token ids")
     _check_list(content, "tokens", MAX_DETOKENIZE, "token ids")
@@ -53,7 +56,13 @@ def _check_parts(name: str, messages: object) -> None:
     if not isinstance(messages, list):
         return
     conversations = [each if isinstance(each, list) else [each] for each in messages]
-    flat = [message for each in conversations for message in each]
+    flat = [
+        message
+        for each in conversations
+        if type(next(iter(each), None)) is not int  # a prompt
+        for message in each
+        if type(message) is not str
+    ]
     check_count(name, len(flat), MAX_MESSAGES, "messages")
     contents = [message.get("content") for message in flat if isinstance(message, dict)]
     parts = sum(len(content) for content in contents if isinstance(content, list))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import (
-    AddRequest,
+    ClientRequest,
     EngineLog,
     EngineReady,
     EngineStats,
@@ -88,7 +88,7 @@ class EngineInterface(Protocol):
     def new_request_id(self) -> int:
         """A new, unique request id."""
 
-    def generate(self, request: AddRequest) -> DeltaStream:
+    def generate(self, request: ClientRequest) -> DeltaStream:
         """Send a request; raises EngineDeadError or RequestError if it is rejected at once."""
 
     def abort(self, request_id: int, index: int | None = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rtp_llm.request.constraints import Grammar, Thinking
+from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.text.parsers.spec import ParserSpec
 
@@ -37,6 +38,17 @@ class Job:
     thinking: Thinking | None = None
     parser: ParserSpec = field(default_factory=ParserSpec)
     single_call: bool = False
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """Prompts of which something is pooled, as the engine takes them: `token_ids` are int32
+    numbers, the prompts one after the other, `lengths` the tokens of each."""
+
+    token_ids: bytes
+    lengths: list[int]
+    params: PoolingParams
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.config.tasks import TASKS
 from rtp_llm.engine.client.restarts import Restarts
 from rtp_llm.engine.messages import (
     AddRequest,
+    ClientRequest,
     EngineDeadError,
     EngineLog,
     EngineReady,
@@ -26,10 +29,13 @@ from rtp_llm.engine.messages import (
     SequenceError,
     TokenLogprob,
 )
+from rtp_llm.request.add_prompts import AddPrompts
+from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.allowed_steps import allowed_steps
 
 Script = Callable[[AddRequest, int], list[int]]
+Pool = Callable[[list[int], PoolingParams], list[float]]
 EOS = 4  # <|im_end|> of testing/model_folders.py
 # In a script: instead of a token the sequence gets this error.
 ERRORS: dict[int, SequenceError] = {-2: "model_produced_nan", -3: "no_allowed_tokens"}
@@ -41,18 +47,22 @@ def ready_message(max_model_len: int = 256, vocab_size: int = 512) -> EngineRead
     fields = [each for each in msgspec.structs.fields(EngineReady) if each.type in plain]
     values = {field.name: plain[field.type] for field in fields}
     values |= {"max_model_len": max_model_len, "vocab_size": vocab_size}
-    values |= {"max_running": 16, "max_queued": 16}
+    values |= {"max_running": 16, "max_queued": 16, "tasks": TASKS, "vector_size": 4}
     return msgspec.convert(values, EngineReady)
 
 
 class FakeStream:
     """The stream of one request; closing it is noted as an abort."""
 
-    def __init__(self, engine: FakeEngine, request: AddRequest) -> None:
+    def __init__(self, engine: FakeEngine, request: ClientRequest) -> None:
         self.engine = engine
         self.request = request
         self.queue: asyncio.Queue[SequenceDelta | Exception | None] = asyncio.Queue()
-        self.scripts = [engine.script(request, i) for i in range(request.params.n)]
+        self.scripts = (
+            []
+            if isinstance(request, AddPrompts)
+            else [engine.script(request, i) for i in range(request.params.n)]
+        )
         self.done = [0] * request.params.n
         self.open = set(range(request.params.n))
 
@@ -78,13 +88,25 @@ class FakeStream:
     def step(self) -> tuple[int, int]:
         """One token for each open sequence; how many, and the same with what is new of a prompt."""
         stepped = len(self.open)
-        prompt = self.request.prompt_token_ids if not any(self.done) else []
+        prompt = 0 if any(self.done) else self.request.num_prompt_tokens
         for index in sorted(self.open):
-            self.queue.put_nowait(self._delta(index))
+            request = self.request
+            delta = self._pooled(request) if isinstance(request, AddPrompts) else self._delta(index)
+            self.queue.put_nowait(delta)
         if not self.open:
             self.engine.streams.pop(self.request.request_id, None)
             self.queue.put_nowait(None)
-        return stepped, stepped + max(0, len(prompt) - self.engine.cached_tokens)
+        return stepped, stepped + max(0, prompt - self.engine.cached_tokens)
+
+    def _pooled(self, request: AddPrompts) -> SequenceDelta:
+        """The end of a request that pools."""
+        self.open.clear()
+        vectors = [self.engine.pool(prompt, request.params) for prompt in request.prompts()]
+        values = array("f", itertools.chain.from_iterable(vectors)).tobytes()
+        cached = self.engine.cached_tokens
+        return SequenceDelta(
+            index=0, token_ids=[], finish_reason="stop", pooled=values, cached_tokens=cached
+        )
 
     def _delta(self, index: int) -> SequenceDelta:
         params = self.request.params
@@ -131,6 +153,7 @@ class FakeStream:
         wanted = self.request.params.prompt_logprobs
         if wanted is None:
             return None
+        assert isinstance(self.request, AddRequest)
         rest = self.request.prompt_token_ids[1:]
         return [None, *(self._logprob(token, wanted) for token in rest)]
 
@@ -163,7 +186,9 @@ class FakeEngine:
         self.cached_tokens = 0
         self.draft_tokens = 0  # verified for each token, of which half are accepted
         self.queue_seconds = 0.0
+        self.pool: Pool = four_numbers
         self.requests: list[AddRequest] = []
+        self.batches: list[AddPrompts] = []
         self.aborted: list[tuple[int, int | None]] = []
         self.streams: dict[int, FakeStream] = {}
         self.closed = False
@@ -193,12 +218,15 @@ class FakeEngine:
     def new_request_id(self) -> int:
         return next(self._numbers)
 
-    def generate(self, request: AddRequest) -> FakeStream:
+    def generate(self, request: ClientRequest) -> FakeStream:
         if self.failure is not None:
             raise EngineDeadError(self.failure)
         if self.refuse is not None:
             raise self.refuse
-        self.requests.append(request)
+        if isinstance(request, AddPrompts):
+            self.batches.append(request)
+        else:
+            self.requests.append(request)
         stream = self.streams[request.request_id] = FakeStream(self, request)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -231,6 +259,11 @@ class FakeEngine:
         self.closed = True
         if self.failure is None:
             self.die("closed")
+
+
+def four_numbers(prompt: list[int], params: PoolingParams) -> list[float]:
+    """What is pooled of a prompt: numbers that depend on its tokens."""
+    return [float(len(prompt)), float(prompt[0]), float(prompt[-1]), 0.1]
 
 
 def say(tokenizer: object, *texts: str) -> Script:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pooling head: one vector from a prompt's hidden states, for requests that ask for it."""
+"""The pooling head: vectors, scores and labels from a prompt's hidden states."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,33 +23,37 @@ if TYPE_CHECKING:
     from rtp_llm.worker.plan.step_plan import HeadPlan
 
 # From hidden states [T, C] of a chunk that ends its prompt or not, what was made of the chunks
-# before it, and the chunk's first position: a vector [C], which may be a view of the states.
+# before it, and the chunk's first position: rows [R, C], which may be a view of the states.
 _Fold = Callable[[Tensor, Tensor | None, int], Tensor]
 
 
 def _last(states: Tensor, _before: Tensor | None, _position: int) -> Tensor:
-    return states[-1]
+    return states[-1:]
 
 
 def _first(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
-    return states[0] if before is None else before
+    return states[:1] if before is None else before
 
 
 def _sum(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
-    total = states.sum(0, dtype=torch.float32)
+    total = states.sum(0, keepdim=True, dtype=torch.float32)
     return total if before is None else before + total
 
 
 def _max(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
-    largest = states.amax(0)
+    largest = states.amax(0, keepdim=True)
     return largest if before is None else torch.maximum(before, largest)
 
 
 def _weighted_sum(states: Tensor, before: Tensor | None, position: int) -> Tensor:
     first = position + 1
     weights = torch.arange(first, first + len(states), dtype=torch.float32, device=states.device)
-    total = (weights[:, None] * states).sum(0)
+    total = (weights[:, None] * states).sum(0, keepdim=True)
     return total if before is None else before + total
+
+
+def _all(states: Tensor, before: Tensor | None, _position: int) -> Tensor:
+    return states if before is None else torch.cat([before, states])
 
 
 _FOLDS: dict[PoolingType, _Fold] = {
@@ -57,6 +62,7 @@ _FOLDS: dict[PoolingType, _Fold] = {
     "mean": _sum,
     "max": _max,
     "weightedmean": _weighted_sum,
+    "all": _all,
 }
 # What a sum over a prompt of some length is divided by.
 _DIVISORS: dict[PoolingType, Callable[[int], float]] = {
@@ -67,7 +73,8 @@ _DIVISORS: dict[PoolingType, Callable[[int], float]] = {
 
 @dataclass(frozen=True)
 class Pooled:
-    """``values`` float32 [C]: the vector of a sequence's prompt."""
+    """``values`` float32 [R, W]: of a sequence's prompt, of which R is 1 unless each token has its
+    own; W is the width of an embedding, or the number of labels."""
 
     sequence: int
     values: NDArray[np.float32]
@@ -77,17 +84,16 @@ class Pooled:
 class _Request:
     length: int
     params: PoolingParams
-    vector: Tensor | None = None  # of the chunks so far
-    pooled: bool = False  # to the prompt's end; the vector may still be on its way
+    rows: Tensor | None = None  # of the chunks so far
+    pooled: bool = False  # to the prompt's end; the rows may still be on its way
 
 
 @dataclass(frozen=True)
 class PoolPart:
-    """The vectors float32 [P, C] of prompts that end in a step, on their way to the host; of each
-    the first of ``sizes`` numbers count (None: all)."""
+    """Rows float32 [sum of ``sizes``, W] of prompts that end in a step, going to the host."""
 
     sequences: Sequence[int]
-    sizes: Sequence[int | None]
+    sizes: Sequence[int]
     values: Download
 
 
@@ -117,73 +123,68 @@ class PoolHead:
         """The vectors of prompts that end in the hidden states [T, C] of this step; never waits."""
         if not self._requests:
             return []
-        ended: dict[int, tuple[Tensor, PoolingParams]] = {}
+        ended: dict[PoolingParams, dict[int, Tensor]] = {}
         for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._requests))).tolist():
             sequence = int(plan.seq_ids[row])
             request = self._requests[sequence]
             if request.pooled:  # and computed again after a preemption
                 continue
             begin, end = plan.cu_seqlens_q[row : row + 2].tolist()
-            vector = _fold(request, hidden[begin:end], int(plan.positions[begin]))
-            if vector is not None:
-                ended[sequence] = vector, request.params
-        if not ended:
-            return []
-        vectors, params = zip(*ended.values(), strict=True)
-        sizes = [each.dimensions for each in params]
-        values = self._device.start_download(self._finish(vectors, params))
-        return [PoolPart([*ended], sizes, values)]
+            rows = _fold(request, hidden[begin:end], int(plan.positions[begin]))
+            if rows is not None:
+                ended.setdefault(_output_of(request.params), {})[sequence] = rows
+        return [self._part(params, rows) for params, rows in ended.items()]
 
-    def _finish(self, vectors: Sequence[Tensor], params: Sequence[PoolingParams]) -> Tensor:
-        """Embeddings float32 [P, C]: those of length 1 that are to be, cut ones ending in zeros."""
-        if len({vector.dtype for vector in vectors}) == 1:  # converted together
-            values = torch.stack([*vectors]).float()
-        else:
-            values = torch.stack([vector.float() for vector in vectors])
+    def _part(self, params: PoolingParams, rows: dict[int, Tensor]) -> PoolPart:
+        """The outputs of prompts with the same parameters, computed together."""
+        several = [*rows.values()]
+        values = self._finish(torch.cat(several), params)
+        sizes = [len(each) for each in several]
+        return PoolPart([*rows], sizes, self._device.start_download(values))
+
+    def _finish(self, rows: Tensor, params: PoolingParams) -> Tensor:
+        """Rows [R, C] -> float32 [R, W]."""
+        values = rows.float()
         for layer in self._dense:
             values = layer(values)
-        width = values.shape[1]
-        sizes = np.array([each.dimensions or width for each in params], np.int32)
-        if sizes.min() < width:
-            columns = torch.arange(width, dtype=torch.int32, device=values.device)
-            values = values.masked_fill_(columns >= self._device.upload(sizes)[:, None], 0)
-        which = np.array([bool(each.normalize) for each in params])
-        if not which.any():
-            return values
-        if which.all():
-            return normalize(values, dim=1)
-        mask = self._device.upload(which)[:, None]
-        return torch.where(mask, normalize(values, dim=1), values)
+        if params.dimensions is not None:
+            values = values[:, : params.dimensions]
+        return normalize(values, dim=1) if params.normalize else values.contiguous()
 
     def read(self, parts: Sequence[PoolPart]) -> tuple[list[Pooled], list[frozenset[int]]]:
-        """The vectors, except of sequences aborted in the meantime, and one set for each sequence
+        """The outputs, except of sequences aborted in the meantime, and one set for each sequence
         with NaN or infinity in its hidden states; waits for the device."""
         found, broken = [], []
         for part in parts:
             (values,) = part.values.read()
-            finite = np.isfinite(values).all(1)
-            pooled = zip(part.sequences, part.sizes, values, finite, strict=True)
-            for sequence, size, vector, is_finite in pooled:
+            split = np.split(values, np.cumsum(part.sizes)[:-1])
+            for sequence, rows in zip(part.sequences, split, strict=True):
                 if self._requests.pop(sequence, None) is None:
                     continue
-                if is_finite:
-                    found.append(Pooled(sequence, vector[:size]))
+                if np.isfinite(rows).all():
+                    found.append(Pooled(sequence, rows))
                 else:
                     broken.append(frozenset([sequence]))
         return found, broken
 
 
+def _output_of(params: PoolingParams) -> PoolingParams:
+    """What of the parameters decides how pooled rows become the output."""
+    return msgspec.structs.replace(params, truncate_prompt_tokens=None, priority=0)
+
+
 def _fold(request: _Request, states: Tensor, first: int) -> Tensor | None:
-    """Add ``states`` [T, C] of the tokens from position ``first`` on; the prompt's vector [C] if it
-    ends with them."""
+    """Add ``states`` [T, C] of the tokens from position ``first`` on; returns the prompt's rows
+    [R, C] if it ends with them."""
     kind = request.params.pooling_type
     assert kind is not None
-    before = None if first == 0 else request.vector
-    vector = _FOLDS[kind](states, before, first)
+    before = None if first == 0 else request.rows
+    rows = _FOLDS[kind](states, before, first)
     if first + len(states) < request.length:
         # The states are in memory that the next step may overwrite.
-        request.vector = vector.clone() if kind == "cls" and before is None else vector
+        keeps = before is None and kind in ("cls", "all")
+        request.rows = rows.clone() if keeps else rows
         return None
-    request.vector, request.pooled = None, True
+    request.rows, request.pooled = None, True
     divisor = _DIVISORS.get(kind)
-    return vector if divisor is None else vector / divisor(request.length)
+    return rows if divisor is None else rows / divisor(request.length)

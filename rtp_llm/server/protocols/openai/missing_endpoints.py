@@ -21,7 +21,6 @@ _ELSEWHERE = {
     "/v1/messages/batches": "Batches are not stored here. Send each to /v1/messages.",
     "/v1/assistants": f"The Assistants API is not supported. {_CHAT}",
     "/v1/threads": f"The Assistants API is not supported. {_CHAT}",
-    "/v1/embeddings": f"Embedding models are not supported yet. {_TEXT_ONLY}",
     "/v1/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
     "/v2/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
     "/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",

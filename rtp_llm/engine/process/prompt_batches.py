@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of many prompts in the engine process: fed to the engine, answered with one message."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from rtp_llm.engine.deltas import decode_step
+from rtp_llm.engine.messages import (
+    FINISH_NAN,
+    FINISH_PROMPT,
+    AddRequest,
+    FromEngine,
+    PoolColumns,
+    RequestError,
+    RequestFailed,
+    SequenceDelta,
+    StepOutput,
+)
+from rtp_llm.engine.serving import Serving
+from rtp_llm.request.add_prompts import AddPrompts
+
+# Prompts of batches are requests of the engine with numbers from here on; clients count from 1.
+FIRST_ID = 1 << 55
+
+
+@dataclass
+class _Batch:
+    """A request on its way. ``places``: of the prompts in the engine, by their numbers there."""
+
+    request: AddPrompts
+    waiting: Iterator[list[int]]
+    pooled: list[bytes]
+    left: int
+    fed: int = 0
+    cached: int = 0
+    queued: float = 0.0
+    places: dict[int, int] = field(default_factory=dict)
+
+
+class PromptBatches:
+    """Gives the engine at most ``window`` prompts at a time, from all batches in turn.
+
+    So a request of thousands of prompts fills neither the engine's queue nor delays a short one.
+    """
+
+    def __init__(self, engine: Serving, window: int) -> None:
+        self._engine, self._window = engine, window
+        self._batches: dict[int, _Batch] = {}  # by request_id
+        self._unfed: deque[_Batch] = deque()
+        self._owners: dict[int, _Batch] = {}  # by the number of a prompt in the engine
+        self._numbers = itertools.count(FIRST_ID)
+
+    def add(self, request: AddPrompts) -> None:
+        """Take a request."""
+        count = len(request.lengths) // 4
+        batch = _Batch(request, request.prompts(), [b""] * count, count)
+        self._batches[request.request_id] = batch
+        self._unfed.append(batch)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `feed` has something to do."""
+        return bool(self._unfed)
+
+    def abort(self, sequences: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Stop the batches among ``sequences``; returns the others."""
+        if not self._batches:
+            return [*sequences]
+        for request_id, _ in sequences:
+            if batch := self._batches.get(request_id):
+                self._drop(batch)
+        return [each for each in sequences if each[0] < FIRST_ID]
+
+    def feed(self) -> list[FromEngine]:
+        """Give the engine prompts while it takes some; returns failures."""
+        failed: list[FromEngine] = []
+        while self._unfed and len(self._owners) < self._window:
+            batch = self._unfed.popleft()
+            prompt = next(batch.waiting, None)
+            if prompt is None:
+                continue
+            self._unfed.append(batch)
+            try:
+                self._add(batch, prompt)
+            except RequestError as error:
+                if error.kind == "queue_full" and self._owners:
+                    batch.waiting = itertools.chain([prompt], batch.waiting)
+                    return failed
+                failed.append(self._fail(batch, error))
+        return failed
+
+    def _add(self, batch: _Batch, prompt: list[int]) -> None:
+        request, number = batch.request, next(self._numbers)
+        self._engine.add(
+            AddRequest(
+                request_id=number,
+                prompt_token_ids=prompt,
+                params=request.params,
+                extra_key=request.extra_key,
+                tenant=request.tenant,
+                tenant_weight=request.tenant_weight,
+            )
+        )
+        batch.places[number] = batch.fed
+        batch.fed += 1
+        self._owners[number] = batch
+
+    def take(self, outputs: Sequence[FromEngine]) -> Sequence[FromEngine]:
+        """What the client is sent of a step: batches that are complete instead of their prompts."""
+        if not self._owners:
+            return outputs
+        return [each for output in outputs for each in self._take(output)]
+
+    def _take(self, output: FromEngine) -> Iterator[FromEngine]:
+        if isinstance(output, RequestFailed) and (batch := self._owners.get(output.request_id)):
+            yield self._fail(batch, RequestError(output.kind, output.message))
+            return
+        if not isinstance(output, StepOutput) or not output.num_rows:
+            yield output
+            return
+        own = np.frombuffer(output.request_ids, np.int64) >= FIRST_ID
+        if not own.any():
+            yield output
+            return
+        for number, delta in decode_step(output):
+            if number >= FIRST_ID and (batch := self._owners.pop(number, None)):
+                yield from self._collect(batch, batch.places.pop(number), delta)
+        yield _without_batches(output, all_rows=bool(own.all()))
+
+    def _collect(self, batch: _Batch, place: int, delta: SequenceDelta) -> Iterator[StepOutput]:
+        batch.left -= 1
+        batch.cached += delta.cached_tokens
+        batch.queued = max(batch.queued, delta.queue_seconds)
+        if delta.error is not None:
+            self._drop(batch)
+            yield _finished(batch, FINISH_NAN)
+            return
+        batch.pooled[place] = delta.pooled or b""
+        if not batch.left:
+            del self._batches[batch.request.request_id]
+            yield _finished(batch, FINISH_PROMPT)
+
+    def _fail(self, batch: _Batch, error: RequestError) -> RequestFailed:
+        self._drop(batch)
+        request_id = batch.request.request_id
+        return RequestFailed(request_id=request_id, kind=error.kind, message=error.message)
+
+    def _drop(self, batch: _Batch) -> None:
+        """Forget a batch, and stop what of it is in the engine."""
+        self._batches.pop(batch.request.request_id, None)
+        if batch in self._unfed:
+            self._unfed.remove(batch)
+        for number in batch.places:
+            self._owners.pop(number, None)
+        if batch.places:
+            self._engine.abort([(number, 0) for number in batch.places])
+        batch.places.clear()
+
+
+def _finished(batch: _Batch, finish: int) -> StepOutput:
+    """The end of a batch, as the only row of a step."""
+    request_id = np.array([batch.request.request_id], np.int64).tobytes()
+    values = b"".join(batch.pooled)
+    columns = PoolColumns(
+        request_ids=request_id,
+        sizes=np.array([len(values) // 4], np.int32).tobytes(),
+        values=values,
+    )
+    return StepOutput(
+        num_rows=1,
+        request_ids=request_id,
+        indexes=np.zeros(1, np.int32).tobytes(),
+        tokens=np.full(1, -1, np.int32).tobytes(),
+        num_tokens=np.zeros(1, np.int32).tobytes(),
+        finish=bytes([finish]),
+        cached_tokens=np.array([batch.cached], np.int32).tobytes(),
+        queue_seconds=np.array([batch.queued], np.float32).tobytes(),
+        pooled=columns if finish == FINISH_PROMPT else None,
+    )
+
+
+def _without_batches(output: StepOutput, *, all_rows: bool) -> StepOutput:
+    """A step without what was collected of it; ``all_rows`` were. Rows that are left over have no
+    stream in the client, which skips them."""
+    if all_rows:
+        steps = ("num_sequences", "batch_tokens", "seconds")
+        columns = ("request_ids", "indexes", "tokens", "num_tokens", "finish", "cached_tokens")
+        return StepOutput(
+            num_rows=0,
+            **dict.fromkeys(columns, b""),
+            **{name: getattr(output, name) for name in steps},
+        )
+    pooled = output.pooled
+    if pooled is None or (np.frombuffer(pooled.request_ids, np.int64) < FIRST_ID).any():
+        return output
+    return msgspec.structs.replace(output, pooled=None)
