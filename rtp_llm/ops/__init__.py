@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.attention.decode_attention import *  # noqa: F403
     from rtp_llm.ops.attention.paged_attention import *  # noqa: F403
     from rtp_llm.ops.attention.triton_attention import *  # noqa: F403
+    from rtp_llm.ops.attention.varlen_attention import *  # noqa: F403
     from rtp_llm.ops.collective.all_reduce import *  # noqa: F403
     from rtp_llm.ops.collective.best_token import *  # noqa: F403
     from rtp_llm.ops.collective.token_exchange import *  # noqa: F403

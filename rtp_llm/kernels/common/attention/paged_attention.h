@@ -17,18 +17,23 @@ struct PagedAttentionArgs {
   void* out;                    // [num_tokens, num_heads, value_dim], contiguous
   const float* sinks;           // [num_heads] or null: a logit per head that carries no value
   const int32_t* cu_seqlens_q;  // [num_seqs + 1]
-  const int32_t* seq_lens;      // [num_seqs], keys including the query tokens' own
+  const int32_t* seq_lens;      // [num_seqs], keys including the query tokens' own; null: no others
   const int32_t* block_table;   // [num_seqs, table_width]; negative = no block, never read
   int64_t num_tokens, num_seqs, num_blocks, table_width;
   int64_t q_token_stride, q_head_stride;
   int64_t kv_block_stride, kv_token_stride, kv_head_stride;
   int64_t table_stride;
   int num_heads, num_kv_heads, head_dim, block_size;
-  int value_dim;  // of v and out; other than head_dim on the CPU only
-  int window;     // > 0: a key is visible when query position - key position < window
+  int value_dim;     // of v and out; other than head_dim on the CPU only
+  int window;        // > 0: a key is visible when query position - key position < window
+  int window_right;  // > 0: and when key position - query position < window_right; 1 is causal
   float scale;
   float soft_cap;  // > 0: scores become soft_cap * tanh(score / soft_cap)
-  bool causal;
+
+  // How many keys sequence s has.
+  constexpr int32_t keys_of(int64_t s) const {
+    return seq_lens != nullptr ? seq_lens[s] : cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+  }
 };
 
 }  // namespace rtp_llm

@@ -76,7 +76,7 @@ PagedAttentionArgs paged_attention_args(const PagedAttentionCall& call) {
   args.window = static_cast<int>(call.window);
   args.scale = static_cast<float>(call.scale);
   args.soft_cap = static_cast<float>(call.soft_cap);
-  args.causal = call.causal;
+  args.window_right = call.causal ? 1 : 0;
   return args;
 }
 

@@ -146,7 +146,7 @@ PagedAttentionArgs mla_attention_args(const MlaAttentionTensors& tensors, int64_
   args.value_dim = static_cast<int>(latent_size);
   args.block_size = static_cast<int>(cache.size(1));
   args.scale = static_cast<float>(scale);
-  args.causal = true;
+  args.window_right = 1;
   return args;
 }
 

@@ -51,7 +51,10 @@ KeyRange tile_keys(const PagedAttentionArgs& args, const SequencePlan& plan, int
   const int64_t position = int64_t{plan.num_keys} - plan.num_tokens;
   KeyRange keys = {0, plan.num_keys};
   if (args.window > 0) keys.begin = std::max<int64_t>(0, position + first - args.window + 1);
-  if (args.causal) keys.end = std::max<int64_t>(0, position + last);
+  if (args.window_right > 0) {
+    const int64_t end = position + last - 1 + args.window_right;
+    keys.end = std::max<int64_t>(0, std::min<int64_t>(keys.end, end));
+  }
   keys.begin = std::min(keys.begin, keys.end);
   return keys;
 }
@@ -61,15 +64,15 @@ SequencePlan plan_sequence(const PagedAttentionArgs& args, int64_t sequence) {
   SequencePlan plan = {};
   plan.first_token = args.cu_seqlens_q[sequence];
   plan.num_tokens = static_cast<int32_t>(args.cu_seqlens_q[sequence + 1] - plan.first_token);
-  plan.num_keys = args.seq_lens[sequence];
+  plan.num_keys = args.keys_of(sequence);
   plan.direct = int64_t{plan.num_tokens} * group <= kDirectRows;
   plan.tokens_per_tile =
       plan.direct ? std::max(plan.num_tokens, 1) : std::max(1, kPackedRows / group);
   plan.num_tiles = ceil_div(plan.num_tokens, plan.tokens_per_tile);
   int64_t span = plan.num_keys;
-  // Without causality a tile sees all later keys, whatever the window.
-  if (args.window > 0 && args.causal) {
-    span = std::min<int64_t>(span, int64_t{args.window} + plan.tokens_per_tile);
+  if (args.window > 0 && args.window_right > 0) {
+    const int64_t seen = int64_t{args.window} + args.window_right - 1 + plan.tokens_per_tile;
+    span = std::min(span, seen);
   }
   const int64_t tiles = int64_t{plan.num_tiles} * (plan.direct ? 1 : args.num_kv_heads);
   const int most = tiles >= kManyTiles ? 1 : kMostParts / std::max(plan.num_tiles, 1);

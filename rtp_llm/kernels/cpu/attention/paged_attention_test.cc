@@ -87,7 +87,7 @@ class RandomBatch : private RandomSizes {
     args_.window = pick({0, 0, 1, 40, 300});
     args_.scale = 0.1f;
     args_.soft_cap = number(0, 2) == 0 ? 5.0f : 0.0f;
-    args_.causal = number(0, 2) != 0;
+    args_.window_right = number(0, 2) != 0 ? 1 : number(0, 60);
   }
 
   void draw_lengths() {

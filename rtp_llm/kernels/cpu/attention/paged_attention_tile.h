@@ -78,7 +78,7 @@ template <class Tile>
 inline Visible visible_keys(const PagedAttentionArgs& args, const Tile& tile, int64_t position) {
   Visible seen = {0, tile.size};
   if (args.window > 0) seen.begin = tile.count_before(position - args.window + 1);
-  if (args.causal) seen.end = tile.count_before(position + 1);
+  if (args.window_right > 0) seen.end = tile.count_before(position + args.window_right);
   return seen;
 }
 

@@ -39,7 +39,7 @@ struct Sequence {
     first_token = within(args.cu_seqlens_q[index], tokens);
     num_queries = max(within(args.cu_seqlens_q[index + 1], tokens) - first_token, 0);
     const int64_t room = args.table_width * args.block_size;
-    num_keys = max(args.seq_lens[index], 0);
+    num_keys = max(args.keys_of(index), 0);
     if (num_keys > room) num_keys = static_cast<int>(room);
     blocks = args.block_table + index * args.table_stride;
   }
@@ -54,7 +54,7 @@ struct Visible {
 
   __device__ Visible(const PagedAttentionArgs& args, int position, int num_keys) {
     first = args.window > 0 ? max(position - args.window + 1, 0) : 0;
-    last = args.causal ? min(position + 1, num_keys) : num_keys;
+    last = args.window_right > 0 ? min(position + args.window_right, num_keys) : num_keys;
   }
 };
 

@@ -70,6 +70,12 @@ CUtensorMap map_of(const Heads& tensor, DType dtype, int box_heads, int box_rows
                     "prompt_attention");
 }
 
+// Rows of keys from one block to the next; 0 where blocks do not start at one.
+int64_t block_rows_of(const PagedAttentionArgs& args) {
+  const bool whole = args.kv_token_stride > 0 && args.kv_block_stride % args.kv_token_stride == 0;
+  return whole ? args.kv_block_stride / args.kv_token_stride : 0;
+}
+
 PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
   PromptArgs prompt = {};
   static_cast<PagedAttentionArgs&>(prompt) = args;
@@ -77,6 +83,7 @@ PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bo
   prompt.tile_tokens = kRows / prompt.group;
   const int keys = keys_of_step(args.head_dim);
   prompt.page_rows = args.block_size < keys ? args.block_size : keys;
+  prompt.block_rows = static_cast<int>(block_rows_of(args));
   prompt.tiles = static_cast<int>(args.num_tokens / prompt.tile_tokens + args.num_seqs + 1);
   const int64_t head_bytes = bounds.max_keys * args.head_dim * 4;
   const int64_t heads = head_bytes > 0 ? kCachedBytes / head_bytes : args.num_kv_heads;
@@ -88,7 +95,7 @@ PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bo
 template <class T, int kHead>
 void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
   const PromptArgs prompt = prompt_args(args, bounds);
-  const int64_t rows = args.num_blocks * args.block_size;
+  const int64_t rows = args.num_blocks * prompt.block_rows;
   const Heads q = {
       args.q, kHead, args.num_heads, args.num_tokens, args.q_head_stride, args.q_token_stride};
   Heads kv = {args.k, kHead, args.num_kv_heads, rows, args.kv_head_stride, args.kv_token_stride};
@@ -122,13 +129,14 @@ bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds)
   const int page = args.block_size, keys = keys_of_step(args.head_dim);
   if (page < keys ? page < 8 || keys % page != 0 : page % keys != 0) return false;
   // A plane of the cache is one tensor of rows, and the copy engine needs multiples of 16 bytes.
-  if (args.kv_block_stride != page * args.kv_token_stride) return false;
+  const int64_t block_rows = block_rows_of(args);
+  if (block_rows == 0) return false;
   if (!multiples(8, {args.q_token_stride, args.q_head_stride, args.kv_token_stride,
                      args.kv_head_stride}) ||
       !multiples(16, {address(args.q), address(args.k), address(args.v)})) {
     return false;
   }
-  return args.num_blocks > 0 && args.num_blocks * page <= INT32_MAX &&
+  return args.num_blocks > 0 && args.num_blocks * block_rows <= INT32_MAX &&
          runs_hopper_code<attend_prompts<BFloat16, 128> >();
 }
 

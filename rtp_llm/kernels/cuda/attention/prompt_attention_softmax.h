@@ -144,7 +144,8 @@ class Attender {
     release(shared_.keys_empty_barrier(step % kStages));
     if (missing != 0) hide_pages(missing);
     const int key = tile_.key_of(step), end = key + kKeys;
-    const bool late = end > tile_.num_keys || (args_.causal && end > tile_.begin + 1);
+    const bool late =
+        end > tile_.num_keys || (args_.window_right > 0 && end > tile_.begin + args_.window_right);
     const bool early = args_.window > 0 && key < tile_.begin + args_.tile_tokens - args_.window;
     if (late || early) hide(key);
     soften_rows(scores_, factor_, top_, total_, keep);
@@ -164,7 +165,7 @@ class Attender {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int position = tile_.num_keys - tile_.num_rows + token_[r];
-      const int end = (args_.causal ? min(tile_.num_keys, position + 1) : tile_.num_keys) - own;
+      const int end = tile_.end_of(args_, position) - own;
       const int first = (args_.window > 0 ? position - args_.window + 1 : 0) - own;
 #pragma unroll
       for (int i = 0; i < kKeys / 4; ++i) {

@@ -18,6 +18,7 @@ struct PromptArgs : PagedAttentionArgs {
   int group;        // query heads of a KV head
   int tile_tokens;  // tokens of a tile
   int page_rows;    // keys that one copy brings: a block's, or all of a step
+  int block_rows;   // rows of keys from one block to the next
   int tiles;        // of a KV head
   int neighbours;   // KV heads that are worked on at once, so that their keys stay in the L2 cache
 };
@@ -46,7 +47,7 @@ struct PromptTile {
     find(args, args.tiles - 1 - rest / heads);
     begin = num_keys - num_rows + first_row;
     const int rows = min(args.tile_tokens, num_rows - first_row);
-    const int end = args.causal ? min(num_keys, begin + rows) : num_keys;
+    const int end = end_of(args, begin + rows - 1);
     first_step = args.window > 0 ? max(0, begin - args.window + 1) / kKeys : 0;
     steps = max(0, (end + kKeys - 1) / kKeys - first_step);
   }
@@ -69,8 +70,13 @@ struct PromptTile {
     const bool inside = sequence < num_seqs;
     num_rows = (inside ? args.cu_seqlens_q[sequence + 1] : static_cast<int>(args.num_tokens)) -
                first_token;
-    num_keys = inside ? args.seq_lens[sequence] : 0;
+    num_keys = inside ? args.keys_of(sequence) : 0;
     first_row = (tile - (first_token / args.tile_tokens + sequence)) * args.tile_tokens;
+  }
+
+  // The end of the keys that a query at `position` sees.
+  __device__ int end_of(const PromptArgs& args, int position) const {
+    return args.window_right > 0 ? min(num_keys, position + args.window_right) : num_keys;
   }
 
   // The first key of a step.
@@ -188,7 +194,7 @@ class Loader {
     if (step >= tile_.steps || key >= tile_.num_keys || block >= args_.table_width) return kNowhere;
     const int id = table_[block];
     const bool present = id >= 0 && id < args_.num_blocks;
-    return present ? id * args_.block_size + key % args_.block_size : kNowhere;
+    return present ? id * args_.block_rows + key % args_.block_size : kNowhere;
   }
 
   __device__ void load(uint32_t to, const CUtensorMap* from, uint32_t full_barrier, int row) {

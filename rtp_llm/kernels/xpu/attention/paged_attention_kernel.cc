@@ -57,7 +57,7 @@ Tile tile_of(const PagedAttentionArgs& args, int64_t index) {
   tile.first_token = first_token_of(args, tile.sequence);
   const int64_t end = std::min(first_token_of(args, tile.sequence + 1), args.num_tokens);
   tile.num_tokens = end - tile.first_token;
-  tile.num_keys = tile.sequence < args.num_seqs ? args.seq_lens[tile.sequence] : 0;
+  tile.num_keys = tile.sequence < args.num_seqs ? args.keys_of(tile.sequence) : 0;
   tile.first_row = (index - first_tile_of(args, tile.sequence)) * kRows;
   tile.num_rows = std::min<int64_t>(tile.num_tokens * rows_per_token - tile.first_row, kRows);
   return tile;
@@ -88,7 +88,8 @@ int64_t key_offset(const PagedAttentionArgs& args, const Tile& tile, int64_t kv_
 
 bool sees(const PagedAttentionArgs& args, const Row& row, int64_t key) {
   const int64_t distance = row.position - key;
-  return (!args.causal || distance >= 0) && (args.window <= 0 || distance < args.window);
+  return (args.window_right <= 0 || -distance < args.window_right) &&
+         (args.window <= 0 || distance < args.window);
 }
 
 // The keys [begin, end) that some row of the tile sees, within one part.
@@ -106,7 +107,7 @@ Keys keys_of(const PartedAttentionArgs& parted, const Tile& tile, int64_t part) 
     keys.end = std::min<int64_t>(keys.end, keys.begin + kKeysPerPart);
   }
   if (args.window > 0) keys.begin = std::max<int64_t>(keys.begin, first.position - args.window + 1);
-  if (args.causal) keys.end = std::min(keys.end, last.position + 1);
+  if (args.window_right > 0) keys.end = std::min(keys.end, last.position + args.window_right);
   return keys;
 }
 
