@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rtp_llm/kernels/cpu/norm/layer_norm_row.h"
 #include "rtp_llm/kernels/cpu/norm/norm.h"
 #include "rtp_llm/kernels/cpu/vec.h"
 
@@ -50,58 +51,6 @@ template <class T>
 void add_row(const T* x, T* residual, int64_t size) {
   for_vectors(size, [&](int64_t i, int count) {
     (Vec::load(residual + i, count) + Vec::load(x + i, count)).store(residual + i, count);
-  });
-}
-
-// The sum of term(vector, sum so far) over all whole vectors, in two sums so that additions
-// overlap; `rest` gets the number of the element after them.
-template <class T, class Term>
-float sum_vectors(const T* x, int64_t size, int64_t* rest, Term term) {
-  Vec even = Vec::zero();
-  Vec odd = Vec::zero();
-  int64_t i = 0;
-  for (; i + 2 * Vec::kWidth <= size; i += 2 * Vec::kWidth) {
-    even = term(Vec::load(x + i), even);
-    odd = term(Vec::load(x + i + Vec::kWidth), odd);
-  }
-  for (; i + Vec::kWidth <= size; i += Vec::kWidth) even = term(Vec::load(x + i), even);
-  *rest = i;
-  return (even + odd).sum();
-}
-
-struct Moments {
-  float mean;
-  float inverse;  // 1 / sqrt(var + eps)
-};
-
-// The variance is summed from differences: mean(x^2) - mean(x)^2 loses it where the mean is large.
-template <class T>
-Moments moments_of(const T* x, int64_t size, float eps) {
-  int64_t rest = 0;
-  float sum = sum_vectors(x, size, &rest, [](Vec a, Vec so_far) { return so_far + a; });
-  const int count = static_cast<int>(size - rest);
-  float last[Vec::kWidth] = {};  // the elements that do not fill a vector
-  if (count > 0) Vec::load(x + rest, count).store(last);
-  for (int i = 0; i < count; ++i) sum += last[i];
-  const float mean = sum / static_cast<float>(size);
-  const Vec center = Vec::set(mean);
-  float squares = sum_vectors(x, size, &rest, [center](Vec a, Vec so_far) {
-    const Vec difference = a - center;
-    return fma(difference, difference, so_far);
-  });
-  for (int i = 0; i < count; ++i) squares += (last[i] - mean) * (last[i] - mean);
-  return {mean, 1.0f / __builtin_sqrtf(squares / static_cast<float>(size) + eps)};
-}
-
-template <class T>
-void layer_norm_row(const T* x, const T* weight, const T* bias, T* out, int64_t size, float eps) {
-  const Moments moments = moments_of(x, size, eps);
-  const Vec center = Vec::set(moments.mean);
-  const Vec factor = Vec::set(moments.inverse);
-  for_vectors(size, [&](int64_t i, int count) {
-    const Vec normed = (Vec::load(x + i, count) - center) * factor * Vec::load(weight + i, count);
-    const Vec y = bias == nullptr ? normed : normed + Vec::load(bias + i, count);
-    y.store(out + i, count);
   });
 }
 
@@ -174,7 +123,7 @@ void layer_norm(const LayerNormArgs& args, int64_t begin, int64_t end) {
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
     for (int64_t row = begin; row < end; ++row) {
-      layer_norm_row(static_cast<const T*>(args.x) + row * args.x_stride,
+      layer_norm_row(RowOf<T>{static_cast<const T*>(args.x) + row * args.x_stride},
                      static_cast<const T*>(args.weight), static_cast<const T*>(args.bias),
                      static_cast<T*>(args.out) + row * args.out_stride, args.size, args.eps);
     }
@@ -189,8 +138,8 @@ void fused_add_layer_norm(const FusedAddLayerNormArgs& args, int64_t begin, int6
       T* x = static_cast<T*>(args.x) + row * args.x_stride;
       T* residual = static_cast<T*>(args.residual) + row * args.residual_stride;
       add_row(x, residual, args.size);
-      layer_norm_row(residual, static_cast<const T*>(args.weight), static_cast<const T*>(args.bias),
-                     x, args.size, args.eps);
+      layer_norm_row(RowOf<T>{residual}, static_cast<const T*>(args.weight),
+                     static_cast<const T*>(args.bias), x, args.size, args.eps);
     }
   });
 }
