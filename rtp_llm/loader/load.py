@@ -19,6 +19,7 @@ from rtp_llm.layers import (
 )
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
+from rtp_llm.layers.weights.fp8_formats import why_not_multiplied
 from rtp_llm.layers.weights.stored_format import FormatError
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.draft_head import load_vocabulary, with_head
@@ -27,12 +28,7 @@ from rtp_llm.loader.dummy import draw_weights
 from rtp_llm.loader.plan import check_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.resolved import resolve
-from rtp_llm.loader.stored_formats import (
-    describe,
-    log_dequantized,
-    stored_formats,
-    why_not_multiplied,
-)
+from rtp_llm.loader.stored_formats import describe, log_dequantized, stored_formats
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.tied import resolve_tied, without_head
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions

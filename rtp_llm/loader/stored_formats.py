@@ -82,13 +82,6 @@ def _is_same(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(found) != len(shape) and left == right
 
 
-def why_not_multiplied(dtype: torch.dtype, device: Device) -> str:
-    """Why FP8 weights are not multiplied as FP8; empty if they are."""
-    if dtype is not torch.bfloat16:
-        return "products of 8-bit floats give bfloat16 only; see --dtype"
-    return device.supports("fp8_products").reason
-
-
 def describe(
     checkpoint: Checkpoint,
     formats: Mapping[str, StoredFormat],
@@ -98,11 +91,8 @@ def describe(
     """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
     sizes: dict[tuple[str, str], int] = defaultdict(int)
     for module, stored in formats.items():
-        reason = "no layer takes them as they are"
-        if isinstance(stored, Fp8Format):
-            reason = why_not_multiplied(dtype, device)
         entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
-        sizes[stored.title, reason] += math.prod(entry.shape)
+        sizes[stored.title, stored.why_dequantized(dtype, device)] += math.prod(entry.shape)
     text = ""
     for (title, reason), size in sizes.items():
         text += f", {size / _MIB:.1f} MiB of {title} "
@@ -115,14 +105,14 @@ def describe(
 
 def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once how much memory quantised weights take that are kept as floats."""
-    sizes: dict[str, int] = defaultdict(int)
+    sizes: dict[tuple[str, str], int] = defaultdict(int)
     for _, target in weight_targets(model):
         if isinstance(kept := local_target(target), DequantizingTarget):
-            sizes[kept.title] += math.prod(kept.shape)
-    reason = why_not_multiplied(dtype, device)
-    level = logging.WARNING if reason else logging.INFO
-    for title, size in sizes.items():
-        why = reason if title.startswith("FP8") and reason else "their layers compute with floats"
+            stored = kept.stored
+            sizes[stored.title, stored.why_dequantized(dtype, device)] += math.prod(kept.shape)
+    for (title, reason), size in sizes.items():
+        level = logging.WARNING if reason else logging.INFO
+        why = reason or "their layers compute with floats"
         _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, _grown(size, dtype), why)
 
 

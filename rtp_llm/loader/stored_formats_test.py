@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from rtp_llm.device import resolve_device
+from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
+from rtp_llm.layers.weights.stored_format import FloatFormat
 from rtp_llm.loader import WeightError, explain, load_model
+from rtp_llm.loader.stored_formats import log_dequantized
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.open_model import model_settings, open_model
@@ -92,6 +97,30 @@ def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
     monkeypatch.setattr(type(device), "refused", {})
     with pytest.raises(UnsupportedModelError, match=r"fp8 with another dtype .*--dtype float32"):
         load(folder, torch.float32, quantization="fp8")
+
+
+class Int8Rows(FloatFormat):
+    title = "FP8-like integers"
+
+
+class HoldsInt8(nn.Module):
+    def checkpoint_targets(self, path):
+        weight = torch.empty(4, 4, dtype=torch.bfloat16)
+        yield path, DequantizingTarget(weight, torch.ones(4), lambda rows, *_: rows, Int8Rows())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (load, "FP8 blocks become .* no kernels for FP8 products"),
+        (lambda folder: HoldsInt8(), "FP8-like integers become .* no layer takes them as they are"),
+    ],
+)
+def test_the_format_says_why_weights_become_floats(folder, make, words, caplog):
+    model = make(folder)
+    caplog.clear()
+    log_dequantized(model, torch.bfloat16, resolve_device("cpu"))
+    assert re.search(words, caplog.text)
 
 
 def test_the_explanation_says_what_becomes_of_them(folder, monkeypatch):

@@ -83,7 +83,7 @@ def test_logits_and_tokens_are_those_of_transformers(tmp_path, kind, settings, c
         t.numel() for n, t in load_file(wide / "model.safetensors").items() if projections(n)
     )
     assert message.startswith(
-        f"{numbers / 2**20:.1f} MiB of FP8 weights become {numbers / 2**18:.1f} MiB of float32"
+        f"{numbers / 2**20:.1f} MiB of FP8 blocks become {numbers / 2**18:.1f} MiB of float32"
     )
 
 

@@ -20,9 +20,9 @@ from rtp_llm.engine.start.memory_plan import (
     step_limits,
 )
 from rtp_llm.layers import torch_dtype
+from rtp_llm.layers.weights.fp8_formats import why_not_multiplied
 from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.loader.stored_formats import why_not_multiplied
 from rtp_llm.models.causal_lm import model_cache_dtypes
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.drafts.draft_model import cache_groups_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,8 +20,18 @@ from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
 from rtp_llm.quantization.fp8 import dequantize_rows
 from rtp_llm.quantization.fp8_channels import dequantize_channels
 
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+
 # Either is multiplied with the numbers.
 SCALE_NAMES = ("weight_scale_inv", "weight_scale")
+
+
+def why_not_multiplied(dtype: torch.dtype, device: Device) -> str:
+    """Why FP8 weights are not multiplied as FP8; empty if they are."""
+    if dtype is not torch.bfloat16:
+        return "products of 8-bit floats give bfloat16 only; see --dtype"
+    return device.supports("fp8_products").reason
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,9 @@ class Fp8Format(StoredFormat):
     @abstractmethod
     def scale_target(self, scale: Tensor) -> WeightTarget:
         """The target that loads the scales as a layer of this format keeps them."""
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return why_not_multiplied(dtype, device)
 
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
         found = (name for name in SCALE_NAMES if name in suffixes)
@@ -80,7 +93,7 @@ class Fp8Block(Fp8Format):
     def float_targets(self, weight: Tensor) -> NamedTargets:
         scales = torch.empty(self.scale_shape(*weight.shape), device=weight.device)
         yield self.scale_name, RowsTarget(scales)
-        yield WEIGHT_NAME, DequantizingTarget(weight, scales, dequantize_rows)
+        yield WEIGHT_NAME, DequantizingTarget(weight, scales, dequantize_rows, self)
 
 
 class Fp8Channel(Fp8Format):
@@ -103,7 +116,7 @@ class Fp8Channel(Fp8Format):
     def float_targets(self, weight: Tensor) -> NamedTargets:
         scales = torch.empty(len(weight), 1, device=weight.device)
         yield self.scale_name, self.scale_target(scales)
-        yield WEIGHT_NAME, DequantizingTarget(weight, scales, dequantize_channels)
+        yield WEIGHT_NAME, DequantizingTarget(weight, scales, dequantize_channels, self)
 
 
 class Fp8Tensor(Fp8Channel):

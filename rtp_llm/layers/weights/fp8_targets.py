@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
+
+if TYPE_CHECKING:
+    from rtp_llm.layers.weights.stored_format import StoredFormat
 
 # (quantised rows, scales of the whole weight, first row) -> float32 rows.
 Dequantize = Callable[[Tensor, Tensor, int], Tensor]
@@ -17,18 +21,15 @@ Quantize = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class DequantizingTarget:
-    """Takes quantised rows and stores them dequantised; `scales` must be loaded before them.
-
-    `title` names the weights for users.
-    """
+    """Takes quantised rows and stores them dequantised; `scales` must be loaded before them."""
 
     loads_last = True
 
     def __init__(
-        self, weight: Tensor, scales: Tensor, dequantize: Dequantize, title: str = "FP8 weights"
+        self, weight: Tensor, scales: Tensor, dequantize: Dequantize, stored: StoredFormat
     ) -> None:
         self._rows, self._scales, self._dequantize = RowsTarget(weight), scales, dequantize
-        self.title, self.shape = title, self._rows.shape
+        self.stored, self.shape = stored, self._rows.shape
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch import Tensor
 from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
 
 # (suffix of a tensor's name in the checkpoint, target).
 NamedTargets = Iterator[tuple[str, WeightTarget]]
@@ -45,6 +48,13 @@ class StoredFormat(ABC):
     @abstractmethod
     def float_targets(self, weight: Tensor) -> NamedTargets:
         """Targets that store the weights' values in `weight` [rows, columns], of a float dtype."""
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        """Why no layer computes with the weights as they are stored, `dtype` being its results'.
+
+        Empty if layers on `device` do.
+        """
+        return "no layer takes them as they are"
 
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
         """The format under the names that a module's tensors really have, such as the scale's."""
