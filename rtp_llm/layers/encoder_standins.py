@@ -56,5 +56,5 @@ def embedding_sum(
 
 
 def gelu(x: Tensor) -> Tensor:
-    """Exact gelu."""
+    """Exact GELU, elementwise: returns a new tensor with the shape and dtype of x."""
     return functional.gelu(x)

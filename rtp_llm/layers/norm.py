@@ -67,7 +67,7 @@ class SummingNorm(RMSNorm):
         return self._ranks.add_rms_norm(pending, residual, self.weight, self.eps, self.offset)
 
     def after_as_fp8(self, pending: Tensor | None, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """See RMSNorm and `after`."""
+        """As `after`, with the norm as FP8: see rtp_llm.ops.norm_fp8."""
         if pending is None:
             return super().after_as_fp8(None, residual)
         return self._ranks.add_rms_norm_fp8(pending, residual, self.weight, self.eps, self.offset)

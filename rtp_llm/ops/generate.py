@@ -52,7 +52,7 @@ class Call:
 
     @property
     def stem(self) -> str:
-        """RmsNorm of rms_norm."""
+        """The stem of the C++ names, such as RmsNorm for operator rms_norm."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 

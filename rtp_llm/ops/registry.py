@@ -102,7 +102,7 @@ def allow_reference_ops(allowed: bool) -> None:
 
 
 def references_allowed() -> bool:
-    """What allow_reference_ops said last."""
+    """Whether references may run where a kernel is missing: see allow_reference_ops."""
     return _State.allow_references
 
 

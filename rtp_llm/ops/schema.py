@@ -41,7 +41,7 @@ class OperatorEntry:
 
     @property
     def name(self) -> str:
-        """Its name in torch.ops.rtp_llm."""
+        """The operator's name in torch.ops.rtp_llm."""
         return self.schema.partition("(")[0]
 
     @property

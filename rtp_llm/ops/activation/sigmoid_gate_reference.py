@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def sigmoid_gate_reference(x: Tensor, gate: Tensor) -> None:
-    """See rtp_llm.ops.sigmoid_gate."""
+    """Plain PyTorch reference of `ops.sigmoid_gate`: same arguments and results."""
     x.copy_((x.float() * gate.float().sigmoid()).to(x.dtype))
 
 
 def add_sigmoid_gated_reference(out: Tensor, y: Tensor, x: Tensor, gate: Tensor) -> None:
-    """See rtp_llm.ops.add_sigmoid_gated."""
+    """Plain PyTorch reference of `ops.add_sigmoid_gated`: same arguments and results."""
     weight = (x.float() @ gate.float().T).sigmoid()
     out.copy_((out.float() + y.float() * weight).to(out.dtype))

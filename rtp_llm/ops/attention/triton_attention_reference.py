@@ -25,7 +25,7 @@ def triton_paged_attention_reference(
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.triton_paged_attention."""
+    """Plain PyTorch reference of `ops.triton_paged_attention`: same arguments and results."""
     if kv_cache.dtype != q.dtype:
         kv_cache = kv_cache.to(q.dtype)
     if k_scale is not None and v_scale is not None:

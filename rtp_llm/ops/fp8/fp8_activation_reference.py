@@ -10,12 +10,12 @@ from rtp_llm.ops.fp8.fp8_blocks import column_major, quantize_rows
 
 
 def fp8_quantize_reference(x: Tensor, masked_m: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """See rtp_llm.ops.fp8_quantize."""
+    """Plain PyTorch reference of `ops.fp8_quantize`: same arguments and results."""
     q, scales = quantize_rows(x)
     return q, column_major(scales)
 
 
 def silu_and_mul_fp8_reference(x: Tensor, masked_m: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """See rtp_llm.ops.silu_and_mul_fp8."""
+    """Plain PyTorch reference of `ops.silu_and_mul_fp8`: same arguments and results."""
     gate, factor = x.float().chunk(2, dim=-1)
     return fp8_quantize_reference(torch.nn.functional.silu(gate) * factor)

@@ -39,7 +39,7 @@ def check_operands(q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Ten
 
 
 def fp8_quantize_tokens_reference(x: Tensor) -> tuple[Tensor, Tensor]:
-    """See rtp_llm.ops.fp8_quantize_tokens."""
+    """Plain PyTorch reference of `ops.fp8_quantize_tokens`: same arguments and results."""
     _require(x.dim() == 2 and x.is_floating_point(), f"x is {x.dtype} {tuple(x.shape)}")
     return quantize_tokens(x)
 
@@ -47,7 +47,7 @@ def fp8_quantize_tokens_reference(x: Tensor) -> tuple[Tensor, Tensor]:
 def fp8_channel_linear_reference(
     q: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor
 ) -> Tensor:
-    """See rtp_llm.ops.fp8_channel_linear."""
+    """Plain PyTorch reference of `ops.fp8_channel_linear`: same arguments and results."""
     check_operands(q, scales, weight, weight_scales)
     product = (q.float() @ weight.float().T) * scales * weight_scales.T
     return product.to(torch.bfloat16)

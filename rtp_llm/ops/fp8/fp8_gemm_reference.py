@@ -67,7 +67,7 @@ def fp8_linear_reference(
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.fp8_linear."""
+    """Plain PyTorch reference of `ops.fp8_linear`: same arguments and results."""
     _require(q.dim() == 2 and weight.dim() == 2, "q and weight have 2 axes")
     check_operands(q, scales, weight, weight_scales)
     return _product(q, row_major(scales, q.shape[0]), weight, weight_scales)
@@ -109,7 +109,7 @@ def fp8_grouped_masked_reference(
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.fp8_grouped_masked."""
+    """Plain PyTorch reference of `ops.fp8_grouped_masked`: same arguments and results."""
     _require(q.dim() == 3 and weight.dim() == 3, "q and weight have 3 axes")
     output = q.new_zeros((*q.shape[:2], weight.shape[1]), dtype=torch.bfloat16)
     _grouped_into(output, q, scales, weight, weight_scales, masked_m)
@@ -124,7 +124,7 @@ def fp8_grouped_contiguous_reference(
     m_indices: Tensor,
     num_sms: int = -1,
 ) -> Tensor:
-    """See rtp_llm.ops.fp8_grouped_contiguous."""
+    """Plain PyTorch reference of `ops.fp8_grouped_contiguous`: same arguments and results."""
     _require(weight.dim() == 3 and weight_scales.dim() == 3, "weights and their scales have 3 axes")
     _require(m_indices.dtype == torch.int32 and m_indices.shape == q.shape[:1], "m_indices")
     check_operands(q, scales, weight[0], weight_scales[0])
@@ -153,7 +153,7 @@ def fp8_grouped_ragged_reference(
     num_sms: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.fp8_grouped_ragged."""
+    """Plain PyTorch reference of `ops.fp8_grouped_ragged`: same arguments and results."""
     _require(weight.dim() == 3 and weight_scales.dim() == 3, "weights and their scales have 3 axes")
     for what, numbers, length in (("starts", starts, 1), ("counts", counts, 0)):
         _require(
@@ -176,7 +176,7 @@ def deep_gemm_fp8_reference(
     user_deep_gemm_num_sm: int = -1,
     swap_ab: bool | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.deep_gemm_fp8."""
+    """Plain PyTorch reference of `ops.deep_gemm_fp8`: same arguments and results."""
     _require(lhs.dim() == 2, f"lhs is {tuple(lhs.shape)}; expected [M, K]")
     q, scales = fp8_quantize_reference(lhs)
     return fp8_linear_reference(q, scales, rhs_data, rhs_scale)
@@ -193,7 +193,7 @@ def deep_gemm_grouped_fp8_masked_reference(
     lhs_scale: Tensor | None = None,
     swap_ab: bool | None = None,
 ) -> None:
-    """See rtp_llm.ops.deep_gemm_grouped_fp8_masked."""
+    """Plain PyTorch reference of `ops.deep_gemm_grouped_fp8_masked`: same arguments and results."""
     _require(lhs.dim() == 3, f"lhs is {tuple(lhs.shape)}; expected [G, Mmax, K]")
     _require(
         (lhs.dtype == E4M3) == (lhs_scale is not None),

@@ -16,7 +16,7 @@ def norm_fp8_reference(
     eps: float,
     norm_offset: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """See rtp_llm.ops.norm_fp8."""
+    """Plain PyTorch reference of `ops.norm_fp8`: same arguments and results."""
     if pending is not None:
         residual.copy_((residual.float() + pending.float()).to(residual.dtype))
     return fp8_quantize_reference(rms_norm_reference(residual.float(), weight, eps, norm_offset))

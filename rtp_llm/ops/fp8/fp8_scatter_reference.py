@@ -38,7 +38,7 @@ def _rows(ids: Tensor, places: Tensor, offsets: Tensor, starts: Tensor) -> Tenso
 def scatter_fp8_reference(
     x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """See rtp_llm.ops.scatter_fp8."""
+    """Plain PyTorch reference of `ops.scatter_fp8`: same arguments and results."""
     tokens, experts = len(x), offsets.shape[0] - 1
     starts = torch.arange(experts, device=x.device) * tokens
     rows = _rows(ids, places, offsets, starts)
@@ -51,7 +51,7 @@ def scatter_fp8_reference(
 def scatter_fp8_ragged_reference(
     x: Tensor, ids: Tensor, places: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """See rtp_llm.ops.scatter_fp8_ragged."""
+    """Plain PyTorch reference of `ops.scatter_fp8_ragged`: same arguments and results."""
     firsts = [ragged_rows(offset, slot) for slot, offset in enumerate(offsets.tolist())]
     starts = torch.tensor(firsts, dtype=torch.int32, device=x.device)
     rows = _rows(ids, places, offsets, starts)

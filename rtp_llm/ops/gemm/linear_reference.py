@@ -10,7 +10,7 @@ from rtp_llm.ops.gemm.int8_layout import GROUP_SIZE, unpack
 
 
 def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """See rtp_llm.ops.linear."""
+    """Plain PyTorch reference of `ops.linear`: same arguments and results."""
     result = torch.einsum("t...k,...ok->t...o", x.float(), weight.float())
     if bias is not None:
         result = result + bias.float()
@@ -20,7 +20,7 @@ def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 def int8_linear_reference(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """See rtp_llm.ops.int8_linear."""
+    """Plain PyTorch reference of `ops.int8_linear`: same arguments and results."""
     numbers, weight_scale = unpack(weight, scale)
     wide = numbers.double() * weight_scale.double().repeat_interleave(GROUP_SIZE, dim=1)
     result = x.double() @ wide[:, : x.shape[1]].T
@@ -32,7 +32,7 @@ def int8_linear_reference(
 def w8a8_int8_linear_reference(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """See rtp_llm.ops.w8a8_int8_linear."""
+    """Plain PyTorch reference of `ops.w8a8_int8_linear`: same arguments and results."""
     numbers, weight_scale = unpack(weight, scale)
     columns, groups = numbers.shape[1], weight_scale.shape[1]
     padded = torch.nn.functional.pad(x.float(), (0, columns - x.shape[1]))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def copy_blocks_reference(cache: Tensor, pairs: Tensor) -> None:
-    """See rtp_llm.ops.copy_blocks."""
+    """Plain PyTorch reference of `ops.copy_blocks`: same arguments and results."""
     sources, destinations = pairs[:, 0].tolist(), pairs[:, 1].tolist()
     if len(set(destinations)) < len(destinations) or set(destinations) & set(sources):
         raise RuntimeError("copy_blocks: a destination occurs twice or is also a source")

@@ -48,7 +48,7 @@ def causal_conv1d_reference(
     max_seqlen_q: int,
     early: bool = False,
 ) -> Tensor:
-    """See rtp_llm.ops.causal_conv1d."""
+    """Plain PyTorch reference of `ops.causal_conv1d`: same arguments and results."""
     blocks, ring, channels = inputs.shape
     before = weight.shape[1] - 1
     out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
@@ -86,7 +86,7 @@ def gated_delta_rule_reference(
     max_seqlen_q: int,
     early: bool = False,
 ) -> Tensor:
-    """See rtp_llm.ops.gated_delta_rule."""
+    """Plain PyTorch reference of `ops.gated_delta_rule`: same arguments and results."""
     blocks, heads, values, size = state.shape
     key_heads, ring = ring_k.shape[2], ring_k.shape[1]
     q, k, v = torch.split(qkv, [key_heads * size, key_heads * size, heads * values], dim=1)

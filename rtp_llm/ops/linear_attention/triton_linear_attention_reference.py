@@ -24,7 +24,7 @@ def triton_gated_delta_chunks_reference(
     state_read: Tensor,
     state_write: Tensor,
 ) -> None:
-    """See rtp_llm.ops.triton_gated_delta_chunks."""
+    """Plain PyTorch reference of `ops.triton_gated_delta_chunks`: same arguments and results."""
     states = state, ring_k, ring_u, ring_g, folded
     counts = cu_seqlens_q.diff()
     for b, (first, count) in enumerate(zip(cu_seqlens_q.tolist(), counts.tolist(), strict=False)):

@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 def embedding_reference(ids: Tensor, table: Tensor) -> Tensor:
-    """See rtp_llm.ops.embedding."""
+    """Plain PyTorch reference of `ops.embedding`: same arguments and results."""
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= table.shape[0]):
         raise IndexError(f"embedding: ids outside the {table.shape[0]} rows of the table")
     return table.index_select(0, ids)
 
 
 def substitute_tokens_reference(ids: Tensor, previous: Tensor) -> None:
-    """See rtp_llm.ops.substitute_tokens."""
+    """Plain PyTorch reference of `ops.substitute_tokens`: same arguments and results."""
     if ids.numel() and -int(ids.min()) > len(previous):
         raise IndexError(f"substitute_tokens: ids name rows beyond the {len(previous)} of previous")
     named = ids < 0

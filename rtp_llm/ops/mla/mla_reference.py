@@ -69,6 +69,6 @@ def mla_decode_reference(
     max_seqlen_k: int,
     scale: float,
 ) -> Tensor:
-    """See rtp_llm.ops.mla_decode."""
+    """Plain PyTorch reference of `ops.mla_decode`: same arguments and results."""
     lengths = (cu_seqlens_q, seq_lens, block_table, latent_size, 1, max_seqlen_k)
     return mla_attention_reference(q, cache, *lengths, scale)

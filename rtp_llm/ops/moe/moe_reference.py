@@ -32,7 +32,7 @@ def _put(scores: Tensor, chosen: Tensor, ids: Tensor, weights: Tensor, renormali
 
 
 def select_topk_reference(logits: Tensor, ids: Tensor, weights: Tensor, renormalize: bool) -> None:
-    """See rtp_llm.ops.select_topk."""
+    """Plain PyTorch reference of `ops.select_topk`: same arguments and results."""
     _check_ids(ids)
     scores = logits.softmax(dim=-1)
     _put(scores, _best(scores, ids.shape[1]), ids, weights, renormalize)
@@ -50,7 +50,7 @@ def group_topk_reference(
     renormalize: bool,
     scaling: float,
 ) -> None:
-    """See rtp_llm.ops.group_topk."""
+    """Plain PyTorch reference of `ops.group_topk`: same arguments and results."""
     _check_ids(ids)
     scores = logits.sigmoid() if scoring == "sigmoid" else logits.softmax(dim=-1)
     choice = scores if bias is None else scores + bias
@@ -73,7 +73,7 @@ def group_topk_reference(
 def fake_balance_expert_reference(
     ids: Tensor, scales: Tensor, expert_num: int, dp_rank: int, dp_size: int, ep_size: int
 ) -> None:
-    """See rtp_llm.ops.fake_balance_expert."""
+    """Plain PyTorch reference of `ops.fake_balance_expert`: same arguments and results."""
     _check_ids(ids)
     local = expert_num // ep_size
     rank0 = ep_size * dp_rank // dp_size
@@ -84,7 +84,7 @@ def fake_balance_expert_reference(
 
 
 def sort_by_expert_reference(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See rtp_llm.ops.sort_by_expert."""
+    """Plain PyTorch reference of `ops.sort_by_expert`: same arguments and results."""
     flat = ids.flatten()
     bucket = torch.where((flat >= 0) & (flat < num_experts), flat, num_experts)
     ordered, rows = bucket.sort(stable=True)
@@ -108,7 +108,7 @@ def grouped_linear_reference(x: Tensor, weight: Tensor, offsets: Tensor) -> Tens
 
 
 def sum_experts_reference(y: Tensor, places: Tensor, weights: Tensor) -> Tensor:
-    """See rtp_llm.ops.sum_experts."""
+    """Plain PyTorch reference of `ops.sum_experts`: same arguments and results."""
     if y.shape[0] == 0:
         return y.new_zeros(places.shape[0], y.shape[1])
     there = (places >= 0)[..., None]
@@ -125,7 +125,7 @@ def route_experts_reference(
     first: int = 0,
     count: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """See rtp_llm.ops.route_experts."""
+    """Plain PyTorch reference of `ops.route_experts`: same arguments and results."""
     tokens, experts = logits.shape
     ids = torch.empty(tokens, top_k, dtype=torch.int32, device=logits.device)
     weights = logits.new_empty(tokens, top_k)
@@ -155,5 +155,5 @@ def _tiles(offsets: Tensor, rows: Tensor, shared_first: bool) -> Tensor:
 
 
 def add_experts_reference(y: Tensor, places: Tensor, weights: Tensor, residual: Tensor) -> None:
-    """See rtp_llm.ops.add_experts."""
+    """Plain PyTorch reference of `ops.add_experts`: same arguments and results."""
     residual.copy_(residual.float() + sum_experts_reference(y.float(), places, weights))

@@ -22,7 +22,7 @@ def triton_gate_up_reference(
     x_scales: Tensor | None = None,
     weight_scales: Tensor | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.triton_gate_up."""
+    """Plain PyTorch reference of `ops.triton_gate_up`: same arguments and results."""
     entries = _scaled(x, x_scales)[rows.long() // top_k]
     weight = _with(_scaled(weight, weight_scales), shared)
     gate, up = grouped_linear_reference(entries, weight, offsets).chunk(2, dim=-1)
@@ -39,7 +39,7 @@ def triton_down_reference(
     x_scales: Tensor | None = None,
     weight_scales: Tensor | None = None,
 ) -> Tensor:
-    """See rtp_llm.ops.triton_down."""
+    """Plain PyTorch reference of `ops.triton_down`: same arguments and results."""
     weight = _with(_scaled(weight, weight_scales), shared)
     return grouped_linear_reference(_scaled(x, x_scales), weight, offsets).to(_result_dtype(x))
 

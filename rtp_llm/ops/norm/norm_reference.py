@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def rms_norm_reference(x: Tensor, weight: Tensor, eps: float, norm_offset: float = 0.0) -> Tensor:
-    """See rtp_llm.ops.rms_norm."""
+    """Plain PyTorch reference of `ops.rms_norm`: same arguments and results."""
     wide = x.float()
     inverse = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
     return (wide * inverse * (weight.float() + norm_offset)).to(x.dtype)
@@ -17,7 +17,7 @@ def rms_norm_reference(x: Tensor, weight: Tensor, eps: float, norm_offset: float
 def fused_add_rms_norm_reference(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float = 0.0
 ) -> None:
-    """See rtp_llm.ops.fused_add_rms_norm."""
+    """Plain PyTorch reference of `ops.fused_add_rms_norm`: same arguments and results."""
     residual.copy_((residual.float() + x.float()).to(residual.dtype))
     x.copy_(rms_norm_reference(residual, weight, eps, norm_offset))
 
@@ -31,7 +31,7 @@ def qk_rms_norm_reference(
     eps: float,
     norm_offset: float = 0.0,
 ) -> None:
-    """See rtp_llm.ops.qk_rms_norm."""
+    """Plain PyTorch reference of `ops.qk_rms_norm`: same arguments and results."""
     heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, q_weight.shape[0])
     query = heads[:, :num_heads]
     key = heads[:, num_heads : num_heads + num_kv_heads]
@@ -40,13 +40,13 @@ def qk_rms_norm_reference(
 
 
 def gated_rms_norm_reference(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """See rtp_llm.ops.gated_rms_norm."""
+    """Plain PyTorch reference of `ops.gated_rms_norm`: same arguments and results."""
     normed = rms_norm_reference(x.float(), weight.float(), eps)
     return (normed * torch.nn.functional.silu(gate.float())).to(x.dtype)
 
 
 def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """See rtp_llm.ops.layer_norm."""
+    """Plain PyTorch reference of `ops.layer_norm`: same arguments and results."""
     wide = x.float()
     centered = wide - wide.mean(dim=-1, keepdim=True)
     inverse = torch.rsqrt(centered.square().mean(dim=-1, keepdim=True) + eps)
@@ -57,6 +57,6 @@ def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: fl
 def fused_add_layer_norm_reference(
     x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float
 ) -> None:
-    """See rtp_llm.ops.fused_add_layer_norm."""
+    """Plain PyTorch reference of `ops.fused_add_layer_norm`: same arguments and results."""
     residual.copy_((residual.float() + x.float()).to(residual.dtype))
     x.copy_(layer_norm_reference(residual, weight, bias, eps))

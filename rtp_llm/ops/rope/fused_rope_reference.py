@@ -45,7 +45,7 @@ def rotate_and_store_reference(
     log_length: int,
     padded_queries: int,
 ) -> None:
-    """See rtp_llm.ops.rotate_and_store."""
+    """Plain PyTorch reference of `ops.rotate_and_store`: same arguments and results."""
     _Pass(locals()).run()
 
 

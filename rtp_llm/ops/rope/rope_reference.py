@@ -30,7 +30,7 @@ def rope_kv_write_reference(
     is_neox: bool,
     rotary_offset: int = 0,
 ) -> None:
-    """See rtp_llm.ops.rope_kv_write."""
+    """Plain PyTorch reference of `ops.rope_kv_write`: same arguments and results."""
     if (kv_cache is None) != (slot_mapping is None):
         raise RuntimeError("rope_kv_write: kv_cache and slot_mapping go together")
     heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, head_dim)

@@ -14,7 +14,7 @@ _LOW32 = 0xFFFFFFFF
 
 
 def apply_token_bitmask_reference(logits: Tensor, masks: Tensor, rows: Tensor) -> None:
-    """See rtp_llm.ops.apply_token_bitmask."""
+    """Plain PyTorch reference of `ops.apply_token_bitmask`: same arguments and results."""
     bits = torch.arange(32, dtype=torch.int32, device=masks.device)
     allowed = ((masks[:, :, None] >> bits) & 1).flatten(1)[:, : logits.shape[1]]
     banned, token = (allowed == 0).nonzero(as_tuple=True)
@@ -30,7 +30,7 @@ def apply_penalties_reference(
     presence: Tensor,
     frequency: Tensor,
 ) -> None:
-    """See rtp_llm.ops.apply_penalties."""
+    """Plain PyTorch reference of `ops.apply_penalties`: same arguments and results."""
     row, token, generated = _history(logits, tokens, cu_tokens, output_lens)
     seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
     seen[row, token] = True
@@ -46,7 +46,7 @@ def apply_penalties_reference(
 def ban_repeated_ngrams_reference(
     logits: Tensor, tokens: Tensor, cu_tokens: Tensor, ngram_size: Tensor
 ) -> None:
-    """See rtp_llm.ops.ban_repeated_ngrams."""
+    """Plain PyTorch reference of `ops.ban_repeated_ngrams`: same arguments and results."""
     bounds = cu_tokens.tolist()
     for row, n in enumerate(ngram_size.tolist()):
         history = tokens[bounds[row] : bounds[row + 1]]
@@ -59,7 +59,7 @@ def ban_repeated_ngrams_reference(
 
 
 def add_logit_bias_reference(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
-    """See rtp_llm.ops.add_logit_bias."""
+    """Plain PyTorch reference of `ops.add_logit_bias`: same arguments and results."""
     known = (ids >= 0) & (ids < logits.shape[1])
     logits.index_put_((rows[known].long(), ids[known].long()), values[known], accumulate=True)
 
@@ -116,7 +116,7 @@ def weigh_rows(
 
 
 def top_logprobs_reference(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See rtp_llm.ops.top_logprobs."""
+    """Plain PyTorch reference of `ops.top_logprobs`: same arguments and results."""
     finite = logits.isfinite()
     cleaned = torch.where(finite, logits, -torch.inf).double()
     logprobs = torch.log_softmax(cleaned, dim=1)

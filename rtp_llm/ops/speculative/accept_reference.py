@@ -10,7 +10,7 @@ from torch import Tensor
 def accept_drafts_reference(
     tokens: Tensor, rejected: Tensor, drafts: Tensor, cu_rows: Tensor, keep: bool
 ) -> Tensor:
-    """See rtp_llm.ops.accept_drafts."""
+    """Plain PyTorch reference of `ops.accept_drafts`: same arguments and results."""
     count, bounds = len(tokens), cu_rows.long()
     begins, ends = bounds[:-1], bounds[1:]
     last = (ends - 1).clamp(min=0)
@@ -40,7 +40,7 @@ def correct_positions_reference(
     rows: Tensor,
     block_size: int,
 ) -> None:
-    """See rtp_llm.ops.correct_positions."""
+    """Plain PyTorch reference of `ops.correct_positions`: same arguments and results."""
     if not len(seq_lens):
         return
     known = (rows >= 0) & (rows < len(rejected))

@@ -16,7 +16,7 @@ def match_ngrams_reference(
     min_n: int,
     max_n: int,
 ) -> None:
-    """See rtp_llm.ops.match_ngrams."""
+    """Plain PyTorch reference of `ops.match_ngrams`: same arguments and results."""
     if not 1 <= min_n <= max_n:
         raise RuntimeError(f"match_ngrams: n-grams of {min_n} to {max_n} tokens")
     bounds, sizes = cu_rows.tolist(), lens.tolist()
@@ -43,7 +43,7 @@ def _following(tokens: Tensor, min_n: int, max_n: int, count: int) -> Tensor:
 def append_accepted_reference(
     history: Tensor, lens: Tensor, outputs: Tensor, cu_rows: Tensor, tokens: Tensor, drafts: Tensor
 ) -> None:
-    """See rtp_llm.ops.append_accepted."""
+    """Plain PyTorch reference of `ops.append_accepted`: same arguments and results."""
     bounds, sizes = cu_rows.tolist(), lens.tolist()
     for output, row in enumerate(outputs.tolist()):
         begin, end = bounds[output], bounds[output + 1]
