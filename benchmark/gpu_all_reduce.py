@@ -34,7 +34,7 @@ from rtp_llm.distributed.symmetric_reduce import (
 )
 from rtp_llm.distributed.world import World
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK
-from rtp_llm.ops.fp8.fp8_norm import MOST_CHANNELS
+from rtp_llm.ops.fp8.fp8_norm import MAX_CHANNELS
 
 KIB = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
 TIMEOUT = 120.0
@@ -178,7 +178,7 @@ class _Sums:
             for shots, sums in (("in one", self._one), ("in two", self._two)):
                 works[shots] = partial(sums.all_reduce, x)
                 works[f"{shots} + norm"] = partial(sums.all_reduce_add_rms_norm, x, residual, *norm)
-        fits = self._hidden % BLOCK == 0 and self._hidden <= MOST_CHANNELS
+        fits = self._hidden % BLOCK == 0 and self._hidden <= MAX_CHANNELS
         if fits and direct.takes_at_once(x):
             works["ours, then FP8 norm"] = lambda: ops.norm_fp8(residual, ours(), *norm)
             works["ours + FP8 norm"] = partial(

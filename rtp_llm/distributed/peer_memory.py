@@ -17,7 +17,7 @@ from rtp_llm import ops
 from rtp_llm.device import Device, DeviceError
 from rtp_llm.device.base import IPC_HANDLE_BYTES, IpcMemory, Support
 from rtp_llm.distributed.group import Group
-from rtp_llm.ops.collective.rank_buffers import ABSENT, MOST_RANKS, STATE_WORDS, buffer_words
+from rtp_llm.ops.collective.rank_buffers import ABSENT, MAX_RANKS, STATE_WORDS, buffer_words
 
 
 class NoPeerMemoryError(RuntimeError):
@@ -26,8 +26,8 @@ class NoPeerMemoryError(RuntimeError):
 
 def peer_memory(device: Device, size: int, operators: Sequence[str]) -> Support:
     """Whether `size` ranks on such devices may try; they know more once they have met."""
-    if size > MOST_RANKS:
-        return Support.no(f"{size} ranks; the kernels are for at most {MOST_RANKS}")
+    if size > MAX_RANKS:
+        return Support.no(f"{size} ranks; the kernels are for at most {MAX_RANKS}")
     if not all(ops.has_kernel(name, device.torch_device.type) for name in operators):
         return Support.no(f"there is no kernel for {device.name}")
     return Support.yes()

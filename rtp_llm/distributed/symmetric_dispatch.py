@@ -22,7 +22,7 @@ from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.peer_memory import NoPeerMemoryError, PeerMemory, peer_memory
 from rtp_llm.distributed.rows import TokenRows
 from rtp_llm.ops.collective.rank_buffers import PACK_BYTES, buffer_words
-from rtp_llm.ops.collective.token_exchange import MOST_CHOICES, message_bytes
+from rtp_llm.ops.collective.token_exchange import MAX_CHOICES, message_bytes
 
 _logger = logging.getLogger("rtp_llm.engine")
 _MAX_BYTES = 256 << 20  # of a rank's buffer
@@ -46,10 +46,10 @@ class TokenLayout:
     def check(self) -> Support:
         """Whether the kernels take it."""
         row = self.hidden * self.dtype.itemsize
-        if self.dtype not in _DTYPES or row % PACK_BYTES or not 1 <= self.k <= MOST_CHOICES:
+        if self.dtype not in _DTYPES or row % PACK_BYTES or not 1 <= self.k <= MAX_CHOICES:
             return Support.no(
                 f"rows of {self.hidden} {self.dtype} with {self.k} experts; the kernels send "
-                f"floats in multiples of {PACK_BYTES} bytes, with at most {MOST_CHOICES}"
+                f"floats in multiples of {PACK_BYTES} bytes, with at most {MAX_CHOICES}"
             )
         return Support.yes()
 

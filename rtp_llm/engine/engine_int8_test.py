@@ -90,9 +90,9 @@ def test_weight_only_tokens_are_those_of_rounded_weights(
 ) -> None:
     rounded = with_linears(save_model(tmp_path, kind, seed=5), dequantized)
     for prompt, outcome in generate(tmp_path, kind, "int8", chunk):
-        behind, error = differences(rounded, prompt, outcome)
+        gap, error = differences(rounded, prompt, outcome)
         # Logits have a standard deviation of 4; quantised activations were off by up to 1.0.
-        assert behind.max() < 1e-3
+        assert gap.max() < 1e-3
         assert error.max() < 1e-3
 
 
@@ -102,10 +102,10 @@ def test_greedy_tokens_are_those_of_the_formula(kind: str, chunk: int, tmp_path:
     formula = with_linears(save_model(tmp_path, kind, seed=5), PlainW8A8Int8Linear)
     rounded = with_linears(save_model(tmp_path, kind, seed=5), dequantized)
     for prompt, outcome in generate(tmp_path, kind, "w8a8_int8", chunk):
-        behind, error = differences(formula, prompt, outcome)
+        gap, error = differences(formula, prompt, outcome)
         # Logits have a standard deviation of 4.
-        assert behind.max() == 0
+        assert gap.max() == 0
         assert error.max() < 0.3
-        behind, error = differences(rounded, prompt, outcome)
-        assert behind.max() < 1.0
+        gap, error = differences(rounded, prompt, outcome)
+        assert gap.max() < 1.0
         assert error.mean() < 0.2

@@ -16,7 +16,7 @@ from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 REQUESTS = 10_000
-MOST_GROWTH = 16 * 2**20
+MAX_GROWTH = 16 * 2**20
 
 
 def resident_bytes() -> int:
@@ -101,7 +101,7 @@ def test_ten_thousand_requests_leave_no_trace(overlap, tmp_path):
         load.turn()
     engine.run()
     engine.assert_all_free()
-    assert resident_bytes() - before < MOST_GROWTH
+    assert resident_bytes() - before < MAX_GROWTH
     assert load.refused > 0
     assert load.aborted > 0
     assert engine.engine.stats().preemptions > 0

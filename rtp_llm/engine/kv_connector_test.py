@@ -113,11 +113,11 @@ def test_the_device_has_a_part_and_the_dictionary_more(both: Both) -> None:
     tokens = prompt(61, 2)
     both.compare([tokens])
     both.evict()
-    both.connector.most_tokens = 32
+    both.connector.max_tokens = 32
     both.compare([tokens[:34]])
     start, end = both.counts.loads[-1]
     assert start == 0 and 0 < end <= 32
-    both.connector.most_tokens = 1 << 30
+    both.connector.max_tokens = 1 << 30
     both.compare([tokens])
     start, end = both.counts.loads[-1]
     assert 0 < start < end or both.rank.cache.recurrent  # of a state there is no part
@@ -133,7 +133,7 @@ def test_random_traffic_with_few_blocks(both: Both) -> None:
         stem = choose.choice(stems)[: choose.randint(1, 50)]
         tokens = [*stem, *prompt(choose.randint(0, 20), 100 + number)]
         length = choose.randint(2, 25)
-        both.connector.most_tokens = choose.choice([8, 16, 1 << 30])
+        both.connector.max_tokens = choose.choice([8, 16, 1 << 30])
         request = both.small.add(tokens, max_tokens=length)
         expected[request] = both.plain.tokens(tokens, max_tokens=length)
         open_requests.append(request)

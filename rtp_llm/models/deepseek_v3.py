@@ -37,8 +37,8 @@ class DeepseekV3ForCausalLM(DeepseekV2ForCausalLM):
 
     def ignores(self, name: str) -> bool:
         layer = name.removeprefix("model.layers.").partition(".")[0]
-        behind = layer.isdecimal() and int(layer) >= self.config.num_layers
-        return behind or super().ignores(name)
+        is_extra = layer.isdecimal() and int(layer) >= self.config.num_layers
+        return is_extra or super().ignores(name)
 
     @classmethod
     def features(cls, raw: RawConfig) -> Features:

@@ -10,10 +10,10 @@ from typing import Literal
 State = Literal["closed", "open", "half_open"]
 
 # Consecutive failures after which a worker is left out.
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 # For how long: initially, and at most. The time doubles with each trial that fails.
 FIRST_SECONDS = 1.0
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 
 
 class Backoff:
@@ -53,7 +53,7 @@ class Backoff:
     def answered(self) -> None:
         """The worker began to answer: other requests may follow, but the failure count is kept."""
         if self.state == "half_open":
-            self._until, self.failures = None, MOST_FAILURES - 1
+            self._until, self.failures = None, MAX_FAILURES - 1
 
     def succeeded(self) -> None:
         """Note a complete answer; resets the failure count."""
@@ -65,10 +65,10 @@ class Backoff:
         if self.state == "open":
             return
         self.failures += 1
-        if self.failures < MOST_FAILURES:
+        if self.failures < MAX_FAILURES:
             return
         self._until = self._clock() + self._seconds
-        self._seconds = min(2 * self._seconds, MOST_SECONDS)
+        self._seconds = min(2 * self._seconds, MAX_SECONDS)
 
     def end(self, trial: bool) -> None:
         """Note the end of the request that ``begin`` was called for."""

@@ -171,7 +171,7 @@ def test_a_worker_that_failed_several_times_is_left_out(monkeypatch: pytest.Monk
         bad, url = case.workers.all[0], case.fakes[0].url
         for each in case.workers.all:
             each.backoff = backoff.Backoff(lambda: now[0])
-        for _ in range(backoff.MOST_FAILURES):
+        for _ in range(backoff.MAX_FAILURES):
             assert (await case.ask())[0] == 502
             case.heal()
         assert bad.backoff.state == "open"
@@ -189,7 +189,7 @@ def test_a_worker_that_failed_several_times_is_left_out(monkeypatch: pytest.Monk
         case.fakes[0]._behave = well
         assert await case.ask() == (200, b"fine")
         assert bad.backoff.state == "closed" and bad.backoff.failures == 0
-        assert case.fakes[0].requests == backoff.MOST_FAILURES + 2
+        assert case.fakes[0].requests == backoff.MAX_FAILURES + 2
 
     play(test, hangs_up, well)
 
@@ -211,7 +211,7 @@ def test_one_request_at_a_time_is_a_trial() -> None:
     for _ in range(20):
         now[0] += one.seconds_left
         one.failed()
-    assert one.seconds_left == backoff.MOST_SECONDS
+    assert one.seconds_left == backoff.MAX_SECONDS
 
 
 def test_every_failure_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from rtp_llm.server.types.errors import SERVER, ApiError, bad_request, unavailab
 
 _logger = logging.getLogger("rtp_llm.router")
 _REFUSALS = (429, 503)  # queue full, starting or stopping: another worker may accept the request
-_MOST_PARTS = 16  # ASGI events kept of a refusal while another worker is tried
+_MAX_PARTS = 16  # ASGI events kept of a refusal while another worker is tried
 # Error codes of a server whose engine had the request, which may have crashed the engine.
 _AFTER_ADMISSION = ("engine_dead", "aborted", "shutdown")
 
@@ -117,7 +117,7 @@ class Forwarder:
                         clock.answered()
                     if refusal or event.get("status") in _REFUSALS:
                         refusal.append(event)
-                        if len(refusal) > _MOST_PARTS:
+                        if len(refusal) > _MAX_PARTS:
                             raise OSError("its refusal does not end")
                         continue
                     await reply.take(event)

@@ -21,8 +21,8 @@ from rtp_llm.router.workers import Worker
 _logger = logging.getLogger("rtp_llm.router")
 PROBE_SECONDS = 0.5
 _PROBE_TIMEOUT_SECONDS = 2.0
-_MOST_BYTES = 65536
-_MOST_CHARACTERS = 200
+_MAX_BYTES = 65536
+_MAX_CHARACTERS = 200
 _MEGABYTE = 1e6
 
 
@@ -71,13 +71,13 @@ async def probe(worker: Worker) -> Health:
         async with (
             asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
             contextlib.aclosing(
-                call_upstream(worker, query, answer_timeout, most_unanswered=math.inf)
+                call_upstream(worker, query, answer_timeout, max_unanswered=math.inf)
             ) as events,
         ):
             async for event in events:
                 status = int(event.get("status", status))
                 body += event.get("body", b"")
-                if status == 200 or len(body) > _MOST_BYTES:
+                if status == 200 or len(body) > _MAX_BYTES:
                     break
     except (OSError, h11.RemoteProtocolError) as error:  # TimeoutError is one
         if not status:
@@ -98,7 +98,7 @@ def health_words(status: int, body: bytes) -> str:
         size = f"{done / _MEGABYTE:,.0f} of {total / _MEGABYTE:,.0f} MB"
         return f"loading its model: {100 * done // total}%, {size}"
     words = ": ".join(each for each in (said.status, said.reason) if each)
-    return " ".join(words.split())[:_MOST_CHARACTERS]
+    return " ".join(words.split())[:_MAX_CHARACTERS]
 
 
 def _reason(error: Exception) -> str:

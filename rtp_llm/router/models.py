@@ -18,7 +18,7 @@ from rtp_llm.server.types.errors import ApiError, bad_request
 
 _logger = logging.getLogger("rtp_llm.router")
 _SECONDS = 2.0
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 
 
 class _List(msgspec.Struct):
@@ -39,7 +39,7 @@ async def ask_for_models(worker: Worker, key: str | None) -> None:
             async for event in events:
                 status = event.get("status", status)
                 body += event.get("body", b"")
-                if status != 200 or len(body) > _MOST_BYTES:
+                if status != 200 or len(body) > _MAX_BYTES:
                     return
         cards = msgspec.json.decode(body, type=_List).data
     except (OSError, h11.RemoteProtocolError, ValueError):  # TimeoutError is an OSError

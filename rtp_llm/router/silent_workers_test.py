@@ -21,7 +21,7 @@ from rtp_llm.router.proxy import Proxy
 from rtp_llm.router.workers import Workers
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-MOST_AT_ONCE = 0.02  # seconds that pass from one look at the clock to the next
+MAX_AT_ONCE = 0.02  # seconds that pass from one look at the clock to the next
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
 
 
@@ -36,11 +36,11 @@ class StallingLoop(asyncio.SelectorEventLoop):
 
     def _tick(self) -> None:
         """Look at the clock, whatever else there is to do."""
-        self.call_later(MOST_AT_ONCE / 4, self._tick)
+        self.call_later(MAX_AT_ONCE / 4, self._tick)
 
     def time(self) -> float:
         now = time.monotonic()
-        self._shown += min(now - self._seen, MOST_AT_ONCE)
+        self._shown += min(now - self._seen, MAX_AT_ONCE)
         self._seen = now
         return self._shown
 
@@ -139,7 +139,7 @@ def test_one_that_stopped_is_given_up_and_its_request_not_sent_to_another_one() 
             workers.all[1].healthy = False  # so that the first one is asked
             status, body = await ask(proxy)
             assert (status, json.loads(body)["error"]["code"]) == (502, "worker_failed")
-            assert workers.all[0].unanswered >= module.MOST_UNANSWERED
+            assert workers.all[0].unanswered >= module.MAX_UNANSWERED
             assert not workers.all[0].healthy
             assert workers.all[0].open_requests == 0
             assert await ask(proxy) == (200, b"fine")
@@ -157,7 +157,7 @@ def test_one_that_stopped_and_is_slow_now_comes_back(monkeypatch: pytest.MonkeyP
     async def play() -> None:
         async with worker(slow) as url:
             (again,) = Workers([url]).all
-            again.unanswered = module.MOST_UNANSWERED
+            again.unanswered = module.MAX_UNANSWERED
             assert (await health.probe(again)).status == 200
 
     monkeypatch.setattr(health, "_PROBE_TIMEOUT_SECONDS", 20)

@@ -20,7 +20,7 @@ _CONNECT_SECONDS = 2.0
 _READ_BYTES = _PIECE_BYTES = 65536
 # A worker with an open request that misses this many health checks in a row has stopped. Each
 # check waits for two seconds; any byte from the worker resets the count.
-MOST_UNANSWERED = 4
+MAX_UNANSWERED = 4
 _LOOK_SECONDS = 0.25  # at that count
 _GONE_SECONDS = 0.1
 # Hop-by-hop headers: each side's connection has its own.
@@ -50,7 +50,7 @@ class Query:
 
 
 async def call_upstream(
-    worker: Worker, query: Query, answer_timeout: float, most_unanswered: float = MOST_UNANSWERED
+    worker: Worker, query: Query, answer_timeout: float, max_unanswered: float = MAX_UNANSWERED
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the ASGI events of a worker's answer as they arrive.
 
@@ -64,7 +64,7 @@ async def call_upstream(
     connection = h11.Connection(h11.CLIENT)
     request = connection.send(_head(worker, query)) or b""
     reader, writer = await _connect(worker)
-    lasts = _AnswerTimeout(worker, answer_timeout, most_unanswered)
+    lasts = _AnswerTimeout(worker, answer_timeout, max_unanswered)
     writer.write(request)
     # Concurrently with reading: a worker may refuse a body before it has received all of it.
     sending = asyncio.create_task(_send(connection, query.body, writer))
@@ -139,7 +139,7 @@ class _AnswerTimeout:
 
     worker: Worker
     seconds: float
-    most_unanswered: float
+    max_unanswered: float
 
     async def wait(self, make: Callable[[], Awaitable[T]]) -> T:
         """Await what ``make`` returns; calls ``make`` again after each check of the worker."""
@@ -153,7 +153,7 @@ class _AnswerTimeout:
             except TimeoutError as error:
                 if not scope.expired():  # the system's own timeout timeout
                     raise
-                if self.worker.unanswered >= self.most_unanswered:
+                if self.worker.unanswered >= self.max_unanswered:
                     raise SilentError("it has stopped responding") from error
                 if clock() >= until:
                     raise OverdueError(f"nothing came for {self.seconds:g} s") from error

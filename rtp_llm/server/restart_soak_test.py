@@ -23,7 +23,7 @@ from rtp_llm.testing.server_processes import (
 )
 
 KILLS, STREAMS = 100, 50
-MOST_GROWTH = 32 * 2**20
+MAX_GROWTH = 32 * 2**20
 
 
 def resident_bytes(pid: int) -> int:
@@ -60,7 +60,7 @@ def test_nothing_is_left_of_engines_that_were_killed(tmp_path: Path) -> None:
         assert len(engines(server.process.pid)) == 1
         assert len(os.listdir(tmp_path)) == files
         wait_for(lambda: open_descriptors(server) <= descriptors, TIMEOUT)
-        assert resident_bytes(server.process.pid) - first < MOST_GROWTH
+        assert resident_bytes(server.process.pid) - first < MAX_GROWTH
         server.process.send_signal(signal.SIGTERM)
         assert server.exit_code() == 0
     assert not os.listdir(tmp_path)

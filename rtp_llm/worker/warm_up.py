@@ -50,7 +50,7 @@ class StepLimits:
         return min(self.max_batch_tokens, self.max_running * self.max_model_len)
 
     @property
-    def most_decoding(self) -> int:
+    def max_decoding(self) -> int:
         """Sequences that can decode in one step."""
         return min(self.max_running, self.max_batch_tokens)
 
@@ -81,7 +81,7 @@ def measure_steps(model: CausalLM, device: Device, limits: StepLimits) -> StepPe
     with torch.inference_mode():
         return StepPeaks(
             prompt=steps.peak(prompts) + _longer_context(model, limits, sum(prompts)),
-            decode=steps.peak([1] * limits.most_decoding),
+            decode=steps.peak([1] * limits.max_decoding),
         )
 
 

@@ -210,7 +210,7 @@ TEST_F(FairnessTest, AWeightMustBePositive) {
 class FairnessWorld : public testing::TestWithParam<uint32_t> {
  protected:
   static constexpr int32_t kLongestPrompt = 40;
-  static constexpr int32_t kMostOutput = 24;
+  static constexpr int32_t kMaxOutput = 24;
   static constexpr int32_t kWanted[] = {20, 2, 6, 4};  // that a tenant keeps waiting
 
   struct Request {
@@ -225,7 +225,7 @@ class FairnessWorld : public testing::TestWithParam<uint32_t> {
     config.max_running = 2 + Below(4);
     config.max_queued = 64;
     config.max_batch_tokens = 8 + Below(60);
-    config.max_model_len = kLongestPrompt + kMostOutput;
+    config.max_model_len = kLongestPrompt + kMaxOutput;
     config.groups = {{GroupKind::kFull, 18 + Below(5 * config.max_running), 4, 0, 1}};
     config.overlap = Below(2) == 0;
     config.max_draft_tokens = Below(2) == 0 ? 0 : 3;
@@ -242,7 +242,7 @@ class FairnessWorld : public testing::TestWithParam<uint32_t> {
     for (int32_t i = 0; i < static_cast<int32_t>(prompt.size()); ++i) {
       prompt[i] = i < own ? 10 + tenant : Below(1000);
     }
-    RequestOptions options = Of(std::to_string(tenant), 1 + Below(kMostOutput), weights_[tenant]);
+    RequestOptions options = Of(std::to_string(tenant), 1 + Below(kMaxOutput), weights_[tenant]);
     const auto length = static_cast<int32_t>(prompt.size());
     std::vector<int64_t> ids = {next_id_++};
     if (Below(8) == 0) ids.push_back(next_id_++);
@@ -330,7 +330,7 @@ class FairnessWorld : public testing::TestWithParam<uint32_t> {
   // While both wait, by how much more one is given than the other stays in a band.
   void CheckPairs() {
     const SchedulerConfig& config = scheduler_->config();
-    const double most = 2.0 * config.max_running * (kLongestPrompt + kMostOutput);
+    const double most = 2.0 * config.max_running * (kLongestPrompt + kMaxOutput);
     for (int32_t a = 0; a < kTenants; ++a) {
       for (int32_t b = 0; b < a; ++b) {
         auto& [low, high] = bands_[{a, b}];
@@ -374,7 +374,7 @@ TEST_P(FairnessWorld, BackloggedTenantsDifferByNoMoreThanTheBound) {
     if (step % 16 == 0) scheduler_->CheckIntegrity();
   }
   // First come, first served would have given the first tenant ten times the second's share.
-  const double bound = 4.0 * scheduler_->config().max_running * (kLongestPrompt + kMostOutput);
+  const double bound = 4.0 * scheduler_->config().max_running * (kLongestPrompt + kMaxOutput);
   EXPECT_GT(given_[0], 2 * bound) << "too short to show anything";
   EXPECT_GT(scheduler_->stats().preemptions, 0);
   EXPECT_GT(hits_, scheduler_->config().prefix_cache ? 50 : -1);

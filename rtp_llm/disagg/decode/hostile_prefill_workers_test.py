@@ -154,9 +154,7 @@ def test_ranks_that_make_no_sense_are_refused(ranks: list[int], why: str) -> Non
     listener.close()
 
 
-@pytest.mark.parametrize(
-    ("bound", "limit"), [("MOST_WAITING", 1000), ("MOST_WAITING_BYTES", 10**6)]
-)
+@pytest.mark.parametrize(("bound", "limit"), [("MAX_WAITING", 1000), ("MAX_WAITING_BYTES", 10**6)])
 def test_who_says_more_than_the_engine_takes_is_not_read_on(
     monkeypatch: pytest.MonkeyPatch, bound: str, limit: int
 ) -> None:
@@ -174,7 +172,7 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
         until(lambda: peers.take() or peers.all[0].ready)
         talking = threading.Thread(target=lambda: [say(visit, each) for each in failed])
         talking.start()
-        size = 1 if bound == "MOST_WAITING" else len(msgspec.msgpack.encode(failed[-1]))
+        size = 1 if bound == "MAX_WAITING" else len(msgspec.msgpack.encode(failed[-1]))
         until(lambda: len(peers._messages._items) * size > limit)
         time.sleep(0.1)
         assert (len(peers._messages._items) - 1) * size <= limit and talking.is_alive()
@@ -187,7 +185,7 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
 
 
 def test_nobody_waits_to_be_heard_by_who_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "MOST_WAITING", 0)
+    monkeypatch.setattr(queue, "MAX_WAITING", 0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         peers = Peers([address], HELLO.fingerprint, Waker(), by_tcp())

@@ -81,7 +81,7 @@ def test_a_word_that_another_request_got_is_not_ours(sides: Sides, library: Copy
     assert load.code == "request_ended"
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MOST_WAITING", 4), ("MOST_WAITING_BYTES", 560 * 4)])
+@pytest.mark.parametrize(("bound", "most"), [("MAX_WAITING", 4), ("MAX_WAITING_BYTES", 560 * 4)])
 def test_a_peer_that_announces_more_blocks_than_are_read_waits(
     sides: Sides, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:

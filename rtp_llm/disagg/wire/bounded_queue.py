@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 Item = TypeVar("Item")
 
 # Bounds for one sender; beyond them nothing is read from it until its items are taken.
-MOST_WAITING = 4096
-MOST_WAITING_BYTES = 96 * 2**20
+MAX_WAITING = 4096
+MAX_WAITING_BYTES = 96 * 2**20
 
 
 class Sender(Protocol):
@@ -63,4 +63,4 @@ class BoundedQueue(Generic[Item]):
         return taken
 
     def _has_room(self, sender: Sender) -> bool:
-        return self._counts[sender] <= MOST_WAITING and self._bytes[sender] <= MOST_WAITING_BYTES
+        return self._counts[sender] <= MAX_WAITING and self._bytes[sender] <= MAX_WAITING_BYTES

@@ -22,7 +22,7 @@ In = TypeVar("In")
 
 _LENGTH = struct.Struct("!i")
 # A peer with this many unread messages reads none, however alive its end of the wire is.
-_MOST_UNSENT = 65_536
+_MAX_UNSENT = 65_536
 
 
 class MessageConnection(LoopConnection, Generic[In]):
@@ -74,7 +74,7 @@ class MessageConnection(LoopConnection, Generic[In]):
 
     def send(self, message: msgspec.Struct) -> None:
         """Queue a message; if the other side never gets it, the connection ends."""
-        if len(self._outgoing) >= _MOST_UNSENT:
+        if len(self._outgoing) >= _MAX_UNSENT:
             self.close()
             return
         self._queue(message)

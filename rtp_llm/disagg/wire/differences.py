@@ -21,7 +21,7 @@ _REMEDIES = {
 }
 _UNKNOWN = "install the same version of rtp-llm on both, and give both the same settings"
 # A handshake may contain anything, and it is logged.
-_MOST_LINES, _MOST_LETTERS = 16, 80
+_MAX_LINES, _MAX_LETTERS = 16, 80
 
 
 def explain(there: tuple[int, str], here: tuple[int, str]) -> list[str]:
@@ -33,14 +33,14 @@ def explain(there: tuple[int, str], here: tuple[int, str]) -> list[str]:
     return [
         f"{_shown(name)} is {_shown(theirs.get(name))} there and {_shown(ours.get(name))} here: "
         f"{_REMEDIES.get(name.rstrip('0123456789'), _UNKNOWN)}"
-        for name in names[:_MOST_LINES]
+        for name in names[:_MAX_LINES]
     ]
 
 
 def _shown(value: str | None) -> str:
     if value is None:
         return "not said"
-    return value[:_MOST_LETTERS] if value.isprintable() else "unreadable"
+    return value[:_MAX_LETTERS] if value.isprintable() else "unreadable"
 
 
 def _fields(protocol: int, fingerprint: str) -> dict[str, str]:

@@ -123,7 +123,7 @@ def test_messages_before_the_handshake_are_not_queued(
 
 @pytest.mark.parametrize(
     ("bound", "limit", "said", "length"),
-    [("MOST_WAITING", 10, 200, 50_000), ("MOST_WAITING_BYTES", 2**18, 200, 50_000)],
+    [("MAX_WAITING", 10, 200, 50_000), ("MAX_WAITING_BYTES", 2**18, 200, 50_000)],
 )
 def test_who_says_more_than_the_engine_takes_is_not_read_on(
     listener: Listener,
@@ -136,7 +136,7 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
     """Nothing is lost, and nobody else waits for it."""
     monkeypatch.setattr(queue, bound, limit)
     frames = [msgspec.msgpack.encode(prefill_of(length, name)) for name in range(said)]
-    most = 11 if bound == "MOST_WAITING" else limit // len(frames[0]) + 1
+    most = 11 if bound == "MAX_WAITING" else limit // len(frames[0]) + 1
     talker, other = RawPeer(listener), RawPeer(listener)
     for each in (talker, other):
         each.say(HELLO)
@@ -159,7 +159,7 @@ def test_who_says_more_than_the_engine_takes_is_not_read_on(
 def test_a_closed_listener_waits_for_nobody_to_be_read(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "MOST_WAITING", 1)
+    monkeypatch.setattr(queue, "MAX_WAITING", 1)
     talker = RawPeer(listener)
     for _ in range(5):
         talker.say(HELLO)
@@ -238,7 +238,7 @@ def test_a_text_that_is_no_text_ends_the_visit(
 def test_a_visitor_that_reads_nothing_is_cut_off(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "_MOST_UNSENT", 100)
+    monkeypatch.setattr(connection_module, "_MAX_UNSENT", 100)
     raw_peer = RawPeer(listener)
     raw_peer.say(HELLO)
     (decode_worker,) = _once(lambda: admitted(listener))

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 # Counted are tokens and their alternatives: about 40 bytes each, and 110 with log-probabilities.
-MOST_OF_REQUEST = 2**16
-MOST_OF_ALL = 2**20
+MAX_PER_REQUEST = 2**16
+MAX_IN_ALL = 2**20
 
 
 class Backlog:
@@ -25,9 +25,9 @@ class Backlog:
         """So much waits of a request; it, or the one furthest behind, is stopped for it."""
         self.total += units - self._units.get(request_id, 0)
         self._units[request_id] = units
-        if units > MOST_OF_REQUEST:
+        if units > MAX_PER_REQUEST:
             self._stop(request_id)
-        elif self.total > MOST_OF_ALL:
+        elif self.total > MAX_IN_ALL:
             self._stop(max(self._units, key=self._units.__getitem__))
 
     def forget(self, request_id: int) -> None:

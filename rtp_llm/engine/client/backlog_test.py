@@ -67,7 +67,7 @@ def test_what_waits_of_a_request_has_an_end(n: int, tokens: int, top: int | None
         client, link = connected()
         logprobs = {} if top is None else {"logprobs": top}
         stream, other = ask(client, n=n, **logprobs), ask(client)
-        most, seen = backlog.MOST_OF_REQUEST // (1 + (top or 0)), 0
+        most, seen = backlog.MAX_PER_REQUEST // (1 + (top or 0)), 0
         for _ in range(most // (n * tokens) + 65):
             step(stream, tokens, top)
             seen = max(seen, waiting(stream))
@@ -87,7 +87,7 @@ def test_what_waits_of_a_request_has_an_end(n: int, tokens: int, top: int | None
 
 def test_what_waits_of_all_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is furthest behind is ended; the others lose nothing."""
-    monkeypatch.setattr(backlog, "MOST_OF_ALL", 10_000)
+    monkeypatch.setattr(backlog, "MAX_IN_ALL", 10_000)
 
     async def play() -> None:
         client, link = connected()
@@ -110,12 +110,12 @@ def test_who_catches_up_has_no_backlog() -> None:
         client, link = connected()
         stream = ask(client, n=2)
         read = 0
-        for turn in range(1, backlog.MOST_OF_REQUEST):
+        for turn in range(1, backlog.MAX_PER_REQUEST):
             step(stream)
             if turn % 500 == 0:
                 read += sum([len((await anext(stream)).token_ids) for _ in range(2)])
                 assert client._backlog.total == 0
-        assert read >= 2 * (backlog.MOST_OF_REQUEST - 1000)
+        assert read >= 2 * (backlog.MAX_PER_REQUEST - 1000)
         assert not any(isinstance(message, AbortRequest) for message in link.sent)
 
     asyncio.run(play())

@@ -198,6 +198,6 @@ def _log(memory: MeasuredMemory, limits: StepLimits) -> None:
         memory.total // MIB,
         limits.max_batch_tokens,
         memory.prompt_peak // MIB,
-        limits.most_decoding,
+        limits.max_decoding,
         memory.decode_peak // MIB,
     )

@@ -41,8 +41,8 @@ inline unsigned int blocks(int64_t count, const char* what) {
 
 // The same for the y and z axes.
 inline unsigned int side_blocks(int64_t count, const char* what) {
-  constexpr int64_t kMost = 65535;
-  if (count < 0 || count > kMost) {
+  constexpr int64_t kMax = 65535;
+  if (count < 0 || count > kMax) {
     throw std::runtime_error(std::string(what) + ": " + std::to_string(count) +
                              " blocks of threads on the second or third axis; the device takes at "
                              "most 65535");

@@ -12,14 +12,14 @@
 
 namespace rtp_llm::cuda {
 
-constexpr int kMostSplit = 5;  // blocks that share the k-blocks of a tile, as a cluster
+constexpr int kMaxSplit = 5;  // blocks that share the k-blocks of a tile, as a cluster
 
 // How many clusters run at once, by their blocks: the parts of a GPU differ in multiprocessors.
 template <auto kernel, class Shape>
-std::array<int, kMostSplit> count_clusters(const char* what) {
-  std::array<int, kMostSplit> counts = {};
+std::array<int, kMaxSplit> count_clusters(const char* what) {
+  std::array<int, kMaxSplit> counts = {};
   allow_shared<kernel>(Shape::kBytes, what);
-  for (int split = 1; split <= kMostSplit; ++split) {
+  for (int split = 1; split <= kMaxSplit; ++split) {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {static_cast<unsigned int>(split), 1, 1};
@@ -52,7 +52,7 @@ int64_t places_of(int split, const char* what) {
 // 1 if there is none.
 template <auto kernel, class Shape>
 int widest_split(int64_t tiles, int64_t k_blocks, int64_t least, const char* what) {
-  int split = kMostSplit;
+  int split = kMaxSplit;
   while (split > 1 &&
          (k_blocks < least * split || tiles * split > places_of<kernel, Shape>(split, what))) {
     --split;
@@ -86,7 +86,7 @@ template <auto kernel, class Shape>
 StreamPlan plan_stream(int64_t tiles, int64_t k_blocks, const char* what) {
   constexpr double kKBlock = kRowBytes * (Shape::kRows + kTokenByteCost * Shape::kTokens);
   StreamPlan best;
-  for (int split = 1; split <= kMostSplit && split <= k_blocks; ++split) {
+  for (int split = 1; split <= kMaxSplit && split <= k_blocks; ++split) {
     const int64_t places = places_of<kernel, Shape>(split, what);
     if (places == 0) continue;
     const double wave = kKBlock * static_cast<double>(ceil_div(k_blocks, split)) + kWaveCost;

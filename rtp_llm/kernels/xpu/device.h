@@ -3,7 +3,7 @@
 // takes one struct of arguments; RTP_LLM_XPU_KERNELS makes its entry points, NAME_float32 and so
 // on.
 //
-// A group of work-items shares one piece of work (a row, a head); `Group` loops and reductions are
+// A group of work-items shares one unit of work (a row, a head); `Group` loops and reductions are
 // all that kernels use, so that they run with any size of group and of sub-group.
 #pragma once
 

@@ -13,14 +13,14 @@
 namespace rtp_llm::xpu {
 
 // Every device takes groups of that many items.
-constexpr int64_t kMostItems = 256;
+constexpr int64_t kMaxItems = 256;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Items of a group that has `size` elements to share out: whole sub-groups.
 constexpr int64_t items_for(int64_t size) {
   const int64_t items = ceil_div(size, 32) * 32;
-  return items < 32 ? 32 : items < kMostItems ? items : kMostItems;
+  return items < 32 ? 32 : items < kMaxItems ? items : kMaxItems;
 }
 
 // Which kernel of which program, and how often it runs.

@@ -16,7 +16,7 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.fp8_layouts import Fp8Blocks
 from rtp_llm.layers.weights.stored_format import NamedTargets
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK
-from rtp_llm.ops.fp8.fp8_norm import MOST_CHANNELS
+from rtp_llm.ops.fp8.fp8_norm import MAX_CHANNELS
 from rtp_llm.quantization.fp8 import padded
 
 
@@ -36,7 +36,7 @@ class Fp8Linear(Linear):
         self.weight, self.scale = self._layout.make(options)
         self._quantizes_norms = (
             not self._missing
-            and columns <= MOST_CHANNELS
+            and columns <= MAX_CHANNELS
             and ops.has_kernel("norm_fp8", options.device.type)
         )
 

@@ -31,7 +31,7 @@ def test_even_selections_of_all_ranks_load_every_expert_alike(experts, k, ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_even_selections_of_few_tokens_load_all_ranks_alike(ranks):
+def test_even_selections_of_small_batches_load_all_ranks_alike(ranks):
     """One token of each rank: what each chooses alone is even only over all ranks together."""
     config = MoeConfig(hidden_size=4, num_experts=16, top_k=4, intermediate_size=4)
     local = 16 // ranks

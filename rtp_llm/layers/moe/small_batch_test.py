@@ -43,7 +43,7 @@ def made(
 @pytest.mark.parametrize(
     ("shared", "gate"), [(0, False), (INNER, True), (INNER, False), (24, True)]
 )
-def test_few_tokens_give_what_the_block_gives(shared: int, gate: bool) -> None:
+def test_small_batches_match_the_block(shared: int, gate: bool) -> None:
     """A shared expert of another width, or without a gate, is computed apart."""
     block = made(shared, gate=gate)
     norm = RMSNorm(HIDDEN, 1e-6, OPTIONS)

@@ -124,8 +124,8 @@ class WithDraftModel(CausalLM):
         own, further = target.cache_groups(), draft.cache_groups()
         self._groups = _together(own, further)
         self._part = _Part.of(own, self._groups, 0)
-        behind = _Part.of(further, self._groups, len(own.specs))
-        self.target, self.draft_model = target, DraftModel(draft, behind)
+        draft_part = _Part.of(further, self._groups, len(own.specs))
+        self.target, self.draft_model = target, DraftModel(draft, draft_part)
 
     def cache_groups(self) -> CacheGroups:
         return self._groups

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums over ranks that write into each other's device memory, alone or followed by a norm.
 
-`buffers`, `state`, `capacity` and `most_blocks` are described in rank_buffers.py. In one shot each
+`buffers`, `state`, `capacity` and `max_blocks` are described in rank_buffers.py. In one shot each
 rank sends its part to all others, which takes as many bytes of `capacity`. With `two_shot`, for
 three ranks or more, each rank sums a slice (of rows if there is a norm, else of units of 16 bytes;
 at least one for each rank) and sends the sum: with many ranks fewer bytes travel, and the slice
@@ -24,7 +24,7 @@ def all_reduce(
     state: MutableTensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
     two_shot: bool = False,
 ) -> None:
     """In place: x = its sum over the ranks, in rank order in float32; the same bits on all ranks.
@@ -45,7 +45,7 @@ def all_reduce_add_rms_norm(
     state: MutableTensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
     two_shot: bool = False,
 ) -> None:
     """In place: residual += the sum of x over the ranks, then x = rms_norm(residual, ...).
@@ -67,7 +67,7 @@ def all_reduce_add_rms_norm_fp8(
     state: MutableTensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
     two_shot: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """norm_fp8(residual, the sum of x over the ranks, weight, ...), the same bits on all ranks.

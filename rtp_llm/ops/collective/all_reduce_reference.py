@@ -41,7 +41,7 @@ def all_reduce_reference(
     state: Tensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
     two_shot: bool = False,
 ) -> None:
     """See rtp_llm.ops.all_reduce; of one rank."""
@@ -58,7 +58,7 @@ def all_reduce_add_rms_norm_reference(
     state: Tensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
     two_shot: bool = False,
 ) -> None:
     """See rtp_llm.ops.all_reduce_add_rms_norm; of one rank."""
@@ -78,7 +78,7 @@ def all_reduce_add_rms_norm_fp8_reference(
     state: Tensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
     two_shot: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of one rank."""

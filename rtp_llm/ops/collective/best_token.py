@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best token of logits with columns divided among ranks.
 
-`buffers`, `state`, `capacity` and `most_blocks` are described in rank_buffers.py.
+`buffers`, `state`, `capacity` and `max_blocks` are described in rank_buffers.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def best_token(
     state: MutableTensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
 ) -> None:
     """In place: tokens and status as `sample` gives them for arg-max rows, over all ranks' columns.
 

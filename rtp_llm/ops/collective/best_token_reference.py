@@ -18,7 +18,7 @@ def best_token_reference(
     state: Tensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
 ) -> None:
     """See rtp_llm.ops.best_token; of one rank."""
     if buffers.numel() != 2:

@@ -7,13 +7,13 @@ that do not respond, and their results are invalid. A buffer has buffer_words(ra
 of 32 bits, all ABSENT before the first call of any rank. `state` [STATE_WORDS] int32 belongs to
 this rank and starts as zeros. All ranks call the same operators with the same shapes in the same
 order, each rank one call at a time. `capacity` is the most bytes sent to one rank in a call, a
-multiple of 16, and `most_blocks` limits how much of a GPU a call takes (0: one wave), for ranks
+multiple of 16, and `max_blocks` limits how much of a GPU a call takes (0: one wave), for ranks
 that share a GPU.
 """
 
 from __future__ import annotations
 
-MOST_RANKS = 8
+MAX_RANKS = 8
 ABSENT = -(2**31)
 STATE_WORDS = 4
 PACK_BYTES = 16

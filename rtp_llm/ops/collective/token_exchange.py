@@ -3,7 +3,7 @@
 
 Rank r has the experts r * slots to (r + 1) * slots - 1. Each rank has at most `rows` tokens in a
 call, with the same `rows` on all ranks, and room for that many tokens of every rank: nothing is
-counted beforehand, and nothing waits for the host. `buffers`, `state`, `capacity` and `most_blocks`
+counted beforehand, and nothing waits for the host. `buffers`, `state`, `capacity` and `max_blocks`
 are described in rank_buffers.py; dispatch_tokens and combine_tokens may share them.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from rtp_llm.ops.collective.rank_buffers import PACK_BYTES
 from rtp_llm.ops.declare import MutableTensor, operator
 
-MOST_CHOICES = 64  # experts of a token
+MAX_CHOICES = 64  # experts of a token
 
 
 def message_bytes(rows: int, hidden: int, dtype: torch.dtype, k: int) -> int:
@@ -35,7 +35,7 @@ def dispatch_tokens(
     state: MutableTensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All ranks' tokens for this rank's experts: x, ids and weights of ranks * rows rows.
 
@@ -66,7 +66,7 @@ def combine_tokens(
     state: MutableTensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
 ) -> Tensor:
     """Sums [T, H] over the ranks of what they computed for this rank's tokens.
 

@@ -60,7 +60,7 @@ def dispatch_tokens_reference(
     state: Tensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
 ) -> Tokens:
     """See rtp_llm.ops.dispatch_tokens; of one rank."""
     _check_alone(buffers)
@@ -76,7 +76,7 @@ def combine_tokens_reference(
     state: Tensor,
     rank: int,
     capacity: int,
-    most_blocks: int = 0,
+    max_blocks: int = 0,
 ) -> Tensor:
     """See rtp_llm.ops.combine_tokens; of one rank."""
     _check_alone(buffers)

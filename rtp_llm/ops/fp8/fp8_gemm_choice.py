@@ -50,11 +50,11 @@ class Fp8GemmChoice:
         """Whether a plain GEMM of x [rows, columns] swaps A and B."""
         return self.swap_ab and rows <= self._swapped_rows(columns)
 
-    def swaps_masked(self, expected_rows: int, most_rows: int) -> bool:
+    def swaps_masked(self, expected_rows: int, max_rows: int) -> bool:
         """Whether a masked grouped GEMM swaps A and B; without an expectation, judged by
-        `most_rows`.
+        `max_rows`.
         """
-        return self.swap_ab and rows_of_group(expected_rows, most_rows) <= self.masked_rows
+        return self.swap_ab and rows_of_group(expected_rows, max_rows) <= self.masked_rows
 
     def leaves_to_library(self, rows: int, outputs: int, columns: int) -> bool:
         """Whether cuBLASLt is faster for a plain GEMM of [rows, columns] and [outputs, columns].
@@ -77,9 +77,9 @@ def _fills_waves(rows: int, outputs: int) -> bool:
     return 6 * rows * outputs >= 5 * waves * _MULTIPROCESSORS * 256 * 128
 
 
-def rows_of_group(expected_rows: int, most_rows: int) -> int:
+def rows_of_group(expected_rows: int, max_rows: int) -> int:
     """The typical rows of a group; the most it may have if no sensible expectation is given."""
-    return expected_rows if 0 < expected_rows <= most_rows else most_rows
+    return expected_rows if 0 < expected_rows <= max_rows else max_rows
 
 
 class _State:

@@ -148,7 +148,7 @@ class Neighbour:
 
     def __init__(self, server: Process) -> None:
         self.longest_health = self.longest_still = 0.0
-        self.most_bytes = self.requested = self.received = 0
+        self.peak_bytes = self.requested = self.received = 0
         self._url, self._pid = server.url, server.process.pid
         self._done = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._ask, self._read)]
@@ -170,7 +170,7 @@ class Neighbour:
                 began = time.monotonic()
                 assert client.get(f"{self._url}/health").status_code == 200
                 self.longest_health = max(self.longest_health, time.monotonic() - began)
-                self.most_bytes = max(self.most_bytes, _resident(self._pid))
+                self.peak_bytes = max(self.peak_bytes, _resident(self._pid))
                 self.requested += 1
 
     def _read(self) -> None:
@@ -202,7 +202,7 @@ def test_neighbours_go_on(name: str, server: Process) -> None:
         assert words in answer.json()["error"]["message"]
     assert neighbour.longest_health < HEALTH_SECONDS
     assert neighbour.longest_still < STILL_SECONDS
-    assert neighbour.most_bytes - before < GROWTH_BYTES
+    assert neighbour.peak_bytes - before < GROWTH_BYTES
     wait_for(lambda: _resident(pid) - before < LEFT_BYTES, TIMEOUT)
 
 
@@ -256,7 +256,7 @@ def test_slow_bodies_leave_nothing(server: Process) -> None:
                 wait_for(lambda: _open_connections(server) < SLOW_BODIES // 2, TIMEOUT)
             assert neighbour.longest_health < HEALTH_SECONDS
             assert neighbour.longest_still < STILL_SECONDS
-            assert neighbour.most_bytes - left[0] < GROWTH_BYTES
+            assert neighbour.peak_bytes - left[0] < GROWTH_BYTES
             left.append(_resident(pid))
         client.stdin.close()
     assert left[-1] - left[2] < SLOW_LEFT_BYTES, left

@@ -21,7 +21,7 @@ from rtp_llm.server.http.stall import Progress, Stall, ask_system
 from rtp_llm.server.types.errors import ApiError, bad_request, unavailable
 
 # Pipelined requests that may wait for the answer to an earlier one of their connection.
-MOST_PIPELINED = 16
+MAX_PIPELINED = 16
 # Bytes of one read; with more, too much would be parsed before limits are checked.
 SLICE_BYTES = 2**15
 # Overhead allowed for chunked framing: a number of bytes plus a share of the body's length.
@@ -244,7 +244,7 @@ class HttpProtocol(BufferingProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers are complete; the request starts, or waits for the previous one."""
-        if len(self.pipeline) >= MOST_PIPELINED:
+        if len(self.pipeline) >= MAX_PIPELINED:
             text = "Too many requests were sent before the first one was answered."
             self._stop("pipelined", bad_request(text, code="invalid_http"))
         self._in_head, self._in_body = False, True

@@ -144,7 +144,7 @@ async def test_so_many_requests_wait_on_one_connection() -> None:
     protocol.data_received(b"".join(GET % number for number in range(9000)))
     protocol.data_received(GET % 1 * 5000)
     await turns()
-    most = http_protocol.MOST_PIPELINED
+    most = http_protocol.MAX_PIPELINED
     assert len(protocol.pipeline) == most and wire.paused
     assert listener.pool.refused == {"pipelined": 1}
     listener.answer.set()

@@ -61,7 +61,7 @@ class ConnectionPool:
     def __init__(self, settings: Settings, per_connection: int = 1) -> None:
         """``per_connection``: see share_descriptors."""
         self.settings = settings
-        self.most, self.most_leaving, self.line = share_descriptors(settings, per_connection)
+        self.most, self.max_leaving, self.line = share_descriptors(settings, per_connection)
         self.open: set[Connection] = set()
         self.refused: collections.Counter[str] = collections.Counter()
         """Number of refused or cut connections, by reason."""
@@ -81,14 +81,14 @@ class ConnectionPool:
     def delay(self) -> float:
         """Seconds until the next connection may be accepted, unless `on_room` is called before."""
         now = time.monotonic()
-        if len(self._leaving) >= self.most_leaving:
+        if len(self._leaving) >= self.max_leaving:
             oldest, since = next(iter(self._leaving.items()))
             return _after_grace(since, now, oldest.abort)
         excess = self._active + 1 - self._room()
         if excess <= 0:
             self._full_since = math.inf
             return 0.0
-        if excess > self.most_leaving:  # accepted, but not yet added
+        if excess > self.max_leaving:  # accepted, but not yet added
             return self._after_joining(now)
         if excess <= len(self._idle):
             self._full_since = math.inf

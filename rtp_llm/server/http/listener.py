@@ -12,7 +12,7 @@ import stat
 from rtp_llm.config.roles import join_address
 from rtp_llm.config.settings import Settings
 from rtp_llm.server.http.descriptors import BACKLOG, check_descriptors
-from rtp_llm.server.http.stall import MOST_UNSENT
+from rtp_llm.server.http.stall import MAX_UNSENT
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.http.tls import server_context
 
@@ -32,7 +32,7 @@ def bind(settings: Settings) -> socket.socket:
             (settings.host, settings.port), family=family, backlog=BACKLOG
         )
         with contextlib.suppress(OSError):  # its connections inherit it
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)
         return listener
     except OSError as error:
         place = join_address(settings.host, settings.port)

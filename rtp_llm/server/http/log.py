@@ -14,7 +14,7 @@ from logging.handlers import QueueHandler, QueueListener
 import msgspec
 
 # Lines that are queued for stderr; additional ones are dropped and counted.
-MOST_LINES = 8192
+MAX_LINES = 8192
 # Seconds to wait for a slow reader at exit.
 _FLUSH_SECONDS = 5.0
 _STDERR = 2
@@ -48,7 +48,7 @@ class _Lines(QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Called with the handler's lock held."""
-        if self.queue.qsize() >= MOST_LINES:
+        if self.queue.qsize() >= MAX_LINES:
             self._dropped += 1
             return
         self.confess()

@@ -46,7 +46,7 @@ def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stderr]:
     before = [(each.handlers, each.level, each.propagate) for each in loggers]
     made = Stderr()
     monkeypatch.setattr(log, "_STDERR", made.writing)
-    monkeypatch.setattr(log, "MOST_LINES", MOST)
+    monkeypatch.setattr(log, "MAX_LINES", MOST)
     yield made
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate

@@ -33,9 +33,9 @@ class OpenRequests:
         self._pace = asyncio.Lock()
         self._settings = settings
         self._most = settings.max_open_requests
-        self._most_bytes = max(settings.max_open_bytes, settings.max_request_bytes)
-        self._most_large = max(
-            self._most_bytes - int(RESERVE * self._most_bytes), settings.max_request_bytes
+        self._max_bytes = max(settings.max_open_bytes, settings.max_request_bytes)
+        self._max_large_bytes = max(
+            self._max_bytes - int(RESERVE * self._max_bytes), settings.max_request_bytes
         )
 
     def expect(self, on_abandon: Callable[[], None]) -> Body:
@@ -84,7 +84,7 @@ class OpenRequests:
     def hold(self, body: Body, size: int) -> None:
         """Make room for bytes of a body; raises ApiError 503 where there is none."""
         small = body.held + size <= SMALL_BYTES
-        most = self._most_bytes if small else self._most_large
+        most = self._max_bytes if small else self._max_large_bytes
         while self.bytes + size > most and self._refuse_oldest("bytes", but=body):
             pass
         if self.bytes + size > most:
@@ -105,7 +105,7 @@ class OpenRequests:
         return seconds, max(1, int(seconds * self._settings.min_body_rate))
 
     @property
-    def most_of_one(self) -> int:
+    def max_body_bytes(self) -> int:
         """Size in bytes of the largest body that is accepted."""
         return self._settings.max_request_bytes
 
@@ -145,7 +145,7 @@ class Body:
         self._grown = size
         if self._missing <= 0:
             self._open_window()
-        return size <= self._requests.most_of_one
+        return size <= self._requests.max_body_bytes
 
     def check(self, now: float) -> None:
         """Refuse the body if it is late; ``now``: the loop's time."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 # Bytes that the system takes for a connection and has not sent: what it has taken is lost to us,
 # and as much of an answer is made for a client that reads nothing.
-MOST_UNSENT = 2**16
+MAX_UNSENT = 2**16
 
 # Of struct tcp_info: packets in flight, bytes acknowledged and bytes not sent yet.
 _IN_FLIGHT, _ACKNOWLEDGED, _UNSENT = ("=I", 24), ("=Q", 120), ("=I", 144)

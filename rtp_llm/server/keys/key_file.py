@@ -14,8 +14,8 @@ import msgspec
 
 from rtp_llm.config.options import SettingsError
 
-MOST_BYTES = 2**20
-MOST_KEYS = 1000
+MAX_BYTES = 2**20
+MAX_KEYS = 1000
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10**12)]
@@ -54,7 +54,7 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    keys: Annotated[list[Key], msgspec.Meta(min_length=1, max_length=MOST_KEYS)]
+    keys: Annotated[list[Key], msgspec.Meta(min_length=1, max_length=MAX_KEYS)]
 
 
 def digest_of(key: bytes) -> bytes:
@@ -96,11 +96,11 @@ def _read_private(path: str) -> bytes:
                 f"api_key_file: others can use {path!r} (mode {stat.S_IMODE(mode):o}); chmod 600 it"
             )
         with open(descriptor, "rb", closefd=False) as file:
-            text = file.read(MOST_BYTES + 1)
+            text = file.read(MAX_BYTES + 1)
     finally:
         os.close(descriptor)
-    if len(text) > MOST_BYTES:
-        raise SettingsError(f"api_key_file: {path!r} is longer than {MOST_BYTES} bytes")
+    if len(text) > MAX_BYTES:
+        raise SettingsError(f"api_key_file: {path!r} is longer than {MAX_BYTES} bytes")
     return text
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtp_llm.config.options import SettingsError
-from rtp_llm.server.keys.key_file import MOST_BYTES, digest_of, new_key, read_key_file
+from rtp_llm.server.keys.key_file import MAX_BYTES, digest_of, new_key, read_key_file
 
 DIGEST = digest_of(b"sk-one").hex()
 FULL = f"""
@@ -69,7 +69,7 @@ ONE = f'[[keys]]\nname = "a"\nsha256 = "{DIGEST}"\n'
         (ONE + "tokens_per_minut = 1\n", r"tokens_per_minut"),
         (ONE + ONE, "two keys have the name of 'a'"),
         (ONE + ONE.replace('"a"', '"b"'), "two keys have the sha256 of 'a'"),
-        ("# " + "x" * MOST_BYTES, "longer than"),
+        ("# " + "x" * MAX_BYTES, "longer than"),
         (ONE * 1001, "length <= 1000"),
     ],
 )

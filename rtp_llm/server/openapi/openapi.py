@@ -21,7 +21,7 @@ from rtp_llm.server.openapi import openapi_agents, openapi_embeddings, openapi_o
 from rtp_llm.server.openapi.openapi_bounds import (
     Served,
     bound,
-    most_sequences,
+    max_choices,
     token_id,
     types_of,
 )
@@ -153,7 +153,7 @@ def _describe_bodies(components: Schema, served: Served) -> None:
     chat, batch, completion = (components[kind.__name__] for kind in own[:3])
     for each, areas in ((chat, ("request",)), (batch, ("request",)), (completion, _COMPLETION)):
         _name_refused(each["properties"], *areas)
-        describe_best_of(each["properties"], most_sequences(served))
+        describe_best_of(each["properties"], max_choices(served))
         describe_constraints(each["properties"])
     describe_structural_tag(components["StructuredOutputs"]["properties"]["structural_tag"])
     for each in (chat, batch):

@@ -104,11 +104,11 @@ def _ranges_of(served: Served) -> Mapping[str, tuple[float | None, float | None]
     ):
         whole = most == -1 or 0 < served.vocab_size <= most
         ranges[name] = (-1, served.vocab_size or None) if whole else (0, most)
-    ranges["n"] = (1, most_sequences(served))
+    ranges["n"] = (1, max_choices(served))
     return ranges
 
 
-def most_sequences(served: Served) -> int:
+def max_choices(served: Served) -> int:
     return min(params.MAX_SEQUENCES, served.max_sequences or params.MAX_SEQUENCES)
 
 

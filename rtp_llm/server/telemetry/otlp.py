@@ -34,7 +34,7 @@ from rtp_llm.server.generation.pooling import Pooling
 from rtp_llm.server.telemetry.finished import FinishedRequest
 
 PROVIDER = "rtp_llm"
-MOST_SPANS = 2048  # queued for export; additional ones are dropped
+MAX_SPANS = 2048  # queued for export; additional ones are dropped
 EXPORT_SECONDS = 5.0  # timeout of one export
 CLOSE_SECONDS = 2.0  # timeout of the final export at shutdown
 # Bucket bounds in seconds, as required by the conventions.
@@ -60,7 +60,7 @@ class OtlpTelemetry:
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         if traces is not None:
             exporter = OTLPSpanExporter(traces, timeout=EXPORT_SECONDS)
-            self._tracers.add_span_processor(BatchSpanProcessor(exporter, MOST_SPANS))
+            self._tracers.add_span_processor(BatchSpanProcessor(exporter, MAX_SPANS))
         readers = []
         if metrics is not None:
             sink = OTLPMetricExporter(metrics, timeout=EXPORT_SECONDS)

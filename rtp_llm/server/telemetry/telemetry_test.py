@@ -151,7 +151,7 @@ async def test_an_unsampled_trace_is_not_exported() -> None:
 @run
 async def test_a_collector_that_is_away_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp, "EXPORT_SECONDS", 0.2)
-    monkeypatch.setattr(otlp, "MOST_SPANS", 600)
+    monkeypatch.setattr(otlp, "MAX_SPANS", 600)
     async with served(otlp_traces_endpoint="http://127.0.0.1:9") as server:
         for _ in range(20):
             assert (await server.chat(max_tokens=1)).status_code == 200

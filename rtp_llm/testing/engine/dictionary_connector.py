@@ -186,7 +186,7 @@ class DictionaryConnector(KvConnector):
         self._last = 0
         self._ending: dict[int, _Loading] = {}  # by number
         self.counts = Counts()
-        self.most_tokens = 1 << 30  # of one load
+        self.max_tokens = 1 << 30  # of one load
         engine.connect(self)
 
     # -- what goes -------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class DictionaryConnector(KvConnector):
         keys = [key.tobytes() for key in self._blocks.keys(sequence)]
         size = self._layout.block_size
         first = num_computed_tokens // size
-        end = min(len(keys), first + self.most_tokens // size)
+        end = min(len(keys), first + self.max_tokens // size)
         while end > first and not self._has(keys, first, end):
             end -= 1
         return (end - first) * size

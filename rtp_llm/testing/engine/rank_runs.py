@@ -18,7 +18,7 @@ from rtp_llm.engine.start import build_worker
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.worker.graphs.step_graphs import StepGraphs
 
-_MOST_ROUNDS = 200
+_MAX_ROUNDS = 200
 
 
 @dataclass
@@ -161,7 +161,7 @@ def play(
         found.scores.append([scores_of(outcome) for outcome in outcomes])
         # Experts move in the background, when they get a core; all ranks swap in the same step.
         waits = plays.until_moved and not ranks._balancer.swaps
-        if waits and number == len(rounds) < _MOST_ROUNDS:
+        if waits and number == len(rounds) < _MAX_ROUNDS:
             rounds.append(prompts)
     found.moved = ranks._balancer.swaps > 0
     found.counted = ranks._experts.loads.take().sum(1).tolist()

@@ -42,7 +42,7 @@ class Case:
 
     def __str__(self) -> str:
         size = f"{self.size.tokens}-{self.size.sequences}-{self.size.longest}"
-        return f"{list(self.lengths)}-behind-{list(self.prefixes)}-in-{size}".replace(" ", "")
+        return f"{list(self.lengths)}-after-{list(self.prefixes)}-in-{size}".replace(" ", "")
 
 
 _PROMPT, _DRAFTS = GraphSize(16, 4, 16), GraphSize(16, 4, 4)
@@ -79,11 +79,11 @@ class StepsByHand:
         """A replay gives what the eager step gives, and writes the same and nothing else."""
         for memory in self._memory:
             memory.view(torch.uint8).fill_(0xFF)  # not a number, in every type
-        behind = [i for i, prefix in enumerate(case.prefixes) if prefix]
+        continued = [i for i, prefix in enumerate(case.prefixes) if prefix]
         with torch.inference_mode():
-            if behind:
-                prefixes = [case.prefixes[i] for i in behind]
-                self._eager(self.plan(prefixes, [0] * len(behind), behind))
+            if continued:
+                prefixes = [case.prefixes[i] for i in continued]
+                self._eager(self.plan(prefixes, [0] * len(continued), continued))
             plan = self.plan(case.lengths, case.prefixes)
             before = [memory.clone() for memory in self._memory]
             eager = self._eager(plan).clone()

@@ -155,8 +155,8 @@ class Oracle:
         for part, offset in zip(prompt.parts, prompt.offsets, strict=True):
             if isinstance(part, Image):
                 embeddings[0, offset : offset + part.length] = part.embeddings
-        behind = np.arange(len(prompt.ids), ids.shape[1]) + prompt.delta
-        positions = np.concatenate([prompt.positions, np.tile(behind, (3, 1))], axis=1)
+        following = np.arange(len(prompt.ids), ids.shape[1]) + prompt.delta
+        positions = np.concatenate([prompt.positions, np.tile(following, (3, 1))], axis=1)
         hidden: Tensor = self.text(
             inputs_embeds=embeddings,
             position_ids=torch.from_numpy(positions).long()[:, None],

@@ -80,8 +80,8 @@ def _after_items(
         yield from _took(state, "]")
         return
     for before in _took(state, comma):
-        for behind in _after(before, rest[0]):
-            yield from _after_items(behind, rest[1:], ",")
+        for reached in _after(before, rest[0]):
+            yield from _after_items(reached, rest[1:], ",")
 
 
 def _after_properties(
@@ -92,8 +92,8 @@ def _after_properties(
     for name, value in rest.items():
         others = {key: each for key, each in rest.items() if key != name}
         for named in _took(state, f"{comma}{scalar_text(name)}:"):
-            for behind in _after(named, value):
-                yield from _after_properties(behind, others, ",")
+            for reached in _after(named, value):
+                yield from _after_properties(reached, others, ",")
 
 
 def _took(state: llguidance.LLMatcher, text: str) -> list[llguidance.LLMatcher]:

@@ -155,10 +155,10 @@ def _is_usable(value: Any) -> bool:
         return False
     if re.search(r"\\u0000|\\ud[89a-f]", json.dumps(value)):
         return False
-    return _most_properties(value) <= 5
+    return _max_properties(value) <= 5
 
 
-def _most_properties(value: Any) -> int:
+def _max_properties(value: Any) -> int:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     own = len(value) if isinstance(value, dict) else 0
-    return max((own, *map(_most_properties, inner)))
+    return max((own, *map(_max_properties, inner)))

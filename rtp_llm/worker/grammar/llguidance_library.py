@@ -19,7 +19,7 @@ _LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
 _COMPILED_BYTES, _BYTES_PER_CHARACTER = 96 * 2**10, 24
 # Fewer rows are filled sooner by the engine's own thread.
 _ROWS_FOR_THREADS = 16
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 _LONGEST_ERROR = 400
 
 
@@ -31,7 +31,7 @@ class LlguidanceLibrary:
         self._tokenizer = tokenizer
         self._mask_bytes = 4 * -(-tokenizer.vocab_size // 32)
         # The cores left over by the engine's own thread and its device.
-        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) // 2)
+        threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)) // 2)
         self._executor = LLExecutor(num_threads=max(1, threads))
         self._threads = threads
 

@@ -150,7 +150,7 @@ class BannedSequences:
         )
         known = back <= steps.index_select(0, row)[:, None]
         places = cu_tokens.index_select(0, row + 1)[:, None] - back
-        behind = tokens[places.clamp_(min=0)]
-        follows = ((heads == _ANY) | (known & (behind == heads))).all(1)
+        previous = tokens[places.clamp_(min=0)]
+        follows = ((heads == _ANY) | (known & (previous == heads))).all(1)
         values = torch.where(follows, -torch.inf, 0.0)
         ops.add_logit_bias(logits, row.int(), last, values)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rtp_llm.request.sampling_params import SamplingParams
 
 # Logits that are processed together: about 100 MB of temporary memory.
-_MOST_LOGITS = 2**20
+_MAX_LOGITS = 2**20
 # On a CPU so many of the nearest tokens are found first: together they nearly always have enough.
 _NEAREST = 16384
 
@@ -61,7 +61,7 @@ class TypicalSampling:
         rows = np.concatenate([rows[~ranked], rows[ranked]])
         index, mass = self._upload_all(rows, self._mass[slots[rows]])
         unranked = len(rows) - int(ranked.sum())
-        most = max(1, _MOST_LOGITS // logits.shape[1])
+        most = max(1, _MAX_LOGITS // logits.shape[1])
         for begin, end, ranks in ((0, unranked, False), (unranked, len(rows), True)):
             for first in range(begin, end, most):
                 chunk = slice(first, min(first + most, end))

@@ -161,7 +161,7 @@ def test_sampled_drafts_leave_the_distribution_as_it_is() -> None:
 def test_each_row_has_its_own_setting_whatever_stands_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(typical_module, "_MOST_LOGITS", 3 * 257)  # several rounds
+    monkeypatch.setattr(typical_module, "_MAX_LOGITS", 3 * 257)  # several rounds
     option_sets: list[dict[str, Any]] = [
         {},
         {"typical_p": 0.3},

@@ -100,8 +100,8 @@ def test_tokens_have_the_distribution_of_the_model(options: dict[str, Any], draf
     if drafted != "-1":
         drafts[:] = random.choice(VOCABULARY, (OUTPUTS, 2), p=weights[drafted])
     # The first row follows token 0, every other row its draft.
-    behind = np.hstack([np.zeros((OUTPUTS, 1), np.int32), np.maximum(drafts, 0)])
-    tokens = verified(params, drafts, LOGITS[behind])
+    previous = np.hstack([np.zeros((OUTPUTS, 1), np.int32), np.maximum(drafts, 0)])
+    tokens = verified(params, drafts, LOGITS[previous])
     assert_sampled_from(tokens[:, 0], probabilities(LOGITS[0], params))
     assert tokens.shape[1] > 1 or drafted == "-1"
     for place in range(1, tokens.shape[1]):

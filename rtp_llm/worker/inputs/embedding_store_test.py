@@ -62,7 +62,7 @@ def test_any_part_of_a_prompt_takes_its_rows() -> None:
     assert taken(store, (5, 0, 20)) == {2: 10, 3: 11, 4: 12, 5: 13, 8: 20, 9: 21, 10: 22}
     assert taken(store, (5, 4, 5)) == {0: 12, 1: 13, 4: 20}
     assert taken(store, (5, 6, 2)) == {}
-    assert taken(store, (5, 11, 4)) == {}, "behind them"
+    assert taken(store, (5, 11, 4)) == {}, "after them"
     assert taken(store, (6, 0, 2), (9, 3, 1), (5, 10, 1), (4, 0, 3)) == {3: 22, 5: 50, 6: 51}
     store.end([5, 4, 9])
     assert taken(store, (5, 0, 20)) == {}

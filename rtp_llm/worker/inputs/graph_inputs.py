@@ -221,8 +221,8 @@ class GraphInputs:
         if start == width:
             return
         last_blocks = table[self._rows[:rows], last]
-        behind = self._columns[start:width] > last[:, None]
-        np.copyto(table[:, start:], last_blocks[:, None], where=behind)
+        past_end = self._columns[start:width] > last[:, None]
+        np.copyto(table[:, start:], last_blocks[:, None], where=past_end)
 
     def _write_numbers(self, numbers: NDArray[np.int32], batch: StepPlan, size: GraphSize) -> None:
         tokens, sequences = batch.num_tokens, batch.num_seqs

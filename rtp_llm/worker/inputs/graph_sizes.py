@@ -19,7 +19,7 @@ _WORTH_IT = 64  # tokens for which any model reads its weights for longer than i
 _PROMPT_SEQUENCES = (4, 64)
 # A padded step computes at most this multiple of its tokens, otherwise it runs eagerly; but the
 # smallest tiles of tensor cores have 16 rows anyway.
-_MOST_PADDING = 2
+_MAX_PADDING = 2
 _LEAST_ROWS = 16
 
 
@@ -46,7 +46,7 @@ class GraphSize:
         Decode steps always do: they read the same weights, and a larger size stands in for one
         that is not captured yet.
         """
-        return self.longest == 1 or self.tokens <= max(_LEAST_ROWS, _MOST_PADDING * tokens)
+        return self.longest == 1 or self.tokens <= max(_LEAST_ROWS, _MAX_PADDING * tokens)
 
 
 def launch_work(layers: int, several_ranks: bool) -> float:
@@ -60,7 +60,7 @@ def graph_sizes(
     weight_bytes: int,
     max_draft_tokens: int = 0,
     token_bytes: int | None = None,
-    most_work: float = 36 * _LAYER_WORK,
+    max_work: float = 36 * _LAYER_WORK,
 ) -> list[GraphSize]:
     """All sizes to capture: the largest batch of decoding sequences, which stands in for smaller
     ones, then a single sequence, with its drafts too, the other batches, and last the prompts.
@@ -68,11 +68,11 @@ def graph_sizes(
     ``max_draft_tokens`` of a sequence in a step. ``token_bytes``: of the weights that one token is
     multiplied with, fewer than all where it goes to some experts. A step that verifies is hardly
     padded, and that padding costs the work of its tokens; a prompt may be padded to twice its size.
-    ``most_work``: of `launch_work`.
+    ``max_work``: of `launch_work`.
     """
 
     def most(of_weights: int) -> int:
-        return min(max_batch_tokens, max(_WORTH_IT, int(most_work / max(1, of_weights))))
+        return min(max_batch_tokens, max(_WORTH_IT, int(max_work / max(1, of_weights))))
 
     decode = decode_sizes(min(max_batch_tokens, max_running))
     short = most(weight_bytes)

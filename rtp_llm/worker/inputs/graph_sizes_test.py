@@ -62,7 +62,7 @@ def test_many_layers_take_the_host_longer_and_several_hosts_longest(
     layers, billions, several_ranks, most
 ):
     work = launch_work(layers, several_ranks)
-    sizes = graph_sizes(8192, 8, int(billions * SMALL), most_work=work)
+    sizes = graph_sizes(8192, 8, int(billions * SMALL), max_work=work)
     assert max(size.longest for size in sizes) == most
 
 

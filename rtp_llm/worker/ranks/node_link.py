@@ -16,7 +16,7 @@ import socket
 import threading
 from typing import Literal
 
-MOST_BYTES = 1 << 30  # per frame: more than any plan has
+MAX_BYTES = 1 << 30  # per frame: more than any plan has
 _LENGTH_BYTES = 8
 _NONCE_BYTES = _PROOF_BYTES = 32
 _HANDSHAKE_SECONDS = 5.0
@@ -109,8 +109,8 @@ class Link:
         try:
             self._socket.settimeout(seconds)
             length = int.from_bytes(self._read(_LENGTH_BYTES), "little")
-            if length > MOST_BYTES:
-                raise LinkError(f"{self.peer} sends {length} bytes at once, {MOST_BYTES} at most")
+            if length > MAX_BYTES:
+                raise LinkError(f"{self.peer} sends {length} bytes at once, {MAX_BYTES} at most")
             frame = self._read(length)
             self._socket.settimeout(None)
             return frame

@@ -86,7 +86,7 @@ def test_who_says_nothing_is_not_waited_for(sockets: Pair, monkeypatch: pytest.M
 
 def test_a_frame_has_a_limit(sockets: Pair) -> None:
     here, there = greet(sockets)
-    there._socket.sendall((module.MOST_BYTES + 1).to_bytes(8, "little"))
+    there._socket.sendall((module.MAX_BYTES + 1).to_bytes(8, "little"))
     with pytest.raises(LinkError, match="sends 1073741825 bytes at once, 1073741824 at most"):
         here.receive()
 

@@ -155,12 +155,12 @@ def _known_tokens(
     place = torch.arange(total, dtype=torch.int32, device=starts.device)
     sequence = torch.searchsorted(cu_seqlens[1:], place, right=True).clamp_(max=len(starts) - 1)
     is_there = place < cu_seqlens[-1]
-    behind = place - cu_seqlens[sequence] - more[sequence]  # the first one; -1: before it
-    tokens = (starts[sequence] + behind).clamp_(0, len(batch.token_ids) - 1)
-    positions = torch.where(is_there, first[sequence] + behind, 0)
+    offset = place - cu_seqlens[sequence] - more[sequence]  # the first one; -1: before it
+    tokens = (starts[sequence] + offset).clamp_(0, len(batch.token_ids) - 1)
+    positions = torch.where(is_there, first[sequence] + offset, 0)
     return replace(
         batch,
-        token_ids=torch.where(behind < 0, previous[sequence], batch.token_ids[tokens]),
+        token_ids=torch.where(offset < 0, previous[sequence], batch.token_ids[tokens]),
         positions=positions,
         cu_seqlens_q=cu_seqlens,
         seq_lens=seq_lens,

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::chrono::hours kLongestTimeout{24};
 // As the settings cache_store_threads and cache_store_queue_size.
-constexpr int32_t kMostThreads = 1024;
-constexpr int32_t kMostQueued = 1 << 24;
+constexpr int32_t kMaxThreads = 1024;
+constexpr int32_t kMaxQueued = 1 << 24;
 
 thread_local const CacheStoreAsyncWriter* writer_of_thread = nullptr;
 
@@ -24,8 +24,8 @@ AsyncWriterOptions Checked(AsyncWriterOptions options) {
     require(value > 0 && value <= most, std::string(name) + "=" + std::to_string(value) +
                                             " must be above 0 and at most " + std::to_string(most));
   };
-  require_count("num_threads", options.num_threads, kMostThreads);
-  require_count("queue_size", options.queue_size, kMostQueued);
+  require_count("num_threads", options.num_threads, kMaxThreads);
+  require_count("queue_size", options.queue_size, kMaxQueued);
   const auto timeout = options.submit_timeout;
   require(timeout.count() > 0 && timeout <= kLongestTimeout,
           "submit_timeout of " + std::to_string(timeout.count()) +

@@ -6,7 +6,7 @@
 
 namespace rtp_llm {
 
-constexpr int kMostRanks = 8;
+constexpr int kMaxRanks = 8;
 constexpr int kRankStateWords = 4;
 
 // Where the ranks meet; rtp_llm/ops/collective/rank_buffers.py says more.
@@ -16,7 +16,7 @@ struct RankBuffers {
   int64_t capacity;          // bytes of a part at most
   int ranks;
   int rank;
-  int most_blocks;  // 0: no limit of the caller's
+  int max_blocks;  // 0: no limit of the caller's
 };
 
 }  // namespace rtp_llm

@@ -4,23 +4,22 @@
 namespace rtp_llm::glue {
 
 RankBuffers rank_buffers(const Tensor& buffers, const Tensor& state, int64_t rank, int64_t capacity,
-                         int64_t most_blocks) {
+                         int64_t max_blocks) {
   check_dtype(buffers, DType::kInt64, "ranks: buffers");
   check_dim(buffers, 1, "ranks: buffers");
   check_contiguous(buffers, "ranks: buffers");
   const int64_t ranks = buffers.size(0) - 1;
-  RTP_LLM_CHECK(ranks >= 1 && ranks <= kMostRanks, "ranks: buffers is ", buffers.describe(),
-                "; expected an address of each of at most ", kMostRanks, " ranks, and one more");
+  RTP_LLM_CHECK(ranks >= 1 && ranks <= kMaxRanks, "ranks: buffers is ", buffers.describe(),
+                "; expected an address of each of at most ", kMaxRanks, " ranks, and one more");
   RTP_LLM_CHECK(rank >= 0 && rank < ranks, "ranks: rank is ", rank, "; expected one of ", ranks);
   check_dtype(state, DType::kInt32, "ranks: state");
   check_sizes(state, {kRankStateWords}, "ranks: state");
   check_contiguous(state, "ranks: state");
   RTP_LLM_CHECK(capacity % kPackBytes == 0 && capacity <= INT32_MAX, "ranks: capacity is ",
                 capacity, "; expected a multiple of 16 bytes below 2 GiB");
-  RTP_LLM_CHECK(most_blocks >= 0 && most_blocks <= INT32_MAX, "ranks: most_blocks is ",
-                most_blocks);
+  RTP_LLM_CHECK(max_blocks >= 0 && max_blocks <= INT32_MAX, "ranks: max_blocks is ", max_blocks);
   return {buffers.data<int64_t>(), state.data<int32_t>(),  capacity,
-          static_cast<int>(ranks), static_cast<int>(rank), static_cast<int>(most_blocks)};
+          static_cast<int>(ranks), static_cast<int>(rank), static_cast<int>(max_blocks)};
 }
 
 void check_packs(const Tensor& tensor, std::initializer_list<int64_t> elements, const char* what) {

@@ -12,8 +12,8 @@ int check_ids(const Tensor& ids, int64_t rows, const char* what) {
   check_dim(ids, 2, what);
   check_contiguous(ids, what);
   RTP_LLM_CHECK(ids.size(0) == rows, what, " is ", ids.describe(), "; expected ", rows, " rows");
-  RTP_LLM_CHECK(ids.size(1) >= 1 && ids.size(1) <= kMostChoices, what, " is ", ids.describe(),
-                "; expected from 1 to ", kMostChoices, " columns");
+  RTP_LLM_CHECK(ids.size(1) >= 1 && ids.size(1) <= kMaxChoices, what, " is ", ids.describe(),
+                "; expected from 1 to ", kMaxChoices, " columns");
   return static_cast<int>(ids.size(1));
 }
 

@@ -17,7 +17,7 @@ struct NormFp8Args {
   float* scales;        // [size / 128, scale_rows]
   int64_t rows;
   int64_t scale_rows;  // rows rounded up to 4; the padding is set to zero
-  int64_t size;        // a multiple of 128, at most kMostFp8NormChannels
+  int64_t size;        // a multiple of 128, at most kMaxFp8NormChannels
   int64_t pending_stride;
   int64_t residual_stride;
   DType dtype;
@@ -25,6 +25,6 @@ struct NormFp8Args {
   float offset;
 };
 
-constexpr int64_t kMostFp8NormChannels = 16384;
+constexpr int64_t kMaxFp8NormChannels = 16384;
 
 }  // namespace rtp_llm

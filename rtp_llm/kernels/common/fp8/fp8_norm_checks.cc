@@ -37,9 +37,9 @@ Prepared<NormFp8Args, std::tuple<Tensor, Tensor>> prepare(const NormFp8Call& cal
   check_float_dtype(residual, "norm_fp8: residual");
   check_dim(residual, 2, "norm_fp8: residual");
   const Rows rows = rows_of(residual, "norm_fp8: residual");
-  RTP_LLM_CHECK(rows.size > 0 && rows.size % kFp8Block == 0 && rows.size <= kMostFp8NormChannels,
+  RTP_LLM_CHECK(rows.size > 0 && rows.size % kFp8Block == 0 && rows.size <= kMaxFp8NormChannels,
                 "norm_fp8: residual is ", residual.describe(),
-                "; expected rows of a multiple of 128 elements, at most ", kMostFp8NormChannels);
+                "; expected rows of a multiple of 128 elements, at most ", kMaxFp8NormChannels);
   check_dtype(weight, residual.dtype(), "norm_fp8: weight");
   check_sizes(weight, {rows.size}, "norm_fp8: weight");
   check_contiguous(weight, "norm_fp8: weight");

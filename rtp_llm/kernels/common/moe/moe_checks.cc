@@ -7,8 +7,8 @@ namespace rtp_llm::glue {
 namespace {
 
 // What shared memory and registers of GPU kernels are laid out for.
-constexpr int64_t kMostExperts = 1024;
-constexpr int64_t kMostGroups = 32;
+constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxGroups = 32;
 
 bool wide(const Tensor& ids, const char* what) {
   RTP_LLM_CHECK(ids.dtype() == DType::kInt32 || ids.dtype() == DType::kInt64, what, " is ",
@@ -36,8 +36,8 @@ TopkArgs topk_args(const std::string& name, const Tensor& logits, const Tensor& 
   RTP_LLM_CHECK(ids.size(0) == tokens && k >= 1 && k <= experts, ids_name, " is ", ids.describe(),
                 " and logits ", logits.describe(),
                 "; expected as many rows, and from 1 to as many columns");
-  RTP_LLM_CHECK(experts <= kMostExperts, logits_name, " is ", logits.describe(),
-                "; expected at most ", kMostExperts, " experts");
+  RTP_LLM_CHECK(experts <= kMaxExperts, logits_name, " is ", logits.describe(),
+                "; expected at most ", kMaxExperts, " experts");
   TopkArgs args = {};
   args.logits = logits.data<float>();
   args.ids = ids.data();
@@ -92,9 +92,9 @@ Prepared<GroupTopkArgs, void> prepare(const GroupTopkCall& call) {
   RTP_LLM_CHECK(call.scoring == "softmax" || call.scoring == "sigmoid", "group_topk: scoring is '",
                 call.scoring, "'; expected softmax or sigmoid");
   RTP_LLM_CHECK(
-      call.num_groups >= 1 && call.num_groups <= kMostGroups && args.experts % call.num_groups == 0,
+      call.num_groups >= 1 && call.num_groups <= kMaxGroups && args.experts % call.num_groups == 0,
       "group_topk: num_groups is ", call.num_groups, "; expected a divisor of the ", args.experts,
-      " experts, at most ", kMostGroups);
+      " experts, at most ", kMaxGroups);
   const int64_t size = args.experts / call.num_groups;
   RTP_LLM_CHECK(call.top_groups >= 1 && call.top_groups <= call.num_groups &&
                     call.top_groups * size >= args.k,
@@ -147,9 +147,9 @@ Prepared<SortByExpertArgs, std::tuple<Tensor, Tensor, Tensor>> prepare(
   check_dtype(call.ids, DType::kInt32, "sort_by_expert: ids");
   check_dim(call.ids, 2, "sort_by_expert: ids");
   check_contiguous(call.ids, "sort_by_expert: ids");
-  RTP_LLM_CHECK(call.num_experts >= 1 && call.num_experts <= kMostExperts,
+  RTP_LLM_CHECK(call.num_experts >= 1 && call.num_experts <= kMaxExperts,
                 "sort_by_expert: num_experts is ", call.num_experts, "; expected from 1 to ",
-                kMostExperts);
+                kMaxExperts);
   SortByExpertArgs args = {};
   args.ids = call.ids.data<int32_t>();
   args.count = call.ids.numel();

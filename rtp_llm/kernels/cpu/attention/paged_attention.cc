@@ -13,7 +13,7 @@
 namespace rtp_llm::cpu {
 namespace {
 
-constexpr int kMostParts = 64;   // parts that the keys of one sequence are cut into
+constexpr int kMaxParts = 64;    // parts that the keys of one sequence are cut into
 constexpr int kManyTiles = 64;   // a prompt with this many tiles, over all heads, is not split
 constexpr int kLeastKeys = 256;  // keys of a part: reading them hides writing and merging it
 constexpr int64_t kWorkPerThread = 256 * 1024;  // about 10 us; waking a thread costs as much
@@ -75,7 +75,7 @@ SequencePlan plan_sequence(const PagedAttentionArgs& args, int64_t sequence) {
     span = std::min(span, seen);
   }
   const int64_t tiles = int64_t{plan.num_tiles} * (plan.direct ? 1 : args.num_kv_heads);
-  const int most = tiles >= kManyTiles ? 1 : kMostParts / std::max(plan.num_tiles, 1);
+  const int most = tiles >= kManyTiles ? 1 : kMaxParts / std::max(plan.num_tiles, 1);
   const int least = most == 1 ? static_cast<int>(span) : ceil_div(span, most);
   plan.keys_per_part = ceil_div(std::max(least, kLeastKeys), kPackedKeys) * kPackedKeys;
   plan.num_parts = std::max(1, ceil_div(span, plan.keys_per_part));

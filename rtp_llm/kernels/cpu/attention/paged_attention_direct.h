@@ -188,13 +188,13 @@ template <class T, int R>
 inline void direct_values(const float* weights, const DirectRows<T>& values, int first, float* sums,
                           int padded_dim) {
   constexpr int kFit = kValueSums / R;
-  constexpr int kMost = kFit > 8 ? 8 : kFit > 1 ? kFit : 1;
+  constexpr int kMax = kFit > 8 ? 8 : kFit > 1 ? kFit : 1;
   const int vecs = (values.dim - first) / kWidth;
-  const int strips = (vecs + kMost - 1) / kMost;
+  const int strips = (vecs + kMax - 1) / kMax;
   int done = 0;
   for (int strip = 0; strip < strips; ++strip) {
     const int width = (vecs - done + strips - strip - 1) / (strips - strip);
-    direct_strip<T, R, kMost>(weights, values, first + done * kWidth, width, sums, padded_dim);
+    direct_strip<T, R, kMax>(weights, values, first + done * kWidth, width, sums, padded_dim);
     done += width;
   }
   const int column = first + done * kWidth;
@@ -213,10 +213,10 @@ inline int direct_pair_values(const float* weights, BFloat16* rounded,
     }
   }
   constexpr int kColumns = 2 * kWidth;
-  constexpr int kMost = R <= 4 ? 2 : 1;
+  constexpr int kMax = R <= 4 ? 2 : 1;
   int column = 0;
-  for (; column + kMost * kColumns <= values.dim; column += kMost * kColumns) {
-    direct_pair_columns<R, kMost>(rounded, values, column, sums, padded_dim);
+  for (; column + kMax * kColumns <= values.dim; column += kMax * kColumns) {
+    direct_pair_columns<R, kMax>(rounded, values, column, sums, padded_dim);
   }
   for (; column + kColumns <= values.dim; column += kColumns) {
     direct_pair_columns<R, 1>(rounded, values, column, sums, padded_dim);

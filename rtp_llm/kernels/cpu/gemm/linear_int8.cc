@@ -108,11 +108,11 @@ class Rows {
 
 void run(const Int8LinearArgs& args, const Int8LinearKernels& kernel, const ParallelFor& parallel) {
   if (args.m == 0 || args.n == 0) return;
-  constexpr int64_t kMostBytes = 4 * 1024 * 1024;
+  constexpr int64_t kMaxBytes = 4 * 1024 * 1024;
   thread_local Buffer buffer;
   const LastBlock last_block(args);
   const int64_t row_bytes = std::max<int64_t>(1, Rows::row_bytes(args, kernel));
-  const int64_t most = std::max<int64_t>(64, kMostBytes / row_bytes);
+  const int64_t most = std::max<int64_t>(64, kMaxBytes / row_bytes);
   void* panel = buffer.at_least(std::min(most, args.m) * row_bytes);
   for (int64_t first = 0; first < args.m; first += most) {
     const Rows rows(args, kernel, last_block, first, std::min(most, args.m - first), panel);

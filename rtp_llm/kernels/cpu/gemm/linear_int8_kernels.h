@@ -24,7 +24,7 @@ namespace {
 template <class Rows, int kRows>
 void multiply_rows(const typename Rows::Word* x, const WeightBlocks& blocks, int64_t groups,
                    float* sums) {
-  constexpr int kBlocks = Rows::most_blocks(kRows);
+  constexpr int kBlocks = Rows::max_blocks(kRows);
   for (int first = 0; first < kPassBlocks; first += kBlocks) {
     Vec sum[kRows][kBlocks * kParts];
 #pragma GCC unroll 8
@@ -47,7 +47,7 @@ void multiply_rows(const typename Rows::Word* x, const WeightBlocks& blocks, int
 }
 
 // Calls multiply_rows for a height that is known at run time only.
-template <class Rows, int kRows = Rows::kMostRows>
+template <class Rows, int kRows = Rows::kMaxRows>
 void multiply_any(int rows, const typename Rows::Word* x, const WeightBlocks& blocks,
                   int64_t groups, float* sums) {
   if constexpr (kRows > 0) {
@@ -91,7 +91,7 @@ void store_sums(const Int8LinearArgs& args, int64_t row, int rows, int64_t first
 template <class Rows>
 void multiply(const Int8LinearArgs& args, const Int8LinearBlock& block, int64_t begin,
               int64_t end) {
-  alignas(64) float sums[Rows::kMostRows * kPassBlocks * kInt8BlockRows];
+  alignas(64) float sums[Rows::kMaxRows * kPassBlocks * kInt8BlockRows];
   for (int64_t pass = begin; pass < end; pass += kPassBlocks) {
     const WeightBlocks blocks = weight_blocks(args, block, pass);
     const int64_t first = pass * kInt8BlockRows;
@@ -113,9 +113,9 @@ void multiply(const Int8LinearArgs& args, const Int8LinearBlock& block, int64_t 
 
 }  // namespace
 
-const Int8LinearKernels kInt8LinearKernels = {FloatRows::kMostRows, FloatRows::kGroupWords, pack,
+const Int8LinearKernels kInt8LinearKernels = {FloatRows::kMaxRows, FloatRows::kGroupWords, pack,
                                               multiply<FloatRows>};
 const Int8LinearKernels kW8A8Int8LinearKernels = {
-    QuantizedRows::kMostRows, QuantizedRows::kGroupWords, quantize, multiply<QuantizedRows>};
+    QuantizedRows::kMaxRows, QuantizedRows::kGroupWords, quantize, multiply<QuantizedRows>};
 
 }  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA

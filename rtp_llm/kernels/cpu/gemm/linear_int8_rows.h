@@ -43,14 +43,14 @@ struct FloatRows {
 
   // Rows of x in a tile, and weight blocks that meet it in registers.
 #if defined(__AVX512F__)
-  static constexpr int kMostRows = 8;
-  static constexpr int most_blocks(int x_rows) { return x_rows <= 3 ? 4 : 2; }
+  static constexpr int kMaxRows = 8;
+  static constexpr int max_blocks(int x_rows) { return x_rows <= 3 ? 4 : 2; }
 #elif defined(__AVX2__)
-  static constexpr int kMostRows = 5;
-  static constexpr int most_blocks(int x_rows) { return x_rows <= 2 ? 2 : 1; }
+  static constexpr int kMaxRows = 5;
+  static constexpr int max_blocks(int x_rows) { return x_rows <= 2 ? 2 : 1; }
 #else
-  static constexpr int kMostRows = 1;
-  static constexpr int most_blocks(int /*x_rows*/) { return 1; }
+  static constexpr int kMaxRows = 1;
+  static constexpr int max_blocks(int /*x_rows*/) { return 1; }
 #endif
 
   // Adds the products of column 4 * step + kColumn: kRows rows of x by kVectors vectors of weights.
@@ -109,14 +109,14 @@ struct QuantizedRows {
   static constexpr int kGroupWords = kInt8GroupWords;
 
 #if defined(__AVX512F__)
-  static constexpr int kMostRows = 7;
-  static constexpr int most_blocks(int x_rows) { return x_rows <= 2 ? 4 : 2; }
+  static constexpr int kMaxRows = 7;
+  static constexpr int max_blocks(int x_rows) { return x_rows <= 2 ? 4 : 2; }
 #elif defined(__AVX2__)
-  static constexpr int kMostRows = 4;
-  static constexpr int most_blocks(int x_rows) { return x_rows == 1 ? 2 : 1; }
+  static constexpr int kMaxRows = 4;
+  static constexpr int max_blocks(int x_rows) { return x_rows == 1 ? 2 : 1; }
 #else
-  static constexpr int kMostRows = 1;
-  static constexpr int most_blocks(int /*x_rows*/) { return 1; }
+  static constexpr int kMaxRows = 1;
+  static constexpr int max_blocks(int /*x_rows*/) { return 1; }
 #endif
 
   // The products of one group of columns, whole numbers: kRows rows of x by kBlocks blocks.

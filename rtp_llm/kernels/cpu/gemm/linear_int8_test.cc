@@ -114,7 +114,7 @@ void check(const Shape& shape) {
 }
 
 // The group in which x has a number far out keeps its small ones, which 8 bits cannot hold.
-void check_small_numbers_beside_large_ones() {
+void check_small_numbers_next_to_large_ones() {
   Problem problem({3, 20, 64});
   for (size_t i = 0; i < problem.x.size(); ++i) {
     problem.x[i] = i % 64 == 0 ? 65536.0f : 0.25f + static_cast<float>(i % 7);
@@ -142,7 +142,7 @@ TEST_P(Int8LinearTest, EqualsPlainLoops) {
   for (const Shape& shape : shapes) check(shape);
 }
 
-TEST_P(Int8LinearTest, WeightOnlyDoesNotRoundX) { check_small_numbers_beside_large_ones(); }
+TEST_P(Int8LinearTest, WeightOnlyDoesNotRoundX) { check_small_numbers_next_to_large_ones(); }
 
 // More rows than are packed at once.
 TEST_P(Int8LinearTest, ManyRows) { check({190, 2, 20000}); }

@@ -63,7 +63,7 @@ WeightGroup<T> weight_group(const LinearArgs& args, int64_t first) {
 template <class T>
 void store_sums(const LinearArgs& args, int64_t row, int rows, int64_t first, int count,
                 const Vec* sums) {
-  alignas(64) float results[kMostRows * kGroupRows + kWidth];
+  alignas(64) float results[kMaxRows * kGroupRows + kWidth];
   for (int i = 0; i < rows * kGroupRows; i += kWidth) sum_each(sums + i).store(results + i);
   const T* bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + first;
   T* out = static_cast<T*>(args.out) + row * args.out_stride + first;
@@ -78,7 +78,7 @@ void store_sums(const LinearArgs& args, int64_t row, int rows, int64_t first, in
 }
 
 // Calls multiply_rows for a height that is known at run time only.
-template <class Format, int kRows = kMostRows>
+template <class Format, int kRows = kMaxRows>
 void multiply_any(int rows, const typename Format::Panel* x,
                   const WeightGroup<typename Format::Weight>& group, Vec* sums) {
   if constexpr (kRows > 0) {
@@ -90,7 +90,7 @@ void multiply_any(int rows, const typename Format::Panel* x,
 template <class T>
 void multiply_groups(const LinearArgs& args, const LinearBlock& block, int64_t begin, int64_t end) {
   // A whole number of vectors, of which the last may not be all written.
-  Vec sums[kMostRows * kGroupRows + kWidth];
+  Vec sums[kMaxRows * kGroupRows + kWidth];
   for (Vec& sum : sums) sum = Vec::zero();
   for (int64_t first = begin * kGroupRows; first < end * kGroupRows; first += kGroupRows) {
     const WeightGroup<T> group = weight_group<T>(args, first);
@@ -127,6 +127,6 @@ void multiply(const LinearArgs& args, const LinearBlock& block, int64_t first, i
 
 }  // namespace
 
-const LinearKernels kLinearKernels = {kMostRows, kGroupRows, panel_row_bytes, pack, multiply};
+const LinearKernels kLinearKernels = {kMaxRows, kGroupRows, panel_row_bytes, pack, multiply};
 
 }  // namespace rtp_llm::cpu::RTP_LLM_TILE_ISA

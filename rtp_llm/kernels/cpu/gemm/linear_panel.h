@@ -40,10 +40,10 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Rows of x to pack at a time: as many as leave most of a core's second-level cache (1 MB and more)
 // to the weights, in blocks of nearly equal size and of whole tiles.
 inline int64_t panel_rows(int64_t rows, int64_t row_bytes, int tile_rows) {
-  constexpr int64_t kMostBytes = 384 * 1024;
-  constexpr int64_t kMostRows = 192;
-  const int64_t fitting = kMostBytes / std::max<int64_t>(1, row_bytes) / tile_rows * tile_rows;
-  const int64_t most = std::clamp<int64_t>(fitting, 2 * tile_rows, kMostRows);
+  constexpr int64_t kMaxBytes = 384 * 1024;
+  constexpr int64_t kMaxRows = 192;
+  const int64_t fitting = kMaxBytes / std::max<int64_t>(1, row_bytes) / tile_rows * tile_rows;
+  const int64_t most = std::clamp<int64_t>(fitting, 2 * tile_rows, kMaxRows);
   const int64_t even = ceil_div(rows, ceil_div(rows, most));
   return std::min(most, ceil_div(even, tile_rows) * tile_rows);
 }

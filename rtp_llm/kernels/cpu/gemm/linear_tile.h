@@ -10,15 +10,15 @@ namespace {
 
 // As many sums as fit in registers along with one vector of each weight row and one of x.
 #if defined(__AVX512F__)
-constexpr int kMostRows = 8;
+constexpr int kMaxRows = 8;
 constexpr int kGroupRows = 12;
 constexpr int weight_rows(int x_rows) { return x_rows == 1 ? 6 : x_rows <= 6 ? 4 : 3; }
 #elif defined(__AVX2__)
-constexpr int kMostRows = 4;
+constexpr int kMaxRows = 4;
 constexpr int kGroupRows = 12;
 constexpr int weight_rows(int x_rows) { return x_rows <= 2 ? 4 : 3; }
 #else
-constexpr int kMostRows = 4;
+constexpr int kMaxRows = 4;
 constexpr int kGroupRows = 1;
 constexpr int weight_rows(int /*x_rows*/) { return 1; }
 #endif

@@ -67,7 +67,7 @@ Cut cut_heads(const GatedDeltaRuleArgs& args, int num_threads) {
   const int group = args.heads / args.key_heads;
   const int64_t wanted = num_threads == 1 ? 1 : 3 * int64_t{num_threads};
   const int64_t sequences = std::max<int64_t>(args.sequences.num_seqs, 1);
-  Cut cut = {std::min(group, kMostHeads), args.value_size};
+  Cut cut = {std::min(group, kMaxHeads), args.value_size};
   while (cut.heads > 1 && sequences * args.heads < wanted * cut.heads)
     cut.heads = (cut.heads + 1) / 2;
   const int64_t items = sequences * args.heads;

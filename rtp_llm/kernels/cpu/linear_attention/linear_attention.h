@@ -15,7 +15,7 @@ namespace rtp_llm::cpu {
 // Channels of a work item of causal_conv1d, of all sequences.
 constexpr int64_t kConvChannels = 256;
 // Value heads of an item at most, rows of a tile of the state at least.
-constexpr int kMostHeads = 4;
+constexpr int kMaxHeads = 4;
 constexpr int kLeastRows = 32;
 // A prompt's tokens that are computed together.
 constexpr int kChunk = 64;

@@ -23,7 +23,7 @@ constexpr int64_t decode_scratch_bytes(int64_t warps, int64_t group, int64_t d) 
 // the GPU.
 template <int D, int N>
 inline DecodeSchedule decode_schedule(const DecodeAttentionArgs& args) {
-  constexpr int64_t kMostShared = 96 * 1024;
+  constexpr int64_t kMaxShared = 96 * 1024;
   const int64_t items = args.num_seqs * args.num_kv_heads;
   const int64_t group = args.num_heads / args.num_kv_heads;
   DecodeSchedule schedule = {4, 2, 64};
@@ -31,7 +31,7 @@ inline DecodeSchedule decode_schedule(const DecodeAttentionArgs& args) {
   if (items <= 64) schedule = {16, 2, 16};
   while (items * schedule.splits <= 64 && schedule.splits < 32) schedule.splits *= 2;
   schedule.warps = min(schedule.warps, decode_attention_warps(D, N));
-  while (decode_scratch_bytes(schedule.warps, group, D) > kMostShared) schedule.warps /= 2;
+  while (decode_scratch_bytes(schedule.warps, group, D) > kMaxShared) schedule.warps /= 2;
   const int64_t tiles = ceil_div(args.table_width << args.block_bits, kTileKeys);
   const int64_t useful = ceil_div(tiles, schedule.least_tiles);
   if (useful < schedule.splits) schedule.splits = static_cast<int>(useful < 1 ? 1 : useful);
@@ -70,9 +70,9 @@ void launch_decode_attention(const DecodeAttentionArgs& args, void* stream) {
     constexpr int D = decltype(d)::value;
     constexpr int N = decltype(n)::value;
     constexpr auto kKernel = decode_attention_kernel<T, C, D, N>;
-    constexpr int kMostBytes = 96 * 1024;
+    constexpr int kMaxBytes = 96 * 1024;
     static const bool has_memory =
-        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes) ==
+        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxBytes) ==
         cudaSuccess;
     static_cast<void>(has_memory);  // a refusal is found by check_launch
     const DecodeSchedule schedule = decode_schedule<D, N>(args);

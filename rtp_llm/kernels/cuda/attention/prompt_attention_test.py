@@ -79,7 +79,7 @@ def test_keys_without_a_block_are_hidden(page: int, head_dim: int) -> None:
     assert_right(batch, window=300)
 
 
-def test_tokens_behind_the_last_sequence_become_zeros() -> None:
+def test_tokens_past_the_last_sequence_become_zeros() -> None:
     q, *rest = PagedBatch.random(MIXED, Shape(), torch.bfloat16).arguments()
     longer = torch.cat([q, torch.full((70, *q.shape[1:]), torch.nan, dtype=q.dtype)])
     actual = ops.paged_attention(longer, *rest)

@@ -13,10 +13,10 @@ namespace {
 // they travel others are summed.
 constexpr int kAhead = 2;
 
-template <class T, int kMost>
+template <class T, int kMax>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
     sum_packs(const __grid_constant__ AllReduceArgs args) {
-  using Exchange = RankSum<T, kMost>;
+  using Exchange = RankSum<T, kMax>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
 }
 
 // A block takes one row after another.
-template <class T, int kMost, class Args>
-__global__ void __launch_bounds__(kRowThreads<kMost>) sum_rows(const __grid_constant__ Args args) {
-  using Exchange = RankSum<T, kMost>;
+template <class T, int kMax, class Args>
+__global__ void __launch_bounds__(kRowThreads<kMax>) sum_rows(const __grid_constant__ Args args) {
+  using Exchange = RankSum<T, kMax>;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kRowThreads<kMost>) sum_rows(const __grid_cons
     push(index + kAhead * step);
     const Row<T> row = row_of<T>(args, index, packs);
     exchange.clear(row.first_pack + thread_index(), row.first_pack + packs, thread_count());
-    norm_row<kMost>(args, row, packs, [&](int pack) { return total_of(exchange, row, pack); });
+    norm_row<kMax>(args, row, packs, [&](int pack) { return total_of(exchange, row, pack); });
   }
   clear_padding(args);
 }
@@ -77,8 +77,8 @@ void sum_and_norm(const Args& args, void* stream) {
   if (args.rows == 0 || args.size == 0) return;
   if (args.two_shot) return all_reduce_two_shot(args, stream);
   visit_ranks<2>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
-    constexpr int kMost = decltype(most)::value;
-    launch_rows<sum_rows<decltype(element), kMost, Args>, kMost>(args, stream);
+    constexpr int kMax = decltype(most)::value;
+    launch_rows<sum_rows<decltype(element), kMax, Args>, kMax>(args, stream);
   });
   check_launch("all_reduce_add_rms_norm");
 }

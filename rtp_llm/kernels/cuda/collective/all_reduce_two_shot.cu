@@ -46,10 +46,10 @@ __device__ inline Part sendable_part(const Part& part) {
   return __builtin_bit_cast(Part, sendable(__builtin_bit_cast(Words4, part)));
 }
 
-template <class T, int kMost>
+template <class T, int kMax>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
     sum_packs_in_two_shots(const __grid_constant__ AllReduceArgs args) {
-  using Exchange = RankSum<T, kMost>;
+  using Exchange = RankSum<T, kMax>;
   using Part = typename Exchange::Part;
   constexpr int N = Exchange::N;
   Exchange exchange(args.buffers);
@@ -98,10 +98,10 @@ __device__ inline void push_rows_to_owners(const Exchange& exchange,
 }
 
 // What is pushed is the new residual; each rank takes the norm of all rows.
-template <class T, int kMost, class Args>
-__global__ void __launch_bounds__(kRowThreads<kMost>)
+template <class T, int kMax, class Args>
+__global__ void __launch_bounds__(kRowThreads<kMax>)
     sum_rows_in_two_shots(const __grid_constant__ Args args) {
-  using Exchange = RankSum<T, kMost>;
+  using Exchange = RankSum<T, kMax>;
   using Part = typename Exchange::Part;
   Exchange exchange(args.buffers);
   let_next_start_early(args.buffers);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
   for (int index = slices.begin + first; index < slices.end; index += step) {
     Row<T> row = row_of<T>(args, index, packs);
     row.first_pack = (index - slices.begin) * packs;
-    norm_row<kMost>(args, row, packs, [&](int pack) {
+    norm_row<kMax>(args, row, packs, [&](int pack) {
       const Part total = sendable_part(total_of(exchange, row, pack));
       exchange.push_to_all(sums + row.first_pack + pack, total);
       return total;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
   for (int k = first; k < slices.others(); k += step) {
     const int index = slices.other(k), owner = slices.owner(index);
     const int at = sums + (index - slices.begin_of(owner)) * packs;
-    norm_row<kMost>(args, row_of<T>(args, index, packs), packs, [&](int pack) {
+    norm_row<kMax>(args, row_of<T>(args, index, packs), packs, [&](int pack) {
       return __builtin_bit_cast(Part, exchange.receive(owner, at + pack));
     });
   }
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kRowThreads<kMost>)
 template <class Args>
 void sum_and_norm(const Args& args, void* stream) {
   visit_ranks<4>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
-    constexpr int kMost = decltype(most)::value;
-    launch_rows<sum_rows_in_two_shots<decltype(element), kMost, Args>, kMost>(args, stream);
+    constexpr int kMax = decltype(most)::value;
+    launch_rows<sum_rows_in_two_shots<decltype(element), kMax, Args>, kMax>(args, stream);
   });
   check_launch("all_reduce_add_rms_norm");
 }

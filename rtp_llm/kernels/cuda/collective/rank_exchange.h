@@ -171,14 +171,14 @@ class RankExchange {
 // Lets the next kernel start at once. Where ranks share a GPU it would take the room that another
 // rank's call needs, so there it starts once this kernel has begun.
 __device__ inline void let_next_start_early(const RankBuffers& among) {
-  if (among.most_blocks == 0) let_next_start();
+  if (among.max_blocks == 0) let_next_start();
 }
 
 // How many of `wanted` blocks to launch: at most as many as run at once.
 inline unsigned int grid_of(const RankBuffers& among, int64_t wanted, int blocks_of_each) {
   const int64_t resident = int64_t{multiprocessors()} * blocks_of_each;
   const int64_t most =
-      among.most_blocks > 0 && among.most_blocks < resident ? among.most_blocks : resident;
+      among.max_blocks > 0 && among.max_blocks < resident ? among.max_blocks : resident;
   return static_cast<unsigned int>(wanted < most ? wanted : most);
 }
 

@@ -14,8 +14,8 @@ namespace rtp_llm::cuda {
 
 // -- the sum of a pack ----------------------------------------------------------------------------
 
-// kMost: ranks at most, so that loops over them can be unrolled.
-template <class T, int kMost>
+// kMax: ranks at most, so that loops over them can be unrolled.
+template <class T, int kMax>
 class RankSum : public RankExchange {
  public:
   static constexpr int N = kAccessBytes / sizeof(T);
@@ -23,7 +23,7 @@ class RankSum : public RankExchange {
 
   __device__ explicit RankSum(const RankBuffers& among) : RankExchange(among) {
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
+    for (int i = 0; i < kMax; ++i) {
       if (i >= among.ranks) break;
       const int rank = among.rank + i < among.ranks ? among.rank + i : among.rank + i - among.ranks;
       buffers_[i] = buffer(rank);
@@ -34,19 +34,19 @@ class RankSum : public RankExchange {
     const Words4 words = sendable(__builtin_bit_cast(Words4, part));
     const int64_t at = place(epoch_, among_.rank) + int64_t{pack} * kAccessBytes;
 #pragma unroll
-    for (int i = 1; i < kMost; ++i) {  // the neighbour first: not all ranks begin with the same
+    for (int i = 1; i < kMax; ++i) {  // the neighbour first: not all ranks begin with the same
       if (i < among_.ranks) store_to_peer(buffers_[i] + at, words);
     }
   }
 
   // Waits for all parts and adds them, in the order of ranks. `own`: this rank's, of the same pack.
   __device__ void sum(int pack, const Part& own, float (&to)[N]) {
-    Words4 words[kMost];
+    Words4 words[kMax];
     receive_all(pack, words);
 #pragma unroll
     for (int i = 0; i < N; ++i) to[i] = 0.0f;
 #pragma unroll
-    for (int rank = 0; rank < kMost; ++rank) {
+    for (int rank = 0; rank < kMax; ++rank) {
       if (rank >= among_.ranks) break;
       const Part part = rank == among_.rank ? own : __builtin_bit_cast(Part, words[rank]);
 #pragma unroll
@@ -56,17 +56,17 @@ class RankSum : public RankExchange {
 
  private:
   // All places are asked at once.
-  __device__ void receive_all(int pack, Words4 (&words)[kMost]) {
+  __device__ void receive_all(int pack, Words4 (&words)[kMax]) {
     const char* const from = buffers_[0] + place(epoch_, 0) + int64_t{pack} * kAccessBytes;
     for (int polls = 1;; ++polls) {
       bool missing = false;
 #pragma unroll
-      for (int rank = 0; rank < kMost; ++rank) {
+      for (int rank = 0; rank < kMax; ++rank) {
         if (rank >= among_.ranks || rank == among_.rank) continue;
         words[rank] = load_from_peers(from + rank * among_.capacity);
       }
 #pragma unroll
-      for (int rank = 0; rank < kMost; ++rank) {
+      for (int rank = 0; rank < kMax; ++rank) {
         if (rank >= among_.ranks || rank == among_.rank) continue;
         missing = missing || any_absent(words[rank]);
       }
@@ -74,7 +74,7 @@ class RankSum : public RankExchange {
     }
   }
 
-  char* buffers_[kMost];  // this rank's, then the following ranks'
+  char* buffers_[kMax];  // this rank's, then the following ranks'
 };
 
 constexpr int kSumThreads = 256;
@@ -84,13 +84,13 @@ constexpr int kSumBlocks = 2;  // of a multiprocessor
 
 // Threads of a row's block: with many ranks the parts need more registers than kMaxThreads threads
 // have.
-template <int kMost>
-constexpr int kRowThreads = kMost <= 2 ? kMaxThreads : kMaxThreads / 2;
+template <int kMax>
+constexpr int kRowThreads = kMax <= 2 ? kMaxThreads : kMaxThreads / 2;
 constexpr int kRowBlocks = 2;  // of a multiprocessor, at most
 // Packs of a row that a thread keeps in registers from the sum to the product, of 16 KiB all; of
 // longer rows it reads the rest again.
-template <int kMost>
-constexpr int kKeptPacks = kMaxThreads / kRowThreads<kMost>;
+template <int kMax>
+constexpr int kKeptPacks = kMaxThreads / kRowThreads<kMax>;
 
 template <class T>
 struct Row {
@@ -205,7 +205,7 @@ void visit_ranks(DType dtype, int ranks, Body&& body) {
       if (ranks <= 2) return body(element, std::integral_constant<int, 2>{});
     }
     if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
-    body(element, std::integral_constant<int, kMostRanks>{});
+    body(element, std::integral_constant<int, kMaxRanks>{});
   });
 }
 
@@ -216,11 +216,11 @@ void launch_packs(const AllReduceArgs& args, void* stream) {
   launch_overlapped<kernel>(grid, dim3(kSumThreads), 0, stream, args);
 }
 
-template <auto kernel, int kMost, class Args>
+template <auto kernel, int kMax, class Args>
 void launch_rows(const Args& args, void* stream) {
   const int64_t packs = args.size * element_size(args.dtype) / kAccessBytes;
-  const int64_t threads = min(round_up(packs, kGroup), int64_t{kRowThreads<kMost>});
-  const int of_each = static_cast<int>(min(kRowThreads<kMost> / threads, int64_t{kRowBlocks}));
+  const int64_t threads = min(round_up(packs, kGroup), int64_t{kRowThreads<kMax>});
+  const int of_each = static_cast<int>(min(kRowThreads<kMax> / threads, int64_t{kRowBlocks}));
   const dim3 grid(grid_of(args.buffers, args.rows, of_each));
   launch_overlapped<kernel>(grid, dim3(static_cast<unsigned int>(threads)), 0, stream, args);
 }

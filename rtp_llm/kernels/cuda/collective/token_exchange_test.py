@@ -83,7 +83,7 @@ class Ranks(StreamRanks):
         return ops.combine_tokens(results, there, ids, SLOTS, *self.among(rank))
 
     def through(self, rank: int, tokens: Tokens, rows: int) -> tuple[Tokens, Tensor]:
-        """What came, and what came back."""
+        """What each rank received, and what was returned to it."""
         there = self.dispatch(rank, tokens, rows)
         return there, self.combine(rank, computed(*there), there[1], tokens[1])
 

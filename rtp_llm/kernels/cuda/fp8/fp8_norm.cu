@@ -8,8 +8,8 @@ namespace rtp_llm::cuda {
 namespace {
 
 constexpr int kChannels = kFp8Channels, kEach = kFp8Each;  // of a warp at a time, of a lane
-constexpr int kMostWarps = kMaxThreads / kGroup;
-constexpr int kKept = kMostFp8NormChannels / (kMostWarps * kChannels);  // a lane's share in packs
+constexpr int kMaxWarps = kMaxThreads / kGroup;
+constexpr int kKept = kMaxFp8NormChannels / (kMaxWarps * kChannels);  // a lane's share in packs
 
 // residual of the row and, where there is one, pending: their rounded sum, which is left in
 // residual.
@@ -76,7 +76,7 @@ RTP_LLM_OPERATOR(norm_fp8)
 void norm_fp8(const NormFp8Args& args, void* stream) {
   if (args.rows == 0) return;
   const int64_t warps = args.size / kChannels;
-  const int64_t threads = kGroup * (warps < kMostWarps ? warps : kMostWarps);
+  const int64_t threads = kGroup * (warps < kMaxWarps ? warps : kMaxWarps);
   visit_float_dtype(args.dtype, [&](auto element) {
     launch_overlapped<norm_rows<decltype(element)> >(dim3(blocks(args.scale_rows, "norm_fp8")),
                                                      dim3(static_cast<unsigned int>(threads)), 0,

@@ -90,13 +90,13 @@ RTP_LLM_OPERATOR(copy_blocks)
 void copy_blocks(const CopyBlocksArgs& args, void* stream) {
   const int64_t planes = args.num_layers * args.num_planes;
   if (planes == 0 || args.num_pairs == 0 || args.block_bytes == 0) return;
-  constexpr int64_t kMostPairs = 4096;  // of the grid; its blocks take the others in turn
+  constexpr int64_t kMaxPairs = 4096;  // of the grid; its blocks take the others in turn
   visit_unit({address(args.cache), args.block_bytes, args.block_stride_bytes,
               args.plane_stride_bytes, args.layer_stride_bytes},
              [&](auto unit) {
                using Unit = decltype(unit);
                const int64_t chunks = ceil_div(args.block_bytes, kThreads * sizeof(Unit));
-               const int64_t pairs = args.num_pairs < kMostPairs ? args.num_pairs : kMostPairs;
+               const int64_t pairs = args.num_pairs < kMaxPairs ? args.num_pairs : kMaxPairs;
                const dim3 grid(blocks(chunks, "copy_blocks"), static_cast<unsigned int>(pairs),
                                side_blocks(planes, "copy_blocks"));
                copy_pairs<Unit><<<grid, kThreads, 0, static_cast<Stream>(stream)>>>(args);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWindowTokens = 16;  // of the longest chunks that are one tile
 constexpr int kLeastTile = 8,
-              kMostTile = 64;    // tokens; more than a first tile reads from the state
+              kMaxTile = 64;     // tokens; more than a first tile reads from the state
 constexpr int kWorthATile = 64;  // tiles of tokens that fill the GPU with all their channels
 constexpr int kBefore = kMaxConvTaps - 1;
 constexpr int kAtOnce = 4;  // tokens that a thread requests together
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(CausalConv1dArgs args, i
 // Long tiles load their weights seldom, many tiles hide the latency of few tokens.
 int tile_tokens_for(int64_t tokens) {
   int tile = kLeastTile;
-  while (tile < kMostTile && tokens >= 2 * tile * kWorthATile) tile *= 2;
+  while (tile < kMaxTile && tokens >= 2 * tile * kWorthATile) tile *= 2;
   return tile;
 }
 

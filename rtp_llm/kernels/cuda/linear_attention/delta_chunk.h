@@ -10,7 +10,7 @@ namespace rtp_llm::cuda {
 constexpr int kThreads = 128;
 constexpr int kLanes = 8;                   // of a row of S
 constexpr int kGroups = kThreads / kLanes;  // rows side by side
-constexpr int kPieceRows = 8;               // of S, with one count of folded tokens
+constexpr int kFoldRows = 8;                // of S, with one count of folded tokens
 
 __device__ inline int lane_of_row() { return thread_index() % kLanes; }
 __device__ inline int group_of_row() { return thread_index() / kLanes; }
@@ -32,12 +32,12 @@ struct TilePlace {
   }
 
   __device__ int32_t* folded(const GatedDeltaRuleArgs& args, int64_t block) const {
-    return args.folded + block * args.folded_stride + head * (args.value_size / kPieceRows) +
-           row / kPieceRows;
+    return args.folded + block * args.folded_stride + head * (args.value_size / kFoldRows) +
+           row / kFoldRows;
   }
 
   __device__ void write_folded(const GatedDeltaRuleArgs& args, int64_t block, int count) const {
-    if (thread_index() < rows / kPieceRows) folded(args, block)[thread_index()] = count;
+    if (thread_index() < rows / kFoldRows) folded(args, block)[thread_index()] = count;
   }
 };
 

@@ -11,7 +11,7 @@ namespace rtp_llm::cuda::delta_step {
 
 constexpr int kSize = 128;    // Dk
 constexpr int kRing = 8;      // tokens of the ring at most
-constexpr int kMost = 8;      // new tokens at most
+constexpr int kMax = 8;       // new tokens at most
 constexpr int kLaneRows = 4;  // of S in a lane's registers
 constexpr int kWarpRows = kLaneRows * kGroup / kLanes;
 
@@ -35,10 +35,10 @@ struct Stage {
   // What u of a token of the line adds to S k (0) and S q (1) of a new one.
   float coefficients[Plan::kTokens][2][kRing + (Plan::kTokens + 3) / 4 * 4];
   float values[Plan::kTokens][Plan::kRows];
-  float gates[kRing + kMost];  // logarithms; 0: none
-  float remains[kRing];        // what the ring's gates leave of a token
-  float decays[kMost];         // what all gates up to a new token leave of the state in memory
-  float betas[kMost];
+  float gates[kRing + kMax];  // logarithms; 0: none
+  float remains[kRing];       // what the ring's gates leave of a token
+  float decays[kMax];         // what all gates up to a new token leave of the state in memory
+  float betas[kMax];
   float replay_decay;
   uint64_t arrived[Plan::kParts];
 };
@@ -151,14 +151,14 @@ struct Gates {
   }
 
   __device__ static bool is_new(int i, const Chunk& chunk) {
-    return i >= kRing && i - kRing < min(kMost, chunk.count);
+    return i >= kRing && i - kRing < min(kMax, chunk.count);
   }
 
   // `count`: of the ring's tokens, those that S does not have yet.
   __device__ void put(const GatedDeltaRuleArgs& args, const TilePlace& place, const Chunk& chunk,
                       int count, Stage<Plan>& stage) const {
     const int i = index(), token = i - kRing;
-    if (i >= kRing + kMost) return;
+    if (i >= kRing + kMax) return;
     float g = 0.0f;
     if (token < 0) {
       if (i >= kRing - count) g = of_past;
@@ -233,7 +233,7 @@ __device__ inline void relate(const Chunk& chunk, int count, bool folds, Stage<P
     const int last = is_new ? kRing + token : kRing - 1;
     float later = 0.0f, of_key = 0.0f, of_query = 0.0f;
 #pragma unroll
-    for (int i = lane_of_row(); i < kRing + kMost; i += kLanes) {
+    for (int i = lane_of_row(); i < kRing + kMax; i += kLanes) {
       if (i > other && i <= last) later += stage.gates[i];
     }
     const bool counts = is_new && other >= kRing - count && other <= last;

@@ -80,9 +80,7 @@ def test_convolution_of_long_prompts(counts: tuple[int, ...], dtype: torch.dtype
 
 @pytest.mark.parametrize("state_dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("most", [1, 2, 4, 5, 8])
-def test_steps_of_few_tokens_use_no_dead_place_of_a_ring(
-    most: int, state_dtype: torch.dtype
-) -> None:
+def test_small_steps_use_no_dead_place_of_a_ring(most: int, state_dtype: torch.dtype) -> None:
     shape = DeltaShape(2, 4, 128, 128, torch.bfloat16, state_dtype)
     for _ in range(10):
         counts = [random.choice((0, 1, most, most)) for _ in range(random.randint(1, 8))]

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 3 * hopper::kWarpgroup;
 constexpr int kMergeThreads = kLatent / 4;
-constexpr int kMostSplits = 64;
+constexpr int kMaxSplits = 64;
 constexpr int kTilesWorthASplit = 4;
 
 // 64 heads a block, which reads each latent once for the scores and the sums of all of them. One
@@ -146,7 +146,7 @@ int mla_decode_splits(const PagedAttentionArgs& args, int64_t max_keys) {
   const int64_t worth = max_keys / (kTilesWorthASplit * kKeys);
   int64_t splits = groups > 0 ? multiprocessors() / groups : 1;
   if (splits > worth) splits = worth;
-  if (splits > kMostSplits) splits = kMostSplits;
+  if (splits > kMaxSplits) splits = kMaxSplits;
   return splits < 1 ? 1 : static_cast<int>(splits);
 }
 

@@ -75,7 +75,7 @@ def test_the_grouped_products_are_the_plain_ones(tmp_path: Path, kind: str) -> N
 
 
 @every_kind
-def test_few_tokens_give_what_the_executor_gives(tmp_path: Path, kind: str) -> None:
+def test_small_batches_match_the_executor(tmp_path: Path, kind: str) -> None:
     model, _ = small_model(tmp_path, kind, torch.bfloat16)
     for block in blocks(model):
         few, norm = block.small_batch, norm_of(model, block.config.hidden_size)

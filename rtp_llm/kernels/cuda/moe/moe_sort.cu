@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kSharedBytes = 48 << 10;  // that every device gives without being asked
 constexpr int64_t kBlockEntries = 2048;     // worth a block of its own, and its row of counters
-constexpr int64_t kMostBlocks = 64;
+constexpr int64_t kMaxBlocks = 64;
 constexpr int kCountThreads = 512;
 
 // Lets the lanes of a group see what others of it wrote to shared memory. Every lane calls it.
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 int64_t blocks_for(const SortByExpertArgs& args) {
-  return max(int64_t{1}, min(args.count / kBlockEntries, kMostBlocks));
+  return max(int64_t{1}, min(args.count / kBlockEntries, kMaxBlocks));
 }
 
 }  // namespace

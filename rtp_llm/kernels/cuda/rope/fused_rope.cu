@@ -259,11 +259,11 @@ void run(const RotateAndStoreArgs& args, Stream stream) {
 
 RTP_LLM_OPERATOR(rotate_and_store)
 void rotate_and_store(const RotateAndStoreArgs& args, void* stream) {
-  constexpr int kMostUnits = 16;  // of a lane, when accesses are narrow
-  if (args.head_dim > 2 * kGroup * kMostUnits) {
+  constexpr int kMaxUnits = 16;  // of a lane, when accesses are narrow
+  if (args.head_dim > 2 * kGroup * kMaxUnits) {
     throw std::runtime_error("rotate_and_store: heads have " + std::to_string(args.head_dim) +
                              " elements; expected at most " +
-                             std::to_string(2 * kGroup * kMostUnits) + " on a GPU");
+                             std::to_string(2 * kGroup * kMaxUnits) + " on a GPU");
   }
   if (args.tokens == 0) return;
   visit_float_dtype(args.dtype, [&](auto element) {
@@ -271,7 +271,7 @@ void rotate_and_store(const RotateAndStoreArgs& args, void* stream) {
     constexpr int kWide = kAccessBytes / sizeof(T);
     const auto queue = static_cast<Stream>(stream);
     if (args.head_dim > 2 * kWide * kGroup || !fits(args, kWide, sizeof(T))) {
-      run<T, 1, kMostUnits, 1, false>(args, queue);
+      run<T, 1, kMaxUnits, 1, false>(args, queue);
     } else if (is_plain(args)) {
 #if !defined(__HIPCC__)
       if (fused_rope_rows(args, stream)) return;

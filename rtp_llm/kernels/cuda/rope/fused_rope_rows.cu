@@ -16,11 +16,11 @@ namespace {
 
 constexpr int64_t kLeastTokens = 384;  // measured: below, a block for each token is as quick
 constexpr int kLeastStages = 3;
-constexpr int kMostStages = 8;
+constexpr int kMaxStages = 8;
 constexpr int kStageBytes = 24 * 1024;  // of all stages together, if they fit
-constexpr int kMostBytes = 200 * 1024;  // of a block's shared memory
+constexpr int kMaxBytes = 200 * 1024;   // of a block's shared memory
 constexpr int kResident = 4;            // blocks of a multiprocessor
-constexpr int kMostRotators = 128;      // threads; more take registers of other blocks
+constexpr int kMaxRotators = 128;       // threads; more take registers of other blocks
 
 // How a block works: tokens in `stages` buffers of q_bytes + 2 * kv_bytes.
 struct RowPlan {
@@ -30,7 +30,7 @@ struct RowPlan {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 struct Stages {
-  uint64_t full[kMostStages], done[kMostStages];  // barriers
+  uint64_t full[kMaxStages], done[kMaxStages];  // barriers
 };
 
 // The stage of an iteration and the parity of its barriers.
@@ -204,7 +204,7 @@ __device__ inline void rotate(const RotateAndStoreArgs& args, const RowPlan& pla
 #endif
 
 template <class T, int N>
-__global__ void __launch_bounds__(kMostRotators + kGroup, kResident)
+__global__ void __launch_bounds__(kMaxRotators + kGroup, kResident)
     fused_rope_rows_kernel(RotateAndStoreArgs args, RowPlan plan) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) char buffers[];
@@ -248,11 +248,11 @@ bool run(const RotateAndStoreArgs& args, Stream stream) {
   plan.q_bytes = args.num_heads * args.head_dim * static_cast<int>(sizeof(T));
   plan.kv_bytes = args.num_kv_heads * args.head_dim * static_cast<int>(sizeof(T));
   const int bytes = plan.q_bytes + 2 * plan.kv_bytes;
-  plan.stages = std::clamp(kStageBytes / bytes, kLeastStages, kMostStages);
+  plan.stages = std::clamp(kStageBytes / bytes, kLeastStages, kMaxStages);
   const int64_t shared = int64_t{plan.stages} * bytes;
-  if (shared > kMostBytes) return false;
+  if (shared > kMaxBytes) return false;
   const int64_t lanes = int64_t{args.num_heads + args.num_kv_heads} << plan.lane_bits;
-  const int64_t rounds = ceil_div(lanes, kMostRotators);
+  const int64_t rounds = ceil_div(lanes, kMaxRotators);
   plan.rotators = static_cast<int>(round_up(ceil_div(lanes, rounds), kGroup));
   const int threads = plan.rotators + kGroup;
   allow_shared<kernel>(shared, "rotate_and_store");

@@ -21,7 +21,7 @@ _PROGRAMS_PER_PROCESSOR = 2
 _ENOUGH_WAVES = 8
 _LONG = 2048
 _KEYS_WORTH_A_SPLIT = 128
-_MOST_SPLITS = 64
+_MAX_SPLITS = 64
 _NARROW_ROWS = 64
 
 
@@ -145,7 +145,7 @@ def choose_tile(
     splits = _PROGRAMS_PER_PROCESSOR * multiprocessors // tiles
     if tiles < _ENOUGH_WAVES * multiprocessors and max_seqlen_k > _LONG:
         splits = max(splits, 2)  # evens out the last wave
-    splits = max(1, min(splits, triton.cdiv(max_seqlen_k, _KEYS_WORTH_A_SPLIT), _MOST_SPLITS))
+    splits = max(1, min(splits, triton.cdiv(max_seqlen_k, _KEYS_WORTH_A_SPLIT), _MAX_SPLITS))
     if not decode:
         return max((tile for tile in narrow if tile.splits <= splits), key=lambda tile: tile.splits)
     return _narrow_tile(rows, head, element_size, 1 << (splits.bit_length() - 1))

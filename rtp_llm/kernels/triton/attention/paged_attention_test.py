@@ -142,7 +142,7 @@ def test_serving_compiles_nothing_after_the_first_steps() -> None:
 
 
 @either_split
-def test_tokens_behind_the_last_sequence_become_zeros(tile: Tile | None) -> None:
+def test_tokens_past_the_last_sequence_become_zeros(tile: Tile | None) -> None:
     for lengths in (MIXED, DECODE):
         batch = PagedBatch.random(lengths, Shape(), torch.bfloat16)
         q, *rest = batch.arguments()

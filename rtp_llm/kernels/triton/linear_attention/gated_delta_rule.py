@@ -19,8 +19,8 @@ from rtp_llm.kernels.triton.linear_attention.gated_delta_rule_kernel import (
 from rtp_llm.kernels.triton.processors import Processors, processors_of
 
 _LEAST_DOT = 16  # the smallest side of a product
-_MOST_VALUES = 128  # value elements prepared at a time
-_MOST_STAGES = 3
+_MAX_VALUES = 128  # value elements prepared at a time
+_MAX_STAGES = 3
 _LONG = 512  # average tokens per sequence from which a batch is treated as prompts
 _Launch = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]
 _compiled: set[tuple[Any, ...]] = set()
@@ -92,7 +92,7 @@ def tiles_for(
 
     def stages(columns: int) -> int:
         chunk: int = dtype.itemsize * CHUNK.value * (3 * key_size + CHUNK.value + columns)
-        return max(1, min(_MOST_STAGES, gpu.shared_bytes // chunk))
+        return max(1, min(_MAX_STAGES, gpu.shared_bytes // chunk))
 
     wide = [DeltaTile(c, c // 16, stages(c), True) for c in (64, 128) if value_size % c == 0]
     return [DeltaTile(32, 4, stages(32)), *wide]
@@ -133,7 +133,7 @@ def _launches(
     rows = *inputs, cu_seqlens_q, sequences, shortest, qkv.stride(0), ba.stride(0)
     # Eight warps read beyond shared memory in products of float32 with 32 columns (Triton 3.6).
     compiled = {"num_warps": 4, "num_stages": 1}
-    own = common | of_values | compiled | {"VALUES": min(_MOST_VALUES, padded_value)}
+    own = common | of_values | compiled | {"VALUES": min(_MAX_VALUES, padded_value)}
     yield prepare_kernel, programs, (*prepared, *rows), own
     given = *indices, blocks, shortest, qkv.stride(0), *(each.stride(0) for each in states)
     own = {"RING": ring, "COLUMNS": tile.columns, "STAGES": tile.stages, "num_warps": tile.warps}
@@ -152,5 +152,5 @@ def _sizes(qkv: Tensor, state: Tensor, key_heads: int) -> tuple[dict[str, Any], 
         "PADDED_KEY": max(_LEAST_DOT, triton.next_power_of_2(key_size)),
         "PRECISION": "tf32x3" if parts else "ieee",
     }
-    values = min(_MOST_VALUES, max(_LEAST_DOT, triton.next_power_of_2(value_size)))
+    values = min(_MAX_VALUES, max(_LEAST_DOT, triton.next_power_of_2(value_size)))
     return common, {"VALUE": value_size, "PADDED_VALUE": triton.cdiv(value_size, values) * values}

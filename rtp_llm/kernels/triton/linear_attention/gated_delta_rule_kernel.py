@@ -230,12 +230,12 @@ def _write_state(
         at = (head * VALUE + columns)[None, :] * KEY + dims[:, None]
         kept = s.to(state_ptr.dtype.element_ty)
         tl.store(state_ptr + write * state_stride + at, kept, mask=inside)
-        pieces = tl.program_id(0) * (COLUMNS // 8) + tl.arange(0, COLUMNS // 8)
+        tiles = tl.program_id(0) * (COLUMNS // 8) + tl.arange(0, COLUMNS // 8)
         counts = tl.zeros([COLUMNS // 8], tl.int32) + length
         # Every warp has read its count of the tokens folded so far before one of them writes it.
         tl.debug_barrier()
-        to = folded_ptr + write * folded_stride + head * (VALUE // 8) + pieces
-        tl.store(to, counts, mask=pieces < VALUE // 8)
+        to = folded_ptr + write * folded_stride + head * (VALUE // 8) + tiles
+        tl.store(to, counts, mask=tiles < VALUE // 8)
 
 
 @triton.jit(do_not_specialize=VARYING, do_not_specialize_on_alignment=UNALIGNED)

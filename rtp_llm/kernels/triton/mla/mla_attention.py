@@ -19,7 +19,7 @@ _LOG2_E = math.log2(math.e)
 _ROWS = 64  # heads, or tokens and heads, of a tile
 _LEAST_ROWS = 16
 _KEYS_WORTH_A_SPLIT = 128
-_MOST_SPLITS = 64
+_MAX_SPLITS = 64
 _WIDE_SHARED = 200 << 10  # for tiles of 128 keys, the fastest for 16 heads on an H200
 
 
@@ -142,7 +142,7 @@ def choose_latent_tile(
     splits = 1
     if decode:
         tiles = tokens * triton.cdiv(heads, rows)
-        splits = max(1, min(gpu.count // tiles, max_seqlen_k // _KEYS_WORTH_A_SPLIT, _MOST_SPLITS))
+        splits = max(1, min(gpu.count // tiles, max_seqlen_k // _KEYS_WORTH_A_SPLIT, _MAX_SPLITS))
         splits = 1 << (splits.bit_length() - 1)
     if rows < _ROWS:
         wide = rows == _LEAST_ROWS and gpu.shared_bytes >= _WIDE_SHARED

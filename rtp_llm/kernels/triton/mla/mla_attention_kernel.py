@@ -6,7 +6,7 @@ keys. All heads share the latents, so a tile of 64 heads reads each of them once
 scores and, since they are the values too, for the sums. With few tiles the keys are split over more
 programs, and `merge_kernel` of paged attention combines the results.
 
-`expanded_kernel`: causal attention of one head's rows over keys in two pieces (the head's own, and
+`expanded_kernel`: causal attention of one head's rows over keys in two parts (the head's own, and
 the rotated one that all heads share) and values, which were expanded for this step.
 
 Arguments that change from step to step are not specialised; see paged_attention_kernel.

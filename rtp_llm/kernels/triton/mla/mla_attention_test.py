@@ -130,7 +130,7 @@ def test_expanded_heads(dtype: torch.dtype, heads: int, nope: int, rope: int, va
     torch.testing.assert_close(actual.double(), expected, rtol=limit, atol=limit)
 
 
-def test_tokens_behind_the_last_sequence_become_zeros() -> None:
+def test_tokens_past_the_last_sequence_become_zeros() -> None:
     for lengths in (MIXED, DECODE):
         q, *rest = latents(lengths, 16, 64, 16, torch.bfloat16)
         longer = torch.cat([q, torch.full_like(q[:2], torch.nan)])

@@ -7,9 +7,9 @@
 namespace rtp_llm::xpu {
 
 void gated_activation(Queue& queue, const GatedActivationArgs& args) {
-  const int64_t groups = ceil_div(args.rows * args.size, kMostItems);
+  const int64_t groups = ceil_div(args.rows * args.size, kMaxItems);
   const std::string kernel = entry("gated_activation", args.dtype);
-  submit(queue, {"activation_kernel", kernel, groups, kMostItems}, args);
+  submit(queue, {"activation_kernel", kernel, groups, kMaxItems}, args);
 }
 
 RTP_LLM_OPERATOR(silu_and_mul)

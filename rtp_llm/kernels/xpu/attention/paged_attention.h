@@ -18,7 +18,7 @@ constexpr int kMostHeadDim = 256;
 // With few query tokens, keys are cut into parts of this size so that enough groups have work. The
 // cut depends on the position of a key alone, and not on the batch.
 constexpr int kKeysPerPart = 512;
-constexpr int kMostQueriesInParts = 16;
+constexpr int kMaxQueriesInParts = 16;
 
 struct PartedAttentionArgs {
   PagedAttentionArgs attention;
@@ -28,7 +28,7 @@ struct PartedAttentionArgs {
 
 // Parts that keys are cut into when no sequence has more queries or keys than that.
 constexpr int32_t attention_parts(int64_t max_queries, int64_t max_keys) {
-  if (max_queries > kMostQueriesInParts || max_keys <= kKeysPerPart) return 1;
+  if (max_queries > kMaxQueriesInParts || max_keys <= kKeysPerPart) return 1;
   return static_cast<int32_t>((max_keys + kKeysPerPart - 1) / kKeysPerPart);
 }
 

@@ -26,10 +26,10 @@ void copy_rows(const Tensor& to, const Tensor& from) {
 }
 
 // int64 vectors: addresses and sizes in bytes.
-void copy_regions(const Tensor& to, const Tensor& from, const Tensor& bytes, int64_t most_bytes) {
+void copy_regions(const Tensor& to, const Tensor& from, const Tensor& bytes, int64_t max_bytes) {
   const OnQueue device(to);
   batched_copy(device.queue(), {to.data<int64_t>(), from.data<int64_t>(), bytes.data<int64_t>(),
-                                to.size(0), most_bytes});
+                                to.size(0), max_bytes});
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ RTP_LLM_DECLARE_OPERATORS(rtp_llm_xpu_bridge, library) {
   library.def("device_name() -> str");
   library.def("has_float16() -> bool");
   library.def("strided_copy(Tensor(a!) to, Tensor source) -> ()");
-  library.def("batched_copy(Tensor to, Tensor source, Tensor bytes, int most_bytes) -> ()");
+  library.def("batched_copy(Tensor to, Tensor source, Tensor bytes, int max_bytes) -> ()");
 }
 
 RTP_LLM_REGISTER_KERNELS(rtp_llm_xpu_bridge, CompositeExplicitAutograd, library) {

@@ -56,8 +56,8 @@ void strided_copy(Queue& queue, const StridedCopyArgs& args) {
 
 void batched_copy(Queue& queue, const BatchedCopyArgs& args) {
   submit(queue,
-         {"copy_kernel", "batched_copy", args.count * chunks_of(args.most_bytes),
-          items_for_bytes(args.most_bytes)},
+         {"copy_kernel", "batched_copy", args.count * chunks_of(args.max_bytes),
+          items_for_bytes(args.max_bytes)},
          args);
 }
 

@@ -38,7 +38,7 @@ struct BatchedCopyArgs {
   const int64_t* from;
   const int64_t* bytes;
   int64_t count;
-  int64_t most_bytes;  // of any region, or more
+  int64_t max_bytes;  // of any region, or more
 };
 void batched_copy(Queue& queue, const BatchedCopyArgs& args);
 

@@ -102,7 +102,7 @@ void strided_copy(const StridedCopyArgs& args) {
 // A group per chunk of a region.
 void batched_copy(const BatchedCopyArgs& args) {
   const Group group = this_group();
-  const int64_t chunks = chunks_of(args.most_bytes);
+  const int64_t chunks = chunks_of(args.max_bytes);
   const int64_t region = group_index(group) / chunks;
   copy_chunk(group, chunk_of(reinterpret_cast<void*>(args.to[region]),
                              reinterpret_cast<const void*>(args.from[region]), args.bytes[region],

@@ -12,9 +12,9 @@ namespace rtp_llm::xpu {
 namespace {
 
 void check_vocab(const LogitRows& logits) {
-  if (logits.vocab <= kMostVocab) return;
+  if (logits.vocab <= kMaxVocab) return;
   throw std::runtime_error("the vocabulary has " + std::to_string(logits.vocab) +
-                           " tokens; at most " + std::to_string(kMostVocab) +
+                           " tokens; at most " + std::to_string(kMaxVocab) +
                            " keep sums of weights exact");
 }
 
@@ -26,7 +26,7 @@ int64_t penalty_counts(int64_t rows) { return rows < 64 ? rows : 64; }
 RTP_LLM_OPERATOR(sample)
 void sample(Queue& queue, const SampleArgs& args) {
   check_vocab(args.logits);
-  submit(queue, {"sampling_kernel", "sample", args.logits.num_rows, kMostItems}, args);
+  submit(queue, {"sampling_kernel", "sample", args.logits.num_rows, kMaxItems}, args);
 }
 
 int64_t top_logprobs_scratch(const TopLogprobsArgs& args) {
@@ -37,12 +37,12 @@ RTP_LLM_OPERATOR(top_logprobs, scratch)
 void top_logprobs(Queue& queue, const TopLogprobsArgs& args, void* scratch) {
   check_vocab(args.logits);
   const RankedLogprobsArgs ranked{args, static_cast<uint64_t*>(scratch)};
-  submit(queue, {"sampling_kernel", "top_logprobs", args.logits.num_rows, kMostItems}, ranked);
+  submit(queue, {"sampling_kernel", "top_logprobs", args.logits.num_rows, kMaxItems}, ranked);
 }
 
 RTP_LLM_OPERATOR(apply_token_bitmask)
 void apply_token_bitmask(Queue& queue, const ApplyTokenBitmaskArgs& args) {
-  submit(queue, {"logits_kernel", "apply_token_bitmask", args.num_masks, kMostItems}, args);
+  submit(queue, {"logits_kernel", "apply_token_bitmask", args.num_masks, kMaxItems}, args);
 }
 
 int64_t apply_penalties_scratch(const ApplyPenaltiesArgs& args) {
@@ -54,18 +54,18 @@ void apply_penalties(Queue& queue, const ApplyPenaltiesArgs& args, void* scratch
   const int64_t rows = penalty_counts(args.logits.num_rows);
   fill_zero(queue, scratch, apply_penalties_scratch(args));
   const CountedPenaltyArgs counted{args, static_cast<int32_t*>(scratch), rows};
-  submit(queue, {"logits_kernel", "apply_penalties", rows, kMostItems}, counted);
+  submit(queue, {"logits_kernel", "apply_penalties", rows, kMaxItems}, counted);
 }
 
 RTP_LLM_OPERATOR(ban_repeated_ngrams)
 void ban_repeated_ngrams(Queue& queue, const BanRepeatedNgramsArgs& args) {
-  submit(queue, {"logits_kernel", "ban_repeated_ngrams", args.logits.num_rows, kMostItems}, args);
+  submit(queue, {"logits_kernel", "ban_repeated_ngrams", args.logits.num_rows, kMaxItems}, args);
 }
 
 RTP_LLM_OPERATOR(add_logit_bias)
 void add_logit_bias(Queue& queue, const AddLogitBiasArgs& args) {
-  const int64_t groups = ceil_div(args.size, kMostItems);
-  submit(queue, {"logits_kernel", "add_logit_bias", groups, kMostItems}, args);
+  const int64_t groups = ceil_div(args.size, kMaxItems);
+  submit(queue, {"logits_kernel", "add_logit_bias", groups, kMaxItems}, args);
 }
 
 }  // namespace rtp_llm::xpu

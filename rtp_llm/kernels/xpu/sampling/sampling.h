@@ -13,7 +13,7 @@ namespace rtp_llm::xpu {
 
 constexpr int kWeightBits = 40;
 // Sums of weights stay below 2^63.
-constexpr int64_t kMostVocab = int64_t{1} << (63 - kWeightBits);
+constexpr int64_t kMaxVocab = int64_t{1} << (63 - kWeightBits);
 
 struct RankedLogprobsArgs {
   TopLogprobsArgs top;

@@ -71,7 +71,7 @@ class StoredResponse:
 
 
 class ResponseStore:
-    """Up to `most` responses with `most_bytes` in total, each for `seconds` after its last change.
+    """Up to `most` responses with `max_bytes` in total, each for `seconds` after its last change.
 
     The oldest is evicted for a new one, but not while it is being generated.
     """
@@ -79,11 +79,11 @@ class ResponseStore:
     def __init__(
         self,
         most: int,
-        most_bytes: int,
+        max_bytes: int,
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most, self._most_bytes, self._seconds = most, most_bytes, seconds
+        self._most, self._max_bytes, self._seconds = most, max_bytes, seconds
         self._clock = clock
         self._stored: OrderedDict[str, StoredResponse] = OrderedDict()
         self.bytes = 0
@@ -119,7 +119,7 @@ class ResponseStore:
 
     def fits(self, response: StoredResponse) -> bool:
         """Whether it would fit into an empty store."""
-        return self.enabled and response.size <= self._most_bytes
+        return self.enabled and response.size <= self._max_bytes
 
     def find(self, response_id: str, owner: str, param: str | None = None) -> StoredResponse:
         """The response with this id, if `owner` may see it. `param`: the field to name in errors.
@@ -161,7 +161,7 @@ class ResponseStore:
 
     def _make_room(self, size: int, places: int = 1) -> bool:
         self._expire()
-        while len(self._stored) + places > self._most or self.bytes + size > self._most_bytes:
+        while len(self._stored) + places > self._most or self.bytes + size > self._max_bytes:
             oldest = next((r for r in self._stored.values() if r.live is None), None)
             if oldest is None:
                 return False
