@@ -7,6 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from rtp_llm.config.options import CheckedSettings, option
+from rtp_llm.config.tasks import TASKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,10 @@ class ModelSettings(CheckedSettings):
         "text",
         "model",
         "What the model is served for; auto: to generate text, or to embed if its folder has the "
-        "modules.json of sentence-transformers. A model that only embeds loads no logits head.",
-        choices=("auto", "generate", "embed", "all"),
+        "modules.json of sentence-transformers, or all that its classification head does. score: "
+        "to rerank. A model that only embeds loads no logits head.",
+        choices=("auto", *TASKS, "all"),
+        synonyms=(("embedding", "embed"), ("rerank", "score")),
         after="dtype",
         advanced=True,
     )

@@ -165,10 +165,15 @@ class Admission:
 
     def _complete(self, params: RequestParams) -> RequestParams:
         """With what the model's folder says where the request leaves it open."""
-        own, names = self.limits.pooling, ("pooling_type", "normalize")
-        if not isinstance(params, PoolingParams) or own is None:
+        if not isinstance(params, PoolingParams):
             return params
-        missing = {name: getattr(own, name) for name in names if getattr(params, name) is None}
+        own: dict[str, Any] = {}
+        if params.task != "embed":
+            activates = params.task != "reward"
+            own = {"pooling_type": self.limits.scored, "use_activation": activates}
+        elif (given := self.limits.pooling) is not None:
+            own = {"pooling_type": given.pooling_type, "normalize": given.normalize}
+        missing = {name: value for name, value in own.items() if getattr(params, name) is None}
         return msgspec.structs.replace(params, **missing)
 
     def _slots(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rtp_llm.config.tasks import Task
-from rtp_llm.request.params import PoolingParams
+from rtp_llm.request.params import PoolingParams, PoolingType
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class EngineLimits:
     none. ``mrope``: positions have three axes. ``max_mm_bytes``: of the embeddings of all requests.
     ``tasks``: what the model is served for. ``pooling`` is that of requests that leave it open.
     Embeddings have ``vector_size`` numbers; ``matryoshka``: sizes to which they may be cut, empty:
-    any, None: none.
+    any, None: none. ``scored``: the states that scores and labels are made from.
     """
 
     max_model_len: int
@@ -32,3 +32,4 @@ class EngineLimits:
     pooling: PoolingParams | None = None
     vector_size: int = 0
     matryoshka: tuple[int, ...] | None = None
+    scored: PoolingType = "last"

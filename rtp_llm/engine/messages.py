@@ -19,7 +19,7 @@ from rtp_llm.config.tasks import Task
 from rtp_llm.request.add_prompts import AddPrompts
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.mm_features import MultiModalFeature
-from rtp_llm.request.params import PoolingParams, RequestParams
+from rtp_llm.request.params import PoolingParams, PoolingType, RequestParams
 from rtp_llm.request.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -275,6 +275,7 @@ class EngineReady(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     prefill_address: str = ""  # where decode workers find this one
     tasks: tuple[Task, ...] = ("generate",)
     pooling: PoolingParams | None = None  # of requests that leave it open
+    scored: PoolingType = "last"  # the states that scores and labels are made from
     vector_size: int = 0  # numbers of an embedding
     # Sizes that embeddings may be cut to; empty: any, None: none.
     matryoshka: tuple[int, ...] | None = None

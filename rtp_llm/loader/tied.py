@@ -50,7 +50,7 @@ def resolve_tied(
 
 
 def without_head(config: ModelConfig, settings: ModelSettings) -> ModelConfig:
-    """Return `config` without a head of its own if the model generates nothing.
+    """Return `config` without a head of its own if no task needs logits.
 
     A head tied to the embedding takes no memory, and a stored one is ignored then.
     Raises UnsupportedModelError for a task that the model does not have.
@@ -59,7 +59,8 @@ def without_head(config: ModelConfig, settings: ModelSettings) -> ModelConfig:
         tasks = served_tasks(settings.task, config.tasks)
     except TaskError as error:
         raise UnsupportedModelError(f"{config.architecture}: {error}") from error
-    return config if "generate" in tasks else replace(config, tie_word_embeddings=True)
+    reads_logits = "generate" in tasks or ("score" in tasks and config.classifier is None)
+    return config if reads_logits else replace(config, tie_word_embeddings=True)
 
 
 def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:

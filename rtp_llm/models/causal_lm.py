@@ -171,6 +171,10 @@ class CausalLM(Layer):
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Hidden states [R, hidden] -> float32 logits [R, logit_columns]."""
 
+    def classify(self, states: Tensor) -> Tensor:
+        """Pooled states [R, hidden] -> scores float32 [R, labels]; see ModelConfig.classifier."""
+        raise NotImplementedError(f"{self.config.architecture} has no classifier")
+
     @property
     def logit_columns(self) -> range:
         """The range of tokens for which compute_logits returns logits.

@@ -167,7 +167,7 @@ def test_no_value_of_any_key_ends_in_another_exception(tmp_path, architecture):
         try:
             read_model_config(tmp_path)
         except (ModelConfigError, UnsupportedModelError) as error:
-            assert len(str(error)) < 1000, changes
+            assert len(str(error)) < 3000, changes  # it may list all architectures
             str(error).encode()
 
 

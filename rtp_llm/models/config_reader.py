@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rtp_llm.config.tasks import Task
-from rtp_llm.model_folder import ModelFilesError, is_there, read_json
+from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes, read_json, read_text
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.drafts.eagle3 import read_eagle3_config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
@@ -41,12 +41,27 @@ def read_model_config(
     return replace(config, draft_layers=1)
 
 
-def _tasks(folder: Path, architecture: str) -> tuple[Task, ...]:
-    """The tasks of its architecture; a folder of sentence-transformers is made to embed."""
+def _tasks(folder: Path, architecture: str, config: ModelConfig) -> tuple[Task, ...]:
+    """The tasks of its architecture. A folder of sentence-transformers is made to embed, or with a
+    LogitScore module to score; a classifier with one label gives a score."""
     tasks = model_tasks(architecture)
-    if "embed" in tasks and is_there(folder / "modules.json"):
-        return ("embed", *(task for task in tasks if task != "embed"))
-    return tasks
+    classifier = config.classifier
+    if classifier is not None and len(classifier.labels) == 1 and not classifier.per_token:
+        return ("score", *tasks) if "classify" in tasks else tasks
+    if "score" in tasks and classifier is None and not _has_answers(folder):
+        tasks = tuple(task for task in tasks if task != "score")
+    if not is_there(folder / "modules.json"):
+        return tasks
+    is_scorer = "LogitScore" in read_text(folder / "modules.json")
+    first: Task = "score" if is_scorer else "embed"
+    return (first, *(task for task in tasks if task != first)) if first in tasks else tasks
+
+
+def _has_answers(folder: Path) -> bool:
+    """Whether the tokenizer knows the answers "yes" and "no", of whose logits scores are made."""
+    file = folder / "tokenizer.json"
+    content = read_bytes(file) if is_there(file) else b""
+    return b'"yes":' in content and b'"no":' in content
 
 
 def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
@@ -80,7 +95,7 @@ def _read(folder: Path) -> ModelConfig:
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
         raw.check()
         config = model.read_config(raw)
-        return replace(config, tasks=_tasks(folder, named))
+        return replace(config, tasks=_tasks(folder, named, config))
     except (ModelConfigError, UnsupportedModelError):
         raise
     except ModelFilesError as error:

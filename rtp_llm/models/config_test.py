@@ -275,8 +275,8 @@ def test_fp8_blocks_are_read_with_dynamic_activations_only(tmp_path, changes, me
     ("named", "changes", "message"),
     [
         ("Qwen3NanoForCausalLM", {}, r"Its layers are .*first: Qwen3\w+, .*Llama"),
-        ("Qwen3ForSequenceClassification", {}, "Its layers are .* the nearest first: Qwen3ForCaus"),
-        ("MistralForTokenClassification", {}, "Its layers are .* first: MistralForCausalLM, "),
+        ("Qwen3ForQuestionAnswering", {}, "Its layers are .* the nearest first: Qwen3ForCaus"),
+        ("MistralForQuestionAnswering", {}, "Its layers are .* first: MistralForCausalLM, "),
         ("OtherMoeForCausalLM", {}, r"chooses or computes its experts .*\(config.json: a Moe arch"),
         ("Gemma3ForCausalLM", {"vision_config": {"depth": 1}}, r"Only text .*vision_config is set"),
         (
@@ -304,7 +304,7 @@ def test_a_family_that_is_like_none_has_no_nearest(tmp_path, named):
 def test_a_long_name_of_an_architecture_is_cut(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"'xxx.* Its layers are not impl") as caught:
         read(tmp_path, architectures=["x" * 10**6])
-    assert len(str(caught.value)) < 1000
+    assert len(str(caught.value)) < 3000
 
 
 @pytest.mark.parametrize("listed", [None, [], "LlamaForCausalLM", {"0": "x"}, 5])

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtp_llm.config.tasks import Task
 
 if TYPE_CHECKING:
     from rtp_llm.models.causal_lm import Architecture
+    from rtp_llm.models.classifier import HeadKind
 
 # Each class is imported only when a model of its architecture is opened.
 _DECODERS = {
@@ -52,17 +53,42 @@ _ENCODERS = {
     ),
 }
 
+# Decoders with a head for scores or labels, by the beginning of their names.
+_CLASSIFIERS = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe")
+_HEADS: dict[str, tuple[HeadKind, tuple[Task, ...]]] = {
+    "ForSequenceClassification": ("sequence", ("classify", "reward")),
+    "ForTokenClassification": ("token", ("token_classify", "reward")),
+    "ForRewardModel": ("reward", ("reward",)),
+    "ForProcessRewardModel": ("process_reward", ("token_classify", "reward")),
+}
+# Those that are asked for the scores of two answers, "yes" and "no".
+_SCORERS = ("Qwen3ForCausalLM",)
+
 
 @dataclass(frozen=True)
 class ModelRow:
-    """``path`` is the "module:class" of an architecture, ``tasks`` what it can be served for."""
+    """``path`` is the "module:class" of an architecture, ``tasks`` what it can be served for,
+    ``head`` what the class gets instead of logits."""
 
     path: str
     tasks: tuple[Task, ...]
+    head: HeadKind | None = None
+
+
+def _classifiers() -> dict[str, ModelRow]:
+    return {
+        f"{name}{end}": ModelRow(_DECODERS[f"{name}ForCausalLM"], tasks, kind)
+        for end, (kind, tasks) in _HEADS.items()
+        for name in (("Qwen2",) if "Reward" in end else _CLASSIFIERS)
+    }
 
 
 _ROWS = {
-    **{name: ModelRow(path, ("generate", "embed")) for name, path in _DECODERS.items()},
+    **{
+        name: ModelRow(path, ("generate", "embed", *(("score",) if name in _SCORERS else ())))
+        for name, path in _DECODERS.items()
+    },
+    **_classifiers(),
     **{name: ModelRow(path, ("embed",)) for name, path in _ENCODERS.items()},
 }
 
@@ -82,6 +108,12 @@ def model_class(architecture: str) -> type[Architecture]:
     if architecture not in _ROWS:
         known = ", ".join(_ROWS)
         raise ValueError(f"architecture {architecture!r} is not supported; known: {known}")
-    module, _, name = _ROWS[architecture].path.partition(":")
-    found: type[Architecture] = getattr(importlib.import_module(module), name)
-    return found
+    row = _ROWS[architecture]
+    module, _, name = row.path.partition(":")
+    found: Any = getattr(importlib.import_module(module), name)
+    if row.head is not None:
+        from rtp_llm.models.classifier import classifier_class
+
+        found = classifier_class(found, architecture, row.head)
+    known_class: type[Architecture] = found
+    return known_class

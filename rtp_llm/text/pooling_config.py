@@ -68,7 +68,7 @@ def read_pooling(folder: str | Path) -> PoolingConfig:
     if not is_there(file):
         params = PoolingParams(pooling_type="last", normalize=True)
         return PoolingConfig(params, matryoshka=matryoshka)
-    modules = _modules(file)
+    modules = read_modules(file)
     kinds = [kind for kind, _ in modules]
     if "Pooling" not in kinds:
         raise ModelFilesError(f"{file} names no Pooling module")
@@ -134,8 +134,8 @@ def read_matryoshka(folder: str | Path) -> tuple[int, ...] | None:
     return tuple(sizes)
 
 
-def _modules(file: Path) -> list[tuple[str, str]]:
-    """The last part of the type, and the path, of each module."""
+def read_modules(file: Path) -> list[tuple[str, str]]:
+    """The last part of the type, and the path, of each module of a modules.json."""
     try:
         modules = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:

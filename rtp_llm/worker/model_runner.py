@@ -53,7 +53,8 @@ class ModelRunner:
 
     With ``sampled`` batches may name tokens that the host does not know yet. ``connector``
     may be set if keys and values come from or go to somewhere else, ``drafts`` if graphs find them,
-    ``dense`` if layers follow pooling.
+    ``dense`` if layers follow pooling, ``score_tokens`` if a score is made of the logits of two
+    tokens, "yes" and "no".
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ModelRunner:
         self.connector: WorkerConnector | None = None
         self.drafts: StepDrafts | None = None
         self.dense: Sequence[Callable[[Tensor], Tensor]] = ()
+        self.score_tokens: tuple[int, int] | None = None
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
         self._graph_states: Tensor | None = None

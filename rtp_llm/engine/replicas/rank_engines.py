@@ -80,6 +80,9 @@ class RankEngines:
             mrope=self.ready.mrope,
             tasks=self.ready.tasks,
             pooling=self.ready.pooling,
+            vector_size=self.ready.vector_size,
+            matryoshka=self.ready.matryoshka,
+            scored=self.ready.scored,
         )
 
     # -- life ----------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ def _ready(
         start_seconds=seconds,
         tasks=tasks,
         pooling=None if pooling is None else pooling.params,
+        scored="all" if config.classifier and config.classifier.per_token else "last",
         vector_size=_vector_size(config, pooling),
         matryoshka=None if pooling is None else pooling.matryoshka,
         lockstep=shares_experts(settings, config),
@@ -277,6 +278,7 @@ def _engine(
         pooling=ready.pooling,
         vector_size=ready.vector_size,
         matryoshka=ready.matryoshka,
+        scored=ready.scored,
     )
     length = make_draft_length(settings, proposer)
     if isinstance(proposer, GrammarProposer):

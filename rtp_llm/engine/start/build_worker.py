@@ -40,6 +40,7 @@ from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.ops.fp8 import fp8_gemm_choice
 from rtp_llm.ops.fp8.fp8_gemm_choice import Fp8GemmChoice
 from rtp_llm.text.pooling_config import read_pooling
+from rtp_llm.text.score_tokens import read_score_tokens
 from rtp_llm.worker.cache.kv_cache import KVCache
 from rtp_llm.worker.graphs.shared_graphs import SharedGraphs
 from rtp_llm.worker.heads.sampler import Sampler
@@ -114,6 +115,7 @@ def build_worker(
     cache = KVCache(model.cache_groups(), plan.num_blocks, plan.block_size, device.torch_device)
     runner = _runner(settings, limits, model, cache, device)
     runner.dense = _dense_layers(settings, config, device)
+    runner.score_tokens = _score_tokens(settings, config)
     worker = _worker(settings, runner, tensor, plan.max_model_len)
     ranks = shared.steps(model, device, settings)
     phases.end("cache")
@@ -245,6 +247,14 @@ def _runner(
     if overlaps or drafts:
         sampled = SampledTokens(limits.max_rows, device, optimistic=overlaps and drafts)
     return ModelRunner(model, cache, device, sampled)
+
+
+def _score_tokens(settings: Settings, config: ModelConfig) -> tuple[int, int] | None:
+    """The answers whose logits are a score, of a model that has no other head for it."""
+    scores = "score" in served_tasks(settings.task, config.tasks)
+    if not scores or config.classifier is not None:
+        return None
+    return read_score_tokens(settings.model)
 
 
 def _dense_layers(settings: Settings, config: ModelConfig, device: Device) -> list[DenseLayer]:

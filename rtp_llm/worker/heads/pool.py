@@ -69,6 +69,11 @@ _DIVISORS: dict[PoolingType, Callable[[int], float]] = {
     "mean": float,
     "weightedmean": lambda length: length * (length + 1) / 2,
 }
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda scores: torch.softmax(scores, 1),
+    "identity": lambda scores: scores,
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,10 @@ class PoolHead:
     """
 
     def __init__(self, runner: ModelRunner) -> None:
-        self._device, self._dense = runner.device, runner.dense
+        self._device, self._model, self._dense = runner.device, runner.model, runner.dense
+        self._score_tokens = runner.score_tokens
+        classifier = runner.model.config.classifier
+        self._activation = "sigmoid" if classifier is None else classifier.activation
         self._requests: dict[int, _Request] = {}
 
     def add(self, sequences: NewSequences) -> None:
@@ -144,12 +152,23 @@ class PoolHead:
 
     def _finish(self, rows: Tensor, params: PoolingParams) -> Tensor:
         """Rows [R, C] -> float32 [R, W]."""
+        if params.task != "embed":
+            scores = self._scores(rows)
+            return _ACTIVATIONS[self._activation](scores) if params.use_activation else scores
         values = rows.float()
         for layer in self._dense:
             values = layer(values)
         if params.dimensions is not None:
             values = values[:, : params.dimensions]
         return normalize(values, dim=1) if params.normalize else values.contiguous()
+
+    def _scores(self, rows: Tensor) -> Tensor:
+        """Scores float32 [R, labels] of rows [R, C]; with `score_tokens` that of an answer."""
+        if self._score_tokens is None:
+            return self._model.classify(rows)
+        logits = self._model.gather_logits(self._model.compute_logits(rows))
+        yes, no = self._score_tokens
+        return logits[:, yes : yes + 1] - logits[:, no : no + 1]
 
     def read(self, parts: Sequence[PoolPart]) -> tuple[list[Pooled], list[frozenset[int]]]:
         """The outputs, except of sequences aborted in the meantime, and one set for each sequence
