@@ -90,7 +90,6 @@ def _make(folder: Path, locks: Sequence[Path], index: str) -> None:
     (packages,) = venv.glob("lib/python3.*/site-packages")
     _link(folder / "site-packages", packages)
     shutil.copyfile(locks[0], folder / "runtime_lock.txt")
-    (folder / "torch_index.txt").write_text(index)
     # The folder can stand in for the repository that links to it: --override_repository.
     (folder / "WORKSPACE").touch()
     (folder / "BUILD.bazel").touch()

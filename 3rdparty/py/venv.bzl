@@ -39,7 +39,7 @@ def _venv_repository(rctx):
     if failure:
         fail("@%s: pip install failed; pip's configuration decides where it looks (pip config list)\n%s" %
              (rctx.name, failure))
-    for name in ["runtime_lock.txt", "site-packages", "torch_index.txt", "venv"]:
+    for name in ["runtime_lock.txt", "site-packages", "venv"]:
         rctx.symlink("environment/" + name, name)
     rctx.file("WORKSPACE", 'workspace(name = "%s")\n' % rctx.name)
 
@@ -61,7 +61,7 @@ _venv = repository_rule(
 
 def _targets_repository(rctx):
     venv = rctx.path(rctx.attr.venv).dirname
-    for name in ["site-packages", "runtime_lock.txt", "torch_index.txt"]:
+    for name in ["site-packages", "runtime_lock.txt"]:
         rctx.symlink(venv.get_child(name), name)
     locks = [venv.get_child("runtime_lock.txt")] + rctx.attr.tools
     rctx.file("packages.txt", "".join([rctx.read(lock) for lock in locks]))

@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.dev.linking import link_packages
 from tools.dev.steps import ROOT, run, say
 
 _REMEDY = (
@@ -29,6 +30,11 @@ class _Environment:
     @property
     def commands(self) -> Path:
         return self.folder / "bin"
+
+    @property
+    def packages(self) -> Path:
+        (folder,) = self.folder.glob("lib/python3*/site-packages")
+        return folder
 
     @property
     def _stamp(self) -> Path:
@@ -49,11 +55,19 @@ class _Environment:
     def stamp(self, what: dict[str, str]) -> None:
         self._stamp.write_text(json.dumps(what))
 
-    def create(self, lock: Path, *options: str) -> None:
+    def create(self, lock: Path) -> None:
         """Recreate the environment with the packages of the lock."""
-        command = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", str(self.folder)]
-        run(command, remedy=_REMEDY, shown=False)
-        self.pip(*options, "--require-hashes", "-r", str(lock))
+        self._clear()
+        self.pip("--require-hashes", "-r", str(lock))
+
+    def link(self, lock: Path, packages: Path) -> None:
+        """Recreate the environment with the lock's packages, linked from the folder `packages`."""
+        self._clear("--without-pip")
+        link_packages(lock, packages, self.packages)
+
+    def _clear(self, *options: str) -> None:
+        command = [os.environ["RTP_LLM_PYTHON"], "-m", "venv", "--clear", *options]
+        run([*command, str(self.folder)], remedy=_REMEDY, shown=False)
 
     def pip(self, *arguments: str) -> None:
         pip = [str(self.commands / "python"), "-m", "pip", "install", "-qq", "--only-binary=:all:"]
@@ -72,7 +86,8 @@ _RAY_LOCK = ROOT / "deps" / "requirements_ray.txt"
 def install(wheel: Path, packages: Path) -> Path:
     """Brings .venv/ up to `wheel` and to its lock; returns the folder of its commands.
 
-    `packages` is Bazel's repository of the device's packages: which lock it took, and from where.
+    `packages` is Bazel's repository of the device's packages: the lock that it took, and its
+    environment, which has tools for building and testing, too.
     """
     lock = packages / "runtime_lock.txt"
     wanted = _wanted(lock) | {"wheel": _digest(wheel)}
@@ -81,9 +96,8 @@ def install(wheel: Path, packages: Path) -> Path:
         return _VENV.commands
     _VENV.begin()
     if not _wanted(lock).items() <= present.items():
-        say("installing the packages of the lock into .venv (about a minute, 1 GB)")
-        index = (packages / "torch_index.txt").read_text()
-        _VENV.create(lock, *(["--extra-index-url", index] if index else []))
+        say("linking the packages of the lock into .venv")
+        _VENV.link(lock, packages / "site-packages")
     say(f"installing {wheel.name} into .venv")
     _VENV.pip("--no-deps", "--no-index", "--force-reinstall", str(wheel))
     _VENV.stamp(wanted)
@@ -99,8 +113,7 @@ def install_clients() -> Path:
 def install_ray() -> Path:
     """Brings .ray/ up to its lock; returns the folder of its packages."""
     _bring_up(_RAY, _RAY_LOCK, "Ray (about a minute, 300 MB)")
-    (packages,) = _RAY.folder.glob("lib/python3*/site-packages")
-    return packages
+    return _RAY.packages
 
 
 def _bring_up(environment: _Environment, lock: Path, what: str) -> None:

@@ -25,6 +25,8 @@ class Runs:
         if "venv" in command:
             (Path(command[-1]) / "bin").mkdir(parents=True, exist_ok=True)
             (Path(command[-1]) / "bin" / "python").touch()
+            packages = Path(command[-1]) / "lib" / "python3.11" / "site-packages"
+            packages.mkdir(parents=True, exist_ok=True)
         elif self.fails:
             raise StepError("pip failed")
 
@@ -42,7 +44,6 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     monkeypatch.setenv("RTP_LLM_PYTHON", "/usr/bin/python3")
     (tmp_path / "requirements_clients.txt").write_text("litellm==1\n")
     (tmp_path / "runtime_lock.txt").write_text("torch==1\n")
-    (tmp_path / "torch_index.txt").write_text("")
     (tmp_path / "a.whl").write_text("1")
     return made
 
@@ -62,7 +63,6 @@ def test_clients_are_installed_once_for_each_lock(runs: Runs, tmp_path: Path) ->
 
 def test_ray_is_a_folder_of_packages(runs: Runs, tmp_path: Path) -> None:
     packages = tmp_path / "ray" / "lib" / "python3.11" / "site-packages"
-    packages.mkdir(parents=True)
     assert environment.install_ray() == packages
     assert runs.commands[-1][-1] == str(tmp_path / "requirements_ray.txt")
 
@@ -77,17 +77,25 @@ def test_what_was_not_completed_is_begun_again(runs: Runs) -> None:
 
 
 def test_another_wheel_leaves_the_packages_another_lock_does_not(
-    runs: Runs, tmp_path: Path
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def install() -> list[str]:
         runs.commands.clear()
+        linked.clear()
         environment.install(tmp_path / "a.whl", tmp_path)
-        return ["venv" if "venv" in command else command[-1] for command in runs.commands]
+        return [*linked, *(command[-1] for command in runs.commands if "venv" not in command)]
 
-    lock, wheel = str(tmp_path / "runtime_lock.txt"), str(tmp_path / "a.whl")
-    assert install() == ["venv", lock, wheel]
+    linked: list[str] = []
+    monkeypatch.setattr(environment, "link_packages", lambda *paths: linked.extend(map(str, paths)))
+    wheel = str(tmp_path / "a.whl")
+    links = [
+        str(tmp_path / "runtime_lock.txt"),
+        str(tmp_path / "site-packages"),
+        str(tmp_path / "venv" / "lib" / "python3.11" / "site-packages"),
+    ]
+    assert install() == [*links, wheel]
     assert install() == []
     (tmp_path / "a.whl").write_text("2")
     assert install() == [wheel]
     (tmp_path / "runtime_lock.txt").write_text("torch==2\n")
-    assert install() == ["venv", lock, wheel]
+    assert install() == [*links, wheel]
