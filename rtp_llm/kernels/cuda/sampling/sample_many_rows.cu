@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rtp_llm/kernels/cuda/sampling/sample_rows.h"
+
+namespace rtp_llm::cuda {
+
+template void launch_sample_rows<2, false>(const SampleArgs&, RowCut*, void*);
+
+}  // namespace rtp_llm::cuda
