@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import sys
 from types import SimpleNamespace
 
@@ -26,7 +25,9 @@ from rtp_llm.device import Support
 from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.choice import NoChoiceError
 from rtp_llm.testing.capabilities import AMPERE, BLACKWELL, HOPPER, ROCM, XPU
+from rtp_llm.testing.packages import pretend_installed
 
+PACKAGES = ("triton", "flashinfer_jit_cache")
 CONFIG = AttentionConfig(HOST, torch.float32, torch.float32, 4, 2, 64, 16)
 
 
@@ -73,7 +74,7 @@ def test_the_native_backend_serves_every_device_and_type(device, dtype):
     ],
 )
 def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reason):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
+    pretend_installed(monkeypatch, installed, *PACKAGES)
     half = {"capabilities": AMPERE, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     lines = explain(dataclasses.replace(CONFIG, **{**half, **change})).splitlines()
     assert [line.split()[0] for line in lines if line.endswith(": chosen")] == [chosen]
@@ -91,7 +92,7 @@ def test_triton_serves_nvidia_gpus(monkeypatch, installed, change, chosen, reaso
     ],
 )
 def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device, chosen):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    pretend_installed(monkeypatch, True, *PACKAGES)
     half = torch.bfloat16
     config = AttentionConfig(device, half, half, 16, 2, 256, 16)
     lines = explain(config).splitlines()
@@ -115,7 +116,7 @@ def test_heads_of_qwen3_next_are_served_everywhere(monkeypatch, device, chosen):
     ],
 )
 def test_hopper_gpus_have_a_backend_for_prompts(monkeypatch, change, reason):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    pretend_installed(monkeypatch, False, *PACKAGES)
     half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     config = dataclasses.replace(CONFIG, **{**half, **change})
     line = next(line for line in explain(config).splitlines() if line.startswith("  cuda_sm90"))
@@ -131,7 +132,7 @@ def test_hopper_gpus_have_a_backend_for_prompts(monkeypatch, change, reason):
     ],
 )
 def test_a_cache_of_eight_bits(monkeypatch, change, reason):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    pretend_installed(monkeypatch, True, *PACKAGES)
     small = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.float8_e4m3fn}
     config = dataclasses.replace(CONFIG, **{**small, **change})
     if not reason:
@@ -155,7 +156,7 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
     ],
 )
 def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    pretend_installed(monkeypatch, False, *PACKAGES)
     monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
     half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
     config = dataclasses.replace(CONFIG, **{**half, **change})

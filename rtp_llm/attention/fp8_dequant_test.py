@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from rtp_llm.device.capabilities import HOST
 from rtp_llm.testing.attention.steps import forget_old_blocks, shape_of, step_of
 from rtp_llm.testing.capabilities import ADA, HOPPER
 from rtp_llm.testing.operator_checks import assert_near
+from rtp_llm.testing.packages import pretend_installed
 from rtp_llm.testing.paged_batches import PagedBatch
 
 HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
@@ -50,7 +50,7 @@ def widen_pages(cache, pages, out):
 def on_the_cpu(monkeypatch):
     torch.manual_seed(0)
     monkeypatch.setattr(Fp8DequantBackend, "kernel", staticmethod(lambda: widen_pages))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    pretend_installed(monkeypatch, True, "triton")
     monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # there is no GPU to copy to
 
 

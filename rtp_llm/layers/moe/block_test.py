@@ -22,6 +22,7 @@ from rtp_llm.layers.moe import (
 )
 from rtp_llm.layers.moe.plain import PlainExecutor
 from rtp_llm.testing.capabilities import AMPERE, HOPPER, XPU
+from rtp_llm.testing.packages import pretend_installed
 
 HIDDEN, INNER = 48, 40
 FLOAT32 = ModelSettings(dtype="float32")
@@ -230,8 +231,7 @@ def context(**changes):
 )
 def test_who_computes(monkeypatch, changes, triton, name):
     monkeypatch.setattr(ops, "has_kernel", lambda operator, device: True)
-    module = "rtp_llm.layers.moe.triton_experts.importlib.util.find_spec"
-    monkeypatch.setattr(module, lambda package: object() if triton else None)
+    pretend_installed(monkeypatch, triton, "triton")
     assert choose_executor(context(**changes)).name == name
     (chosen,) = (
         line for line in explain(context(**changes)).splitlines() if line.endswith(": chosen")
