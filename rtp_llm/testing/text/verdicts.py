@@ -149,9 +149,9 @@ def _texts(value: Any) -> list[str]:
 
 
 def _is_usable(value: Any) -> bool:
-    """Without NUL (pattern_parser.no_nul), surrogates, integers of more than 18 digits, and
-    objects of too many orders."""
-    if re.search(r"(?<![\d.])\d{19}|e\+(19|[2-9]\d|\d{3})", json.dumps(value)):
+    """Without NUL (pattern_parser.no_nul), surrogates, integers of more than 18 digits (unbounded
+    ones end at 10^18), and objects of too many orders."""
+    if re.search(r"(?<![\d.])\d{19}|e\+(1[89]|[2-9]\d|\d{3})", json.dumps(value)):
         return False
     if re.search(r"\\u0000|\\ud[89a-f]", json.dumps(value)):
         return False
