@@ -64,6 +64,8 @@ TAKEN: list[tuple[str, dict[str, Any], bool]] = [
     (CHAT, {"truncate_prompt_tokens": 257}, False),
     (CHAT, {"stop": [""]}, False),
     (CHAT, {"stop": ""}, False),
+    (CHAT, {"cache_salt": "x" * 1024}, True),
+    (CHAT, {"cache_salt": "x" * 1025}, False),
     (CHAT, {"bad_words": ""}, True),
     (CHAT, {"bad_words": [""]}, False),
     (CHAT, {"regex": "AAA"}, True),

@@ -11,6 +11,7 @@ from rtp_llm.config.refusals import get_refusal
 from rtp_llm.request import sampling_params as params
 from rtp_llm.server.turn.render import THINKING_SWITCHES
 from rtp_llm.server.turn.sampling import MAX_STOP_LENGTH, MAX_STOPS
+from rtp_llm.server.types.bounds import MAX_CACHE_SALT
 from rtp_llm.text.stop_regex import MAX_PATTERN_LENGTH, MAX_PATTERNS
 
 Schema = dict[str, Any]
@@ -126,6 +127,8 @@ def _bound_lists(properties: Schema, served: Served) -> None:
         each["additionalProperties"] = {"type": "number", "minimum": -100, "maximum": 100}
     for each in types_of(properties.get("messages"), "array"):
         each["minItems"] = 1
+    for each in types_of(properties.get("cache_salt"), "string"):
+        each["maxLength"] = MAX_CACHE_SALT
     text = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
     for name, most in (
         ("stop", MAX_STOPS),

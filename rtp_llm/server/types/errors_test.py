@@ -99,6 +99,7 @@ CASES: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     (CHAT_PATH, {"logprob_token_ids": [1] * 129}, 400, "logprob_token_ids", "at most 128"),
     (CHAT_PATH, {"logit_bias": {"True": 1}}, 400, "logit_bias", "'True' is not a token id"),
     (CHAT_PATH, {"logit_bias": {"1": True}}, 400, "logit_bias[...]", "got bool"),
+    (CHAT_PATH, {"cache_salt": "x" * 1025}, 400, "cache_salt", "1025 characters are too many"),
     (CHAT_PATH, {"bad_words": [""]}, 400, "bad_words", "'' has no tokens"),
     (CHAT_PATH, {"bad_words": ["x"] * 257}, 400, "bad_words", "at most 256 texts"),
     (CHAT_PATH, {"bad_words": ["abc " * 100]}, 400, "bad_words", "between 1 and 32"),

@@ -80,6 +80,8 @@ async def test_two_thousand_inputs_are_one_message_in_their_order() -> None:
         refused = await server.post(EMBEDDINGS, input=[*texts, "one more"])
         assert refused.status_code == 400
         assert "2049 inputs are too many; at most 2048" in refused.text
+        refused = await server.post(EMBEDDINGS, input="a", cache_salt="x" * 1025)
+        assert "1025 characters are too many; at most 1024" in refused.text
 
 
 @pytest.mark.parametrize(
