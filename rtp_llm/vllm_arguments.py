@@ -17,6 +17,8 @@ _RENAMED = {
     "enable_prefix_caching": "reuse_cache",
     "async_scheduling": "enable_overlap",
     "device": "device_type",
+    "runner": "task",
+    "convert": "task",
 }
 # These values would make no difference; any other value is refused with the reason for the name.
 _WITHOUT_EFFECT: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -31,7 +33,6 @@ _WITHOUT_EFFECT: dict[str, tuple[tuple[Any, ...], str]] = {
     "swap_space": ((0,), "a preempted sequence is computed again; nothing is swapped"),
     "cpu_offload_gb": ((0,), "not supported yet; all weights are on the device"),
     "disable_log_stats": ((True, False), ""),
-    "runner": (("auto", "generate"), "set task='embed' for vectors"),
     "distributed_executor_backend": (("mp",), "ranks are processes of this machine, or of nnodes"),
 }
 

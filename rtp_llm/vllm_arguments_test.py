@@ -118,3 +118,8 @@ def test_a_script_of_vllm(tmp_path: Path) -> None:
         for call in (llm.generate, llm.chat):
             with pytest.raises(ValueError, match="lora_request: adapters are not supported yet"):
                 call(messages, lora_request=object())  # type: ignore[arg-type,operator]
+
+
+def test_runner_and_convert_choose_the_task() -> None:
+    assert settings_of({"runner": "pooling"}) == {"task": "pooling"}
+    assert settings_of({"convert": "embed"}) == {"task": "embed"}

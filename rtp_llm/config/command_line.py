@@ -153,6 +153,9 @@ def _add_flag(group: Any, name: str, info: Option, is_shown: bool) -> None:
     metavar = (info.unit or info.kind).upper().replace(" ", "_")
     flags = (flag_name(name), *info.aliases)
     group.add_argument(*flags, dest=name, metavar=metavar, help=text, **extra)
+    for flag, value in info.constants:
+        constant = {"dest": name, "action": "store_const", "const": value}
+        group.add_argument(flag, help=argparse.SUPPRESS, **constant)
     if info.former:
         group.add_argument(flag_name(info.former), help=argparse.SUPPRESS, **extra)
 

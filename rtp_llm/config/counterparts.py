@@ -123,7 +123,8 @@ COUNTERPARTS = (
         "change the model folder's config.json instead",
     ),
     Counterpart("--override-generation-config", "--preferred-sampling-params", (), BY_REQUEST),
-    Counterpart("", "--is-embedding", ("task",), "embed"),
+    Counterpart("--runner", "--is-embedding", ("task",), "pooling; the names are taken, too"),
+    Counterpart("--convert", "", ("task",), "embed or classify; the name is taken, too"),
     Counterpart(
         "--cpu-offload-gb", "--cpu-offload-gb", (), f"{NOT_YET}; all weights are on the device"
     ),

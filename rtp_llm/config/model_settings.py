@@ -32,9 +32,11 @@ class ModelSettings(CheckedSettings):
         "model",
         "What the model is served for; auto: to generate text, or to embed if its folder has the "
         "modules.json of sentence-transformers, or all that its classification head does. score: "
-        "to rerank. A model that only embeds loads no logits head.",
-        choices=("auto", *TASKS, "all"),
-        synonyms=(("embedding", "embed"), ("rerank", "score")),
+        "to rerank; pooling: all but to generate. A model that only embeds loads no logits head.",
+        choices=("auto", *TASKS, "pooling", "all"),
+        synonyms=(("embedding", "embed"), ("rerank", "score"), ("none", "auto")),
+        aliases=("--runner", "--convert"),
+        constants=(("--is-embedding", "pooling"), ("--embedding", "embed"), ("--rerank", "score")),
         after="dtype",
         advanced=True,
     )

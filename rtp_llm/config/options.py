@@ -56,6 +56,8 @@ class Option:
     """Shown by --help-all only."""
     aliases: tuple[str, ...] = ()
     """Flags of other engines that are taken for its own."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """Flags of other engines that stand for a value."""
     former: str = ""
     """The field's name in the previous version, still taken as flag, variable and key."""
     after: str = ""

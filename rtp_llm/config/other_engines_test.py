@@ -67,7 +67,7 @@ WRITTEN = {
     "--version": "rtp-llm --version",
     "--mmproj": "not supported yet",
     "--lora": "not supported yet",
-    "--embedding": "not supported yet",
+    "--reranking": "here it is --task",
     "--keepalive": "stays loaded",
     "--think": "`enable_thinking`",
     "--format": "`response_format`",

@@ -15,13 +15,16 @@ class TaskError(ValueError):
 
 
 def served_tasks(requested: str, possible: Sequence[Task]) -> tuple[Task, ...]:
-    """The tasks to serve: ``requested`` is a task, "all" of the ``possible`` ones of a model, or
-    "auto". That is the first one for a model that can generate, and otherwise all of them.
+    """The tasks to serve: ``requested`` is a task, "all" of the ``possible`` ones of a model,
+    "pooling" for all but to generate, or "auto". That is the first one for a model that can
+    generate, and otherwise all of them.
 
     Raises TaskError if the model cannot do it.
     """
     if requested == "all" or (requested == "auto" and "generate" not in possible):
         return tuple(possible)
+    if requested == "pooling":
+        return tuple(task for task in possible if task != "generate")
     chosen = [task for task in possible if requested in ("auto", task)]
     if not chosen:
         raise TaskError(f"--task {requested}: this model can {' and '.join(possible)}")

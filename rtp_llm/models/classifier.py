@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -76,12 +76,13 @@ def classifier_class(
         @classmethod
         def read_config(cls, raw: RawConfig) -> ModelConfig:
             per_token = kind in ("token", "process_reward")
-            return replace(super().read_config(raw), classifier=read_classifier(raw, per_token))
+            config: ModelConfig = super().read_config(raw)
+            return replace(config, classifier=read_classifier(raw, per_token))
 
         def classify(self, states: Tensor) -> Tensor:
             scores: Tensor = self.score(states)
             return scores
 
     Classifier.__name__ = Classifier.__qualname__ = name
-    made: Any = Classifier
+    made: type[DecoderForCausalLM] = Classifier
     return made

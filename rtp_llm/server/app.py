@@ -30,6 +30,7 @@ from rtp_llm.server.protocols.anthropic.endpoints import MessagesEndpoints
 from rtp_llm.server.protocols.embeddings.endpoints import ENDPOINTS
 from rtp_llm.server.protocols.llama_cpp.endpoints import LlamaCppEndpoints
 from rtp_llm.server.protocols.llama_cpp.protocol import PATH as INFILL
+from rtp_llm.server.protocols.ollama.embeddings import OLLAMA_EMBEDDINGS
 from rtp_llm.server.protocols.ollama.endpoints import OllamaEndpoints
 from rtp_llm.server.protocols.openai.endpoints import Endpoints
 from rtp_llm.server.protocols.openai.missing_endpoints import explain_missing, is_known_missing
@@ -54,7 +55,7 @@ def build_app(state: ServerState) -> ASGIApp:
     _add_ollama(app, ollama)
     app.add_api_route(INFILL, llama_cpp.infill, methods=["POST"], response_model=None)
     pooled = PooledEndpoints(state)
-    handlers = {each.path: pooled.handler(each) for each in ENDPOINTS}
+    handlers = {each.path: pooled.handler(each) for each in (*ENDPOINTS, *OLLAMA_EMBEDDINGS)}
     for path, handler in handlers.items():
         app.add_api_route(path, handler, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
@@ -106,6 +107,7 @@ def _served(state: ServerState) -> Served:
         max_prompt_logprobs=settings.max_prompt_logprobs,
         trusts_templates=settings.trust_request_chat_template,
         matryoshka=ready.matryoshka if ready else None,
+        prompt_names=tuple(state.prompts.texts),
         **known,
     )
 
@@ -163,6 +165,7 @@ def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
     add("/ping", probes.health, methods=both, response_model=None, include_in_schema=False)
     add("/load", probes.load, methods=["GET"], response_model=None)
     add("/server_info", probes.server_info, methods=["GET"], response_model=None)
+    add("/info", probes.info, methods=["GET"], response_model=None)
     add("/tokenizer_info", probes.tokenizer_info, methods=["GET"], response_model=None)
     add("/metrics", probes.metrics, methods=["GET"], response_model=None)
     add("/version", probes.version, methods=["GET"], response_model=None)

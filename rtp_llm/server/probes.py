@@ -19,7 +19,7 @@ from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.http.listener import UNIX
 from rtp_llm.server.http.page import asks_for_page, send_page
 from rtp_llm.server.http.server_metrics import CONTENT_TYPE
-from rtp_llm.server.model_cards import model_card, model_list
+from rtp_llm.server.model_cards import model_card, model_info, model_list
 from rtp_llm.server.types.errors import no_access, unknown_model
 
 
@@ -84,6 +84,13 @@ class Probes:
             "engine": msgspec.to_builtins(ready) if ready else None,
         }
         return json_response(content)
+
+    async def info(self) -> Response:
+        """The model and its limits, as Text Embeddings Inference shows them."""
+        ready = self._state.engine.ready
+        if ready is None:
+            raise self._state.not_ready()
+        return json_response(model_info(self._state.settings, self._state.tokenizer, ready))
 
     async def tokenizer_info(self) -> Response:
         """tokenizer_config.json of the model, and the chat template in use."""

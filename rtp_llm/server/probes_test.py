@@ -83,7 +83,7 @@ async def test_model_cards() -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/v1/embeddings", "Embedding models are not supported yet. This server generates text"),
+        ("/v1/audio/speech", "Audio is not supported. This server generates text"),
         ("/chat/completions", "Use /v1/chat/completions: a client's base URL ends with /v1"),
         ("/completions/", "Use /v1/completions: a client's base URL ends with /v1"),
         ("/models", "Use /v1/models"),
@@ -91,7 +91,7 @@ async def test_model_cards() -> None:
         ("//v1/chat/completions", "Use /v1/chat/completions, with single slashes"),
         ("/v1//responses//resp_1/", "Use /v1/responses/resp_1, with single slashes"),
         ("//chat/completions", "Use /v1/chat/completions: a client's base URL ends with /v1"),
-        ("/v1//embeddings", "Embedding models are not supported yet"),
+        ("/v1//embeddings", "Use /v1/embeddings, with single slashes"),
         ("/v1/tokenize", "Use /tokenize."),
         ("/completion", "Use /v1/completions"),
         ("/nothing", "GET / lists all of them"),

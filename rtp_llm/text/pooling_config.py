@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +92,7 @@ class PromptTexts:
     ``default``: the name of the one before inputs for which no name is given; None: no text.
     """
 
-    texts: Mapping[str, str]
+    texts: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None
 
     def before(self, name: str | None = None) -> str:

@@ -49,6 +49,8 @@ class Tokenizer:
         """The file that the chat template came from."""
         self.config = files.tokenizer_config
         """The contents of tokenizer_config.json."""
+        self.model_config = files.config
+        """The contents of the model's config.json."""
         self._template_text = template
         self._template = None if template is None else ChatTemplate(template, self._special_tokens)
         style = decoder_style(backend)
@@ -156,12 +158,12 @@ class Tokenizer:
 
         Raises ValueError if `longest` leaves none of them.
         """
-        parts = self._backend.encode_batch_fast([first, second], add_special_tokens=False)
-        room = longest - len(parts[0]) - self._backend.num_special_tokens_to_add(is_pair=True)
+        one, two = self._backend.encode_batch_fast([first, second], add_special_tokens=False)
+        room = longest - len(one) - self._backend.num_special_tokens_to_add(is_pair=True)
         if room < 1:
             raise ValueError(f"{longest} tokens are too few: none of the second text would be left")
-        parts[1].truncate(room)
-        ids: list[int] = self._backend.post_process(*parts).ids
+        two.truncate(room)
+        ids: list[int] = self._backend.post_process(one, two).ids
         return ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:

@@ -190,12 +190,17 @@ def _without_batches(output: StepOutput, *, all_rows: bool) -> StepOutput:
     """A step without what was collected of it; ``all_rows`` were. Rows that are left over have no
     stream in the client, which skips them."""
     if all_rows:
-        steps = ("num_sequences", "batch_tokens", "seconds")
-        columns = ("request_ids", "indexes", "tokens", "num_tokens", "finish", "cached_tokens")
         return StepOutput(
             num_rows=0,
-            **dict.fromkeys(columns, b""),
-            **{name: getattr(output, name) for name in steps},
+            request_ids=b"",
+            indexes=b"",
+            tokens=b"",
+            num_tokens=b"",
+            finish=b"",
+            cached_tokens=b"",
+            num_sequences=output.num_sequences,
+            batch_tokens=output.batch_tokens,
+            seconds=output.seconds,
         )
     pooled = output.pooled
     if pooled is None or (np.frombuffer(pooled.request_ids, np.int64) < FIRST_ID).any():

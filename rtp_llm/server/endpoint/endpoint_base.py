@@ -73,6 +73,8 @@ class EndpointBase:
             tasks=ready.tasks if ready else (),
             vector_size=ready.vector_size if ready else 0,
             matryoshka=ready.matryoshka if ready else None,
+            scored=ready.scored if ready else "last",
+            prompts=state.prompts,
             inline=True,
             client=client_of(http.scope),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from rtp_llm.config.tasks import Task, wrong_task
 from rtp_llm.engine.messages import EngineReady
+from rtp_llm.request.params import POOLING_TASKS
 from rtp_llm.server.types.errors import bad_request
 
 # By path; what is not listed here needs no task.
@@ -27,12 +28,32 @@ TASKS_OF_ENDPOINT: dict[str, tuple[Task, ...]] = {
         ),
         ("generate",),
     ),
-    "/v1/embeddings": ("embed",),
+    **dict.fromkeys(
+        (
+            "/v1/embeddings",
+            "/v2/embed",
+            "/embed",
+            "/similarity",
+            "/api/embed",
+            "/api/embeddings",
+        ),
+        ("embed",),
+    ),
+    **dict.fromkeys(
+        ("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), ("score", "embed")
+    ),
+    "/classify": ("classify",),
+    "/predict": ("classify", "score"),
+    "/pooling": POOLING_TASKS,
 }
 # Where requests for a task go.
-_ENDPOINTS_OF_TASK: dict[str, str] = {
+_ENDPOINTS_OF_TASK: dict[Task, str] = {
     "generate": "/v1/chat/completions and /v1/completions",
-    "embed": "/v1/embeddings",
+    "embed": "/v1/embeddings, /rerank and /score",
+    "score": "/rerank and /score",
+    "classify": "/classify",
+    "token_classify": "/pooling",
+    "reward": "/pooling",
 }
 
 
@@ -42,7 +63,7 @@ def check_task(path: str, ready: EngineReady | None) -> None:
     needed = TASKS_OF_ENDPOINT.get(path)
     if needed is None or ready is None or not {*needed}.isdisjoint(ready.tasks):
         return
-    answers = " and ".join(filter(None, map(_ENDPOINTS_OF_TASK.get, ready.tasks)))
+    answers = ", ".join(dict.fromkeys(_ENDPOINTS_OF_TASK[task] for task in ready.tasks))
     raise bad_request(
         f"{path}: {wrong_task(needed[0], ready.tasks)}. It answers {answers}.",
         code="unsupported_task",

@@ -24,7 +24,9 @@ async def test_every_endpoint_needs_a_model_with_its_task() -> None:
             server.engine.ready = msgspec.structs.replace(server.engine.ready, tasks=served_for)
             answer = await server.client.post(path, json=CHAT)
             assert answer.status_code == 400, path
-            assert f"{path}: this model is served for {served_for[0]}, not to" in answer.text
+            text = answer.json()["error"]
+            message = text if isinstance(text, str) else text["message"]
+            assert f"{path}: this model is served for {served_for[0]}, not to" in message
             right = "/v1/embeddings" if served_for == ("embed",) else "/v1/chat/completions"
             assert f"It answers {right}" in answer.text
         answer = await server.client.post("/tokenize", json={"prompt": "x"})

@@ -72,7 +72,7 @@ class EngineAnswer(Response, Generic[G]):
         more_headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__()
-        self.generation = generation
+        self.generation: G = generation
         self._more_headers = more_headers
         self.disconnected = False
         self._state = state

@@ -54,14 +54,29 @@ class Pooled:
 
     def numbers(self) -> Iterator[list[float]]:
         """The numbers of each input's vector."""
-        return (row.cast("f").tolist() for row in self.rows())
+        return map(floats, self.rows())
+
+    def parts(self, *, per_token: bool) -> Iterator[memoryview]:
+        """The bytes of each input, which has one row, or one for each token."""
+        sizes = self.lengths if per_token else [1] * len(self.lengths)
+        view = memoryview(self.values)
+        width = len(view) // sum(sizes)
+        for first, last in pairwise(accumulate(sizes, initial=0)):
+            yield view[first * width : last * width]
 
     def token_rows(self) -> Iterator[list[list[float]]]:
         """The numbers of each token of each input."""
-        view = memoryview(self.values).cast("f")
+        view = memoryview(self.values)
         width = len(view) // self.prompt_tokens
         for first, last in pairwise(accumulate(self.lengths, initial=0)):
-            yield [view[at * width : (at + 1) * width].tolist() for at in range(first, last)]
+            yield [floats(view[at * width : (at + 1) * width]) for at in range(first, last)]
+
+
+def floats(row: memoryview) -> list[float]:
+    """The float32 numbers of a row."""
+    numbers: Any = row.cast("f").tolist()
+    found: list[float] = numbers
+    return found
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from rtp_llm.server.types.engine_interface import EngineInterface
 from rtp_llm.server.types.errors import ApiError, unavailable
 from rtp_llm.text.generation_defaults import GenerationDefaults
 from rtp_llm.text.parsers.registry import Detected
+from rtp_llm.text.pooling_config import PromptTexts, read_prompt_texts
 from rtp_llm.text.tokenizer import Tokenizer
 
 Phase = Literal[
@@ -55,6 +56,8 @@ class ServerState:
         self.answered = 0
         """Number of answers that ended by themselves, successfully or not."""
         self._tokenizer: Tokenizer | None = None
+        self.prompts = PromptTexts()
+        """Texts before inputs that are embedded, once they are read."""
         self.syntax_or_none: Detected | None = None
         """The formats of the model's tool calls and reasoning, once they are known."""
         self._draining = False
@@ -87,10 +90,12 @@ class ServerState:
     def open(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer; requests are admitted as soon as the engine is ready, too.
 
-        Raises ModelFilesError if the model's sampling defaults are invalid for every request.
+        Raises ModelFilesError if the model's sampling defaults are invalid for every request, or
+        its prompts for embeddings.
         """
         if self.settings.use_generation_config:
             _ = tokenizer.defaults  # reads and checks the defaults
+        self.prompts = read_prompt_texts(self.settings.model)
         self.syntax_or_none = choose_syntax(self.settings, tokenizer)
         self._tokenizer = tokenizer
 

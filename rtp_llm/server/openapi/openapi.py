@@ -123,6 +123,7 @@ def describe(app: FastAPI, served: Served) -> Schema:
     for kind in (*BODIES.values(), *_ANSWERS.values()):
         kinds.update(_structs_of(kind))
     kinds |= {openapi_agents.DELETED, openapi_agents.ERROR, openapi_ollama.ERROR}
+    kinds |= openapi_embeddings.KINDS
     place = "#/components/schemas/{name}"
     _, components = msgspec.json.schema_components(
         sorted(kinds, key=lambda kind: kind.__name__), ref_template=place
@@ -215,6 +216,8 @@ def _success(path: str, method: str) -> Schema:
         return {_JSON: _schema_of(openapi_agents.DELETED)}
     if path == "/metrics":
         return {"text/plain": {"schema": {"type": "string"}}}
+    if path in openapi_embeddings.SCHEMAS:
+        return {_JSON: {"schema": openapi_embeddings.SCHEMAS[path]}}
     if path not in _ANSWERS:
         return {_JSON: {"schema": {"type": "object"}}}
     content = {_JSON: _schema_of(_ANSWERS[path])}

@@ -43,7 +43,7 @@ class Served:
     `max_sequences`: of one request; `max_logprobs`, `max_prompt_logprobs`: as the settings;
     `trusts_templates`: requests may bring a chat template; `calls_tools`, `thinks`: the model's
     forms of tool calls and of thinking are known; `template_variables`: the chat template's;
-    `vector_size`, `matryoshka`: see ModelFacts.
+    `vector_size`, `matryoshka`: see ModelFacts; `prompt_names`: of texts before inputs.
     """
 
     names: tuple[str, ...]
@@ -58,6 +58,7 @@ class Served:
     template_variables: frozenset[str] = frozenset()
     vector_size: int = 0
     matryoshka: tuple[int, ...] | None = None
+    prompt_names: tuple[str, ...] = ()
 
     @property
     def variables(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from rtp_llm.server.turn.served_model import NotInline, ServedModel
 from rtp_llm.server.types.bounds import MAX_INPUT_TOKENS, MAX_INPUTS, check_count
 from rtp_llm.server.types.errors import ApiError, bad_request
 from rtp_llm.server.types.jobs import PromptBatch
+from rtp_llm.text.rerank_template import Frame
 
 # Texts that are tokenised at a time: what the tokenizer keeps of each is many times its ids.
 _SLICE = 64
@@ -51,12 +52,17 @@ class Truncation:
 
 @dataclass
 class PromptEncoder:
-    """Encodes the inputs in the field `param` of a request. `add_special_tokens`: to texts."""
+    """Encodes the inputs in the field `param` of a request. `add_special_tokens`: to texts;
+    `frame`: around each text, instead of special tokens."""
 
     model: ServedModel
     param: str
     truncation: Truncation = field(default_factory=Truncation)
     add_special_tokens: bool = True
+    frame: Frame | None = None
+
+    def __post_init__(self) -> None:
+        self.add_special_tokens &= self.frame is None
 
     def batch(
         self, inputs: Sequence[Input], params: PoolingParams, cache_salt: str | None = None
@@ -76,8 +82,10 @@ class PromptEncoder:
         return PromptBatch(tokens.tobytes(), lengths, params, cache_salt or "")
 
     def _encode(self, inputs: Sequence[Input], first: int) -> list[list[int]]:
-        limit = self.model.limits.max_model_len
+        limit, frame = self.model.limits.max_model_len, self.frame
         most = self.truncation.length(limit)
+        if frame is not None and most is not None:
+            most = max(1, most - len(frame.before) - len(frame.after))
         texts = [self._shortened(each, most) for each in inputs if not isinstance(each, list)]
         encoded = iter(zip(texts, self._tokenize(texts), strict=True))
         prompts = []
@@ -89,6 +97,8 @@ class PromptEncoder:
                 text, ids = next(encoded)
                 if most is not None and len(ids) > most:
                     ids = self._part(text, most)
+                if frame is not None:
+                    ids = [*frame.before, *ids, *frame.after]
             if not ids:
                 raise self._problem(place, "has no tokens")
             if len(ids) > limit:
@@ -147,6 +157,18 @@ def pooling_params(**fields: Any) -> PoolingParams:
     except ValueError as error:
         name = str(error).partition("=")[0]
         raise bad_request(f"{error}.", name, "invalid_value") from error
+
+
+def with_prompt(inputs: Sequence[Input], name: str | None, model: ServedModel) -> list[Input]:
+    """The inputs, texts after the model's prompt ``name`` (None: its default, if it has one).
+
+    Raises ApiError 400 for an unknown name.
+    """
+    try:
+        before = model.prompts.before(name)
+    except ValueError as error:
+        raise bad_request(f"{error}.", "prompt_name", "invalid_value") from error
+    return [before + each if isinstance(each, str) else each for each in inputs]
 
 
 def check_dimensions(dimensions: int | None, model: ServedModel, param: str = "dimensions") -> None:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rtp_llm.config.tasks import Task
+from rtp_llm.request.params import PoolingType
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.types.errors import no_access, unknown_model
 from rtp_llm.text.generation_defaults import GenerationDefaults
+from rtp_llm.text.pooling_config import PromptTexts
 from rtp_llm.text.tokenizer import Tokenizer
 
 
@@ -21,7 +23,8 @@ class ModelFacts:
     `max_sequences`: capacity of an idle server, running and queued; `tool_call_parser` and
     `reasoning_parser`: formats of the model's answers, see rtp_llm.text.parsers; `tasks`: what it
     is served for; `vector_size`: numbers of an embedding, 0: unknown; `matryoshka`: to which sizes
-    it may be cut, empty: any, None: none; the others are settings.
+    it may be cut, empty: any, None: none; `scored`: the states that have scores; `prompts`: texts
+    before inputs that are embedded; the others are settings.
     """
 
     names: tuple[str, ...]
@@ -43,6 +46,8 @@ class ModelFacts:
     tasks: tuple[Task, ...] = ()
     vector_size: int = 0
     matryoshka: tuple[int, ...] | None = None
+    scored: PoolingType = "last"
+    prompts: PromptTexts = field(default_factory=PromptTexts)
 
     @property
     def name(self) -> str:

@@ -186,7 +186,7 @@ class FakeEngine:
         self.cached_tokens = 0
         self.draft_tokens = 0  # verified for each token, of which half are accepted
         self.queue_seconds = 0.0
-        self.pool: Pool = four_numbers
+        self.pool: Pool = pool_numbers
         self.requests: list[AddRequest] = []
         self.batches: list[AddPrompts] = []
         self.aborted: list[tuple[int, int | None]] = []
@@ -261,9 +261,14 @@ class FakeEngine:
             self.die("closed")
 
 
-def four_numbers(prompt: list[int], params: PoolingParams) -> list[float]:
-    """What is pooled of a prompt: numbers that depend on its tokens."""
-    return [float(len(prompt)), float(prompt[0]), float(prompt[-1]), 0.1]
+def pool_numbers(prompt: list[int], params: PoolingParams) -> list[float]:
+    """What is pooled of a prompt: numbers that depend on its tokens; an embedding has four."""
+    count, first, last = len(prompt), prompt[0], prompt[-1]
+    if params.task == "embed":
+        return [float(count), float(first), float(last), 0.1][: params.dimensions]
+    if params.task == "classify":
+        return [0.25, 0.5, 0.25]
+    return [1 / (1 + count)]
 
 
 def say(tokenizer: object, *texts: str) -> Script:

@@ -18,7 +18,7 @@ import sys
 from rtp_llm.config.command_line import load_settings
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.client import liveness, restarts
-from rtp_llm.engine.messages import AddRequest
+from rtp_llm.engine.messages import ClientRequest
 from rtp_llm.server import lifecycle
 from rtp_llm.server.http.start_error import StartError
 from rtp_llm.server.run import engine_client, serve
@@ -32,7 +32,7 @@ from rtp_llm.worker.ranks import stopped
 class MortalEngine(FakeEngine):
     """Dies of a request of priority 99."""
 
-    def generate(self, request: AddRequest) -> FakeStream:
+    def generate(self, request: ClientRequest) -> FakeStream:
         stream = super().generate(request)
         if request.params.priority == 99:
             self.die("killed by request 99")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint
+from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, floats
 from rtp_llm.server.protocols.embeddings.bodies import EmbeddingRequest, Inputs, PooledBody
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.parse import parse_request
@@ -19,6 +19,7 @@ from rtp_llm.server.turn.pooled_prompts import (
     Truncation,
     check_dimensions,
     pooling_params,
+    with_prompt,
 )
 from rtp_llm.server.turn.prepared import PreparedBody, PreparedPrompts
 from rtp_llm.server.turn.served_model import ServedModel
@@ -44,7 +45,7 @@ def prepare_embeddings(
         normalize=request.normalize,
         priority=request.priority or 0,
     )
-    inputs = list_inputs(request.input)
+    inputs = with_prompt(list_inputs(request.input), request.prompt_name, model)
     batch = encoder(request, model, "input").batch(inputs, params, request.cache_salt)
     options = EmbeddingOptions(model.name, request.encoding_format == "base64")
     return PreparedPrompts(batch, options, ignored)
@@ -94,7 +95,7 @@ def _text(row: memoryview) -> bytes:
 
 
 def _numbers(row: memoryview) -> bytes:
-    return msgspec.json.encode(row.cast("f").tolist())
+    return msgspec.json.encode(floats(row))
 
 
 EMBEDDINGS = PooledEndpoint(

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from rtp_llm.request.params import PoolingParams
-from rtp_llm.testing.server.fake_engine import FakeEngine, four_numbers
+from rtp_llm.testing.server.fake_engine import FakeEngine, pool_numbers
 from rtp_llm.testing.server.serving import Served, demo_tokenizer, fake_engine, run, served
 
 EMBEDDINGS = "/v1/embeddings"
@@ -36,7 +36,7 @@ def ids_of(text: str) -> list[int]:
 
 def vector_of(ids: list[int]) -> list[float]:
     return [
-        struct.unpack("f", struct.pack("f", each))[0] for each in four_numbers(ids, PoolingParams())
+        struct.unpack("f", struct.pack("f", each))[0] for each in pool_numbers(ids, PoolingParams())
     ]
 
 

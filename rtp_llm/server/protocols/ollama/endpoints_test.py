@@ -241,7 +241,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("show", {"name": 1}, 400, "name"),
     ("show", {"name": "x" * 70000}, 413, "65536"),
     ("pull", {"model": "demo"}, 404, "rtp-llm serve FOLDER"),
-    ("embed", {"model": "demo"}, 404, "Embedding models"),
+    ("embed", {"input": 3}, 400, "input: expected"),
 ]
 
 

@@ -139,7 +139,9 @@ def shown_model(state: ServerState) -> OllamaShowAnswer:
     folder, tokenizer = _read(state.settings.model), state.tokenizer
     limits, syntax = state.limits, state.syntax
     template = tokenizer.chat_template or ""
-    capabilities = ["completion"]
+    tasks = state.engine.ready.tasks if state.engine.ready else ()
+    names = {"generate": "completion", "embed": "embedding"}
+    capabilities = [name for task, name in names.items() if task in tasks]
     if syntax.tool_calls is not None and "tools" in tokenizer.template_variables():
         capabilities.append("tools")
     if syntax.reasoning is not None:

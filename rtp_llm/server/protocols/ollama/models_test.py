@@ -61,7 +61,7 @@ async def test_lists_and_details_of_a_model(tmp_path: Path) -> None:
         assert shown.model_info["general.architecture"] == "qwen3"
         assert shown.model_info["qwen3.context_length"] == 256
         assert shown.model_info["qwen3.attention.head_count_kv"] == 2
-        assert shown.capabilities == ["completion"]
+        assert shown.capabilities == ["completion", "embedding"]
         parameters = dict(line.split() for line in shown.parameters.splitlines())
         assert parameters == {"num_ctx": "256", "temperature": "0.6", "top_k": "20"}
         answer = await post("/api/chat", model="tiny:latest", messages=[], stream=False)
@@ -76,5 +76,5 @@ async def test_lists_and_details_of_a_model(tmp_path: Path) -> None:
 async def test_what_a_model_can_do() -> None:
     async with agents() as case:
         shown = (await case.server.post("/api/show", model="demo")).json()
-        assert shown["capabilities"] == ["completion", "tools", "thinking"]
+        assert shown["capabilities"] == ["completion", "embedding", "tools", "thinking"]
         assert shown["template"] == TEMPLATE

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 _CHAT = "Send the conversation to /v1/chat/completions."
 _TEXT_ONLY = "This server generates text: /v1/chat/completions and /v1/completions."
-_OLLAMA_TEXT = "This server generates text: /api/chat and /api/generate."
 _ONE_MODEL = (
     "This server has the one model that it was started with, which GET /api/tags lists; others are "
     "served by `rtp-llm serve FOLDER`."
@@ -21,13 +20,6 @@ _ELSEWHERE = {
     "/v1/messages/batches": "Batches are not stored here. Send each to /v1/messages.",
     "/v1/assistants": f"The Assistants API is not supported. {_CHAT}",
     "/v1/threads": f"The Assistants API is not supported. {_CHAT}",
-    "/v1/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
-    "/v2/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
-    "/rerank": f"Rerankers are not supported yet. {_TEXT_ONLY}",
-    "/v1/score": f"Scoring models are not supported yet. {_TEXT_ONLY}",
-    "/score": f"Scoring models are not supported yet. {_TEXT_ONLY}",
-    "/classify": f"Classifiers are not supported yet. {_TEXT_ONLY}",
-    "/pooling": f"Pooling models are not supported yet. {_TEXT_ONLY}",
     "/v1/audio": f"Audio is not supported. {_TEXT_ONLY}",
     "/v1/images": f"Images are not generated here. {_TEXT_ONLY}",
     "/v1/moderations": f"There is no moderation model here. {_TEXT_ONLY}",
@@ -43,8 +35,10 @@ _ELSEWHERE = {
     "/api/copy": _ONE_MODEL,
     "/api/delete": _ONE_MODEL,
     "/api/blobs": _ONE_MODEL,
-    "/api/embed": f"Embedding models are not supported yet. {_OLLAMA_TEXT}",
-    "/api/embeddings": f"Embedding models are not supported yet. {_OLLAMA_TEXT}",
+    "/embed_sparse": "Sparse vectors are not supported. POST /embed gives dense ones.",
+    "/embed_all": "POST /pooling gives what a model pools of each token.",
+    "/embedding": "Of llama.cpp's native API only /infill is here. Use /v1/embeddings.",
+    "/reranking": "Use /rerank.",
     "/completion": "Of llama.cpp's native API only /infill is here. Use /v1/completions.",
 }
 
