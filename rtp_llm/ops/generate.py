@@ -16,7 +16,7 @@ a list of parameters. Glue is made for kernels with a mark above them:
     RTP_LLM_OPERATOR(sample)                       SYCL host code: sample(queue, args)
     RTP_LLM_OPERATOR(sample, scratch)              any of them but rows: sample(args, scratch, ...)
                                                    with sample_scratch(args) bytes of memory, on the
-                                                   CPU sample_scratch(args, threads)
+                                                   CPU sample_scratch(args, threads); null for 0
 
 `prepare(const RmsNormCall&)` of the family's checks gives the kernel's arguments and its results.
 Where a parameter is an IndexTensor, the CPU calls `check_indices(args)` of the checks first.
@@ -173,10 +173,7 @@ class _Form:
 
 _CPU_HEADERS = ("rtp_llm/kernels/common/cpu_features.h",)
 _XPU_HEADERS = ("rtp_llm/kernels/xpu/on_queue.h", "rtp_llm/kernels/xpu/launch.h")
-_SCRATCH = (
-    "  const Tensor scratch =\n"
-    "      glue::empty(call.first_tensor(), {{{name}_scratch({arguments})}}, DType::kInt8);\n"
-)
+_SCRATCH = "  const glue::Scratch scratch(call.first_tensor(), {name}_scratch({arguments}));\n"
 _ON_DEVICE = "  const OnDevice device(call.first_tensor());\n"
 _ON_QUEUE = "  const OnQueue device(call.first_tensor());\n"
 _PARALLEL = "  const ParallelFor& parallel = glue::parallel_for();\n"
@@ -262,7 +259,8 @@ def glue(device: str, sources: Iterable[Path]) -> str:
         raise ValueError(f"no {_MARK}...) at the start of a line of {', '.join(map(str, sources))}")
     parts = [(mark, call_of(mark.entry), _form_of(device, mark)) for mark in marked]
     modules = dict.fromkeys(mark.entry.module.replace(".", "/") for mark in marked)
-    includes = [*_HEADERS[device], *(f"{_COMMON}/{module}.h" for module in modules)]
+    includes = [*_HEADERS[device], f"{_COMMON}/scratch.h"]
+    includes += [f"{_COMMON}/{module}.h" for module in modules]
     includes += [f"{_COMMON}/{name}/calls.h" for name in {m.partition("/")[0] for m in modules}]
     prepared = "".join(
         f"Prepared<{call.stem}Args, {call.result}> prepare(const {call.stem}Call& call);\n"

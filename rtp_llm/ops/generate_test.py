@@ -111,9 +111,17 @@ def test_schemas_are_those_of_the_table() -> None:
         ("cpu", "rms_norm, args.rows, f(1, 2)", "prepared.args, args.rows, f(1, 2));"),
         ("xpu", "rms_norm, args.rows,\n   g(3)", '{"a_kernel", entry("rms_norm", args.dtype), '),
         ("cpu", "rms_norm", "  rms_norm(prepared.args, glue::parallel_for());"),
-        ("cpu", "rms_norm, scratch", "{rms_norm_scratch(args, parallel.num_threads())}"),
+        (
+            "cpu",
+            "rms_norm, scratch",
+            "scratch(call.first_tensor(), rms_norm_scratch(args, parallel.num_threads()));",
+        ),
         ("cpu", "rms_norm, scratch", "  rms_norm(prepared.args, scratch.data(), parallel);"),
-        ("cuda", "rms_norm, scratch", "{rms_norm_scratch(args)}, DType::kInt8);"),
+        (
+            "cuda",
+            "rms_norm, scratch",
+            "glue::Scratch scratch(call.first_tensor(), rms_norm_scratch(args));",
+        ),
         (
             "cuda",
             "rms_norm, scratch",
