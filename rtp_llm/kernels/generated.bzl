@@ -12,12 +12,15 @@ def generated(name, out, arguments, srcs = []):
         cmd = "PYTHONPATH=. PYTHONDONTWRITEBYTECODE=1 %s -s -m rtp_llm.ops.generate %s" % (PYTHON, arguments % "$@"),
     )
 
-def generated_glue(name, device, kernels, deps, **kwargs):
-    """Registers the operators that RTP_LLM_OPERATOR marks in the sources `kernels` of a device."""
+def generated_glue(name, device, kernels, deps, srcs = [], **kwargs):
+    """Registers the operators that RTP_LLM_OPERATOR marks in the sources `kernels` of a device.
+
+    `srcs` register others by hand.
+    """
     glue_source(name, device, kernels)
     rtp_glue_library(
         name = name,
-        srcs = [":%s.cc" % name],
+        srcs = [":%s.cc" % name] + srcs,
         deps = deps,
         **kwargs
     )

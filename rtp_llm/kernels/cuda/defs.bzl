@@ -11,14 +11,18 @@ def gpu_operators(
         nvidia_srcs = [],
         private_hdrs = [],
         nvidia_only = False,
+        kernel_deps = [],
         glue_deps = [],
+        glue_srcs = [],
         marked = False):
     """Kernels `name` (<name>.cu, <name>.h) and their registration `<name>_glue` (<name>_glue.cc).
 
     `family` is their folder, `name` when not given; `arguments` are what they include of
-    //rtp_llm/kernels/common. nvidia_only: not for ROCm. `glue_deps`: what else the registration calls.
+    //rtp_llm/kernels/common. nvidia_only: not for ROCm. `kernel_deps` and `glue_deps`: what else the
+    kernels and the registration call.
     `nvidia_srcs`: kernels that are not for ROCm, which those of `srcs` launch.
-    `marked`: RTP_LLM_OPERATOR marks the kernels, and the registration is made from that.
+    `marked`: RTP_LLM_OPERATOR marks the kernels, and the registration is made from that; `glue_srcs`
+    register others by hand.
     """
     folder = "//rtp_llm/kernels/common:"
     stem = "%s/%s" % (family or name, name)
@@ -30,7 +34,7 @@ def gpu_operators(
             "//conditions:default": [],
         }),
         hdrs = [stem + ".h"] + private_hdrs,
-        deps = [":gpu"] + [folder + given for given in arguments],
+        deps = [":gpu"] + kernel_deps + [folder + given for given in arguments],
     )
     glue = dict(
         name = name + "_glue",
@@ -40,7 +44,7 @@ def gpu_operators(
         ] + glue_deps + [folder + given + "_checks" for given in arguments],
     )
     if marked:
-        generated_glue(device = "cuda", kernels = srcs or [stem + ".cu"], **glue)
+        generated_glue(device = "cuda", kernels = srcs or [stem + ".cu"], srcs = glue_srcs, **glue)
     else:
         rtp_glue_library(srcs = [stem + "_glue.cc"], **glue)
 

@@ -43,8 +43,6 @@ void check(const PagedAttentionCall& call) {
   check_contiguous(*call.sinks, "paged_attention: sinks");
 }
 
-}  // namespace
-
 PagedAttentionArgs paged_attention_args(const PagedAttentionCall& call) {
   check(call);
   const Tensor& q = call.q;
@@ -78,6 +76,15 @@ PagedAttentionArgs paged_attention_args(const PagedAttentionCall& call) {
   args.soft_cap = static_cast<float>(call.soft_cap);
   args.window_right = call.causal ? 1 : 0;
   return args;
+}
+
+}  // namespace
+
+Prepared<PagedAttentionArgs, Tensor> prepare(const PagedAttentionCall& call) {
+  PagedAttentionArgs args = paged_attention_args(call);
+  Tensor out = empty(call.q, {args.num_tokens, args.num_heads, args.value_dim}, args.dtype);
+  args.out = out.data();
+  return {args, std::move(out)};
 }
 
 }  // namespace rtp_llm::glue

@@ -8,7 +8,7 @@
 
 namespace rtp_llm::glue {
 
-// `out` is left to the caller: contiguous, like q.
-PagedAttentionArgs paged_attention_args(const PagedAttentionCall& call);
+// A new result: contiguous, like q.
+Prepared<PagedAttentionArgs, Tensor> prepare(const PagedAttentionCall& call);
 
 }  // namespace rtp_llm::glue

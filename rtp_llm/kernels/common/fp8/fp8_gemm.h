@@ -33,5 +33,9 @@ struct Fp8GemmArgs {
   bool swap_ab;                // weight is the tall operand
   Fp8Form form;
 };
+using Fp8LinearArgs = Fp8GemmArgs;
+using Fp8GroupedMaskedArgs = Fp8GemmArgs;
+using Fp8GroupedContiguousArgs = Fp8GemmArgs;
+using Fp8GroupedRaggedArgs = Fp8GemmArgs;
 
 }  // namespace rtp_llm

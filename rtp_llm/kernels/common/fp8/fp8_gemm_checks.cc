@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/fp8/fp8_gemm_checks.h"
 
+#include "rtp_llm/kernels/common/fp8/calls.h"
 #include "rtp_llm/kernels/common/fp8/fp8_blocks.h"
 
 namespace rtp_llm::glue {
 namespace {
 
 constexpr int64_t kOutputs = 64;
+constexpr int64_t kSwappedRows = 64;  // when the caller leaves it open
 
 void check_operand(const Tensor& tensor, DType dtype, int64_t dim, const char* what) {
   constexpr uintptr_t kAccessBytes = 16;
@@ -43,9 +45,19 @@ void check_indices(const Fp8GemmArgs& args, const Tensor* indices) {
   }
 }
 
+void set_choice(Fp8GemmArgs& args, const Fp8Choice& choice) {
+  const int64_t sms = choice.num_sms, expected = choice.expected_m;
+  RTP_LLM_CHECK(sms == -1 || sms > 0, "fp8_gemm: num_sms is ", sms,
+                "; expected -1 for all, or at least 1");
+  args.num_sms = static_cast<int>(sms < INT32_MAX ? sms : INT32_MAX);
+  args.expected_rows = expected > 0 && expected < args.rows ? expected : args.rows;
+  args.swap_ab = choice.swap_ab.value_or(args.expected_rows <= kSwappedRows);
+}
+
 }  // namespace
 
-Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tensor* indices) {
+Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tensor* indices,
+                          const Fp8Choice& choice) {
   const bool masked = form == Fp8Form::kMasked, grouped = form != Fp8Form::kPlain;
   check_operand(operands.q, DType::kFloat8E4m3fn, masked ? 3 : 2, "fp8_gemm: q");
   check_operand(operands.scales, DType::kFloat32, masked ? 3 : 2, "fp8_gemm: scales");
@@ -62,7 +74,6 @@ Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tenso
   args.scale_rows = fp8_scale_rows(args.rows);
   args.outputs = operands.weight.size(-2);
   args.columns = operands.q.size(-1);
-  args.num_sms = -1;
   args.form = form;
   const bool whole =
       args.columns > 0 && args.columns % kFp8Block == 0 && args.outputs % kOutputs == 0;
@@ -78,6 +89,7 @@ Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tenso
              "fp8_gemm: weight_scales");
   check_indices(args, indices);
   if (grouped) args.indices = indices->data<int32_t>();
+  set_choice(args, choice);
   return args;
 }
 
@@ -94,6 +106,39 @@ Tensor fp8_gemm_result(Fp8GemmArgs& args, const Tensor& like) {
   Tensor out = empty(like, masked ? sizes : sizes + 1, masked ? 3 : 2, DType::kBFloat16);
   args.out = out.data();
   return out;
+}
+
+Prepared<Fp8LinearArgs, Tensor> prepare(const Fp8LinearCall& call) {
+  Fp8GemmArgs args = fp8_gemm_args({call.q, call.scales, call.weight, call.weight_scales},
+                                   Fp8Form::kPlain, nullptr, {call.num_sms, call.swap_ab});
+  Tensor out = fp8_gemm_result(args, call.q);
+  return {args, std::move(out)};
+}
+
+Prepared<Fp8GroupedMaskedArgs, Tensor> prepare(const Fp8GroupedMaskedCall& call) {
+  Fp8GemmArgs args =
+      fp8_gemm_args({call.q, call.scales, call.weight, call.weight_scales}, Fp8Form::kMasked,
+                    &call.masked_m, {call.num_sms, call.swap_ab, call.expected_m});
+  Tensor out = fp8_gemm_result(args, call.q);
+  return {args, std::move(out)};
+}
+
+Prepared<Fp8GroupedContiguousArgs, Tensor> prepare(const Fp8GroupedContiguousCall& call) {
+  Fp8GemmArgs args = fp8_gemm_args({call.q, call.scales, call.weight, call.weight_scales},
+                                   Fp8Form::kContiguous, &call.m_indices, {call.num_sms, false});
+  Tensor out = fp8_gemm_result(args, call.q);
+  return {args, std::move(out)};
+}
+
+Prepared<Fp8GroupedRaggedArgs, Tensor> prepare(const Fp8GroupedRaggedCall& call) {
+  Fp8GemmArgs args =
+      fp8_gemm_args({call.q, call.scales, call.weight, call.weight_scales}, Fp8Form::kRagged,
+                    &call.counts, {call.num_sms, call.swap_ab, call.expected_m});
+  check_index(call.starts, "fp8_gemm: starts");
+  check_sizes(call.starts, {args.groups + 1}, "fp8_gemm: starts");
+  args.starts = call.starts.data<int32_t>();
+  Tensor out = fp8_gemm_result(args, call.q);
+  return {args, std::move(out)};
 }
 
 }  // namespace rtp_llm::glue

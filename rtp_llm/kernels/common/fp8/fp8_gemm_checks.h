@@ -15,11 +15,18 @@ struct Fp8Operands {
   const Tensor& weight_scales;
 };
 
-// Without `out`, limits and the choice of a kernel. `indices`: masked_m, m_indices, counts, or
-// null.
-Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tensor* indices);
+// What chooses a kernel; `num_sms` -1: all multiprocessors, `swap_ab` none: by the rows.
+struct Fp8Choice {
+  int64_t num_sms;
+  std::optional<bool> swap_ab;
+  int64_t expected_m = 0;  // rows that a group has as a rule; 0: not known
+};
 
-// The result's place, checked.
+// All but `out`. `indices`: masked_m, m_indices, counts, or null.
+Fp8GemmArgs fp8_gemm_args(const Fp8Operands& operands, Fp8Form form, const Tensor* indices,
+                          const Fp8Choice& choice);
+
+// The caller's `out`, checked.
 void set_out(Fp8GemmArgs& args, const Tensor& out);
 
 // A new result.

@@ -36,5 +36,9 @@ struct SkinnyLinearArgs {
   LinearEnd end;
   Activation activation;  // of kGate
 };
+using GatedLinearArgs = SkinnyLinearArgs;
+using LinearAddArgs = SkinnyLinearArgs;
+using NormLinearArgs = SkinnyLinearArgs;
+using NormGatedLinearArgs = SkinnyLinearArgs;
 
 }  // namespace rtp_llm

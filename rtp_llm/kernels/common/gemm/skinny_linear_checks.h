@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the tensors of a linear layer of few rows and describes them to kernels.
+// Checks the tensors of a linear layer of few rows and describes them to kernels. How many rows and
+// which sizes of weights a kernel takes is left to the device.
 #pragma once
 
 #include "rtp_llm/kernels/common/gemm/skinny_linear.h"
@@ -7,25 +8,11 @@
 
 namespace rtp_llm::glue {
 
-// What kernels take: at most so many rows, weights whose sizes are multiples of these.
-struct SkinnyLimits {
-  int64_t rows;
-  int64_t columns;
-  int64_t outputs;
-};
-
 // `out`, its stride, the norm and the end are left to the caller.
 SkinnyLinearArgs skinny_linear_args(const Tensor& x, const Tensor& weight,
-                                    const OptionalTensor& bias, const SkinnyLimits& limits);
+                                    const OptionalTensor& bias);
 
-// Sets the norm of x.
-void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps,
-              double offset);
-
-// Sets an end that adds to `residual`.
-void set_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residual);
-
-// The activation of that name; throws for others.
-Activation activation_named(const std::string& name);
+// A new result, as `end` makes it of the rows of x.
+Tensor skinny_linear_result(SkinnyLinearArgs& args, const Tensor& x, LinearEnd end);
 
 }  // namespace rtp_llm::glue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of multi-head latent attention's cache write: the norm of the latent, rotation of its
-// key and of the query heads.
+// Arguments of multi-head latent attention: of its cache write (the norm of the latent, rotation of
+// its key and of the query heads), and of attention, which is paged attention with one KV head.
 #pragma once
 
 #include <cstdint>
@@ -39,5 +39,7 @@ struct MlaRotateAndStoreArgs {
 
   DType dtype;
 };
+
+using MlaAttentionArgs = PagedAttentionArgs;
 
 }  // namespace rtp_llm

@@ -150,4 +150,13 @@ PagedAttentionArgs mla_attention_args(const MlaAttentionTensors& tensors, int64_
   return args;
 }
 
+Prepared<MlaAttentionArgs, Tensor> prepare(const MlaAttentionCall& call) {
+  MlaAttentionArgs args =
+      mla_attention_args({call.q, call.cache, call.cu_seqlens_q, call.seq_lens, call.block_table},
+                         call.latent_size, call.scale);
+  Tensor out = empty(call.q, {args.num_tokens, args.num_heads, args.value_dim}, args.dtype);
+  args.out = out.data();
+  return {args, std::move(out)};
+}
+
 }  // namespace rtp_llm::glue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the tensors of mla_attention and describes them to kernels, for
-// every device. What index tensors hold is not looked at.
+// Checks the tensors of multi-head latent attention and describes them to kernels, for every
+// device. What index tensors hold is not looked at.
 #pragma once
 
 #include "rtp_llm/kernels/common/mla/calls.h"

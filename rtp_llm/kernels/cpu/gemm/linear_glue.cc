@@ -18,19 +18,20 @@ void check_bias(const OptionalTensor& bias, const Tensor& x, int64_t outputs, co
   glue::check_contiguous(*bias, what);
 }
 
-// Of a stack's product `index`, which has its own rows of x, weight and out.
+// The arguments of product `index` of a stack; it has its own rows of x, weight and out.
 LinearArgs product_of(const LinearArgs& args, int64_t index, int64_t x_step, int64_t weight_step) {
-  const auto behind = [&](const void* data, int64_t step) {
+  const auto advance = [&](const void* data, int64_t step) {
     return static_cast<const char*>(data) + index * step * element_size(args.dtype);
   };
   LinearArgs one = args;
-  one.x = behind(args.x, x_step);
-  one.weight = behind(args.weight, weight_step);
-  one.out = const_cast<char*>(behind(args.out, args.n));
+  one.x = advance(args.x, x_step);
+  one.weight = advance(args.weight, weight_step);
+  one.out = const_cast<char*>(advance(args.out, args.n));
   return one;
 }
 
-// out[:, i] = x[:, i] weight[i]^T: a thread computes whole products, so that none waits in between.
+// out[:, i] = x[:, i] weight[i]^T. A thread computes whole products, so that no thread waits for
+// another.
 Tensor stacked_linear(const glue::LinearCall& call) {
   const int64_t products = call.x.size(1);
   RTP_LLM_CHECK(call.weight.size(0) == products && call.weight.size(2) == call.x.size(2) &&

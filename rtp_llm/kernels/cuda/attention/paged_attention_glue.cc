@@ -10,23 +10,20 @@ namespace {
 using glue::Tensor;
 
 Tensor attention(const glue::PagedAttentionCall& call) {
-  PagedAttentionArgs args = glue::paged_attention_args(call);
+  auto [args, out] = glue::prepare(call);
   RTP_LLM_CHECK(call.max_seqlen_q >= 0 && call.max_seqlen_k >= 0,
                 "paged_attention: max_seqlen_q is ", call.max_seqlen_q, " and max_seqlen_k ",
                 call.max_seqlen_k, "; expected no negative number");
-  Tensor out =
-      glue::empty(call.q, {call.q.size(0), call.q.size(1), call.q.size(2)}, call.q.dtype());
-  args.out = out.data();
   const AttentionBounds bounds{call.max_seqlen_q, call.max_seqlen_k};
   const OnDevice device(call.q);
   if (takes_prompt(args, bounds)) {
     prompt_attention(args, bounds, device.stream());
-    return out;
+    return std::move(out);
   }
   const Tensor scratch =
       glue::empty(call.q, {paged_attention_scratch(args, bounds)}, DType::kFloat32);
   paged_attention(args, bounds, scratch.data<float>(), device.stream());
-  return out;
+  return std::move(out);
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ void fp8_gemm(const Fp8GemmArgs& args, void* stream) {
                              ".x; block-scaled FP8 needs 9.0 (H100, H200)");
   }
   if (args.groups == 0 || args.rows == 0 || args.outputs == 0) return;
-  if (args.groups > kMostGroups && args.form != Fp8Form::kContiguous) {
+  if (args.groups > kMaxGroups && args.form != Fp8Form::kContiguous) {
     throw std::runtime_error("fp8_gemm: " + std::to_string(args.groups) + " groups; at most " +
-                             std::to_string(kMostGroups) + " are supported");
+                             std::to_string(kMaxGroups) + " are supported");
   }
   const bool limited = args.num_sms > 0 && args.num_sms < multiprocessors();
   const int sms = limited ? args.num_sms : multiprocessors();
@@ -26,5 +26,19 @@ void fp8_gemm(const Fp8GemmArgs& args, void* stream) {
   if (args.form != Fp8Form::kPlain || limited) return fp8_stream_masked(args, sms, stream);
   fp8_stream(args, sms, stream);
 }
+
+RTP_LLM_OPERATOR(fp8_linear)
+void fp8_linear(const Fp8LinearArgs& args, void* stream) { fp8_gemm(args, stream); }
+
+RTP_LLM_OPERATOR(fp8_grouped_masked)
+void fp8_grouped_masked(const Fp8GroupedMaskedArgs& args, void* stream) { fp8_gemm(args, stream); }
+
+RTP_LLM_OPERATOR(fp8_grouped_contiguous)
+void fp8_grouped_contiguous(const Fp8GroupedContiguousArgs& args, void* stream) {
+  fp8_gemm(args, stream);
+}
+
+RTP_LLM_OPERATOR(fp8_grouped_ragged)
+void fp8_grouped_ragged(const Fp8GroupedRaggedArgs& args, void* stream) { fp8_gemm(args, stream); }
 
 }  // namespace rtp_llm::cuda

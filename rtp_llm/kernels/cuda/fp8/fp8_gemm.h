@@ -6,8 +6,7 @@
 
 namespace rtp_llm::cuda {
 
-// Rows that nothing asks for, of masks and padding, are left as they are. RuntimeError on other
-// GPUs.
+// Leaves masked rows and rows of padding as they are. RuntimeError on other GPUs.
 void fp8_gemm(const Fp8GemmArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

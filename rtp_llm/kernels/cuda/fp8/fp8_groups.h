@@ -25,13 +25,13 @@ __device__ inline GroupRows rows_of(const Fp8GemmArgs& args, int group) {
   return {0, first, first + max(0, min(args.indices[group], rows - first))};
 }
 
-constexpr int kMostGroups = 1024;
+constexpr int kMaxGroups = 1024;
 
 // The tiles of all groups, numbered consecutively group by group.
 class GroupTiles {
  public:
   // Tiles of kRows rows, once for each tile of outputs. Called by every thread of the block; `ends`
-  // is shared memory for kMostGroups numbers.
+  // is shared memory for kMaxGroups numbers.
   template <int kRows, int kThreads>
   __device__ void init(const Fp8GemmArgs& args, int output_tiles, int* ends) {
     groups_ = static_cast<int>(args.groups);

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t barriers[2 * Shape::kStages];
-  __shared__ int ends[kMostGroups];
+  __shared__ int ends[kMaxGroups];
   const StreamRing<Shape> ring(memory, barriers);
   if (thread_index() == Shape::kConsumers) ring.init_barriers();
   wait_for_previous();

@@ -23,7 +23,7 @@ class TileSchedule {
   __device__ TileSchedule(const Fp8GemmArgs& args, int rank) : args_(args), rank_(rank) {
     pairs_ = static_cast<int>((args.outputs + 2 * Shape::kOutputs - 1) / (2 * Shape::kOutputs));
     if constexpr (kGrouped) {
-      __shared__ int ends[kMostGroups];
+      __shared__ int ends[kMaxGroups];
       tiles_.template init<Shape::kRows, Shape::kThreads>(args, pairs_, ends);
     }
   }

@@ -1,185 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 
-#include "rtp_llm/kernels/cuda/gemm/gate_activation.h"
-#include "rtp_llm/kernels/cuda/gemm/skinny_linear_tile.h"
-#include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/gemm/skinny_linear_launch.h"
+#include "rtp_llm/kernels/cuda/gemm/stream_linear.h"
+#include "rtp_llm/kernels/cuda/norm/norm.h"
 
 namespace rtp_llm::cuda {
 namespace {
-
-constexpr int64_t kShortRow = 1024, kMiddleRow = 3072;  // columns
-
-// One of a tile's results, which a thread finishes: a lane's sum `index` over all warps. Of gates a
-// tile has 8 rows, and the rows of their factors 8 below.
-template <LinearEnd end>
-struct Result {
-  static constexpr int kOfLane = end == LinearEnd::kGate ? 2 : 4;  // in a tile of tokens
-
-  __device__ explicit Result(int number, int tile) : lane(number % kGroup) {
-    const int sum = number / kGroup % kOfLane;
-    const int tokens = number / (kGroup * kOfLane);
-    index = tokens * 4 + sum;
-    token = tokens * kTileTokens + lane % 4 * 2 + sum % 2;
-    output = tile * kTileRows / 4 * kOfLane + lane / 4 + sum / 2 * (kTileRows / 2);
-  }
-
-  int lane;
-  int index;
-  int token;
-  int output;
-};
-
-template <class T, class Shape, LinearEnd end, bool norm>
-__device__ inline void finish(const SkinnyLinearArgs& args, const Result<end>& result,
-                              const float* sums, const float* squares, float before) {
-  float sum = 0.0f, factor = 0.0f, square = 0.0f;
-#pragma unroll
-  for (int warp = 0; warp < Shape::kWarps; ++warp) {
-    const float* const of_warp = sums + warp * Shape::kSums * kGroup + result.lane;
-    sum += of_warp[result.index * kGroup];
-    if (end == LinearEnd::kGate) factor += of_warp[(result.index + 2) * kGroup];
-    if (norm) square += squares[warp * Shape::kTokens + result.token];
-  }
-  if (norm) {
-    const float inverse = 1.0f / sqrtf(square / static_cast<float>(args.columns) + args.eps);
-    sum *= inverse;
-    factor *= inverse;
-  }
-  const T* const bias = static_cast<const T*>(args.bias);
-  if (bias != nullptr) {
-    sum += to_float(bias[result.output]);
-    if (end == LinearEnd::kGate) factor += to_float(bias[args.outputs / 2 + result.output]);
-  }
-  const int64_t at = result.token * args.out_stride + result.output;
-  if (end == LinearEnd::kFloat) {
-    static_cast<float*>(args.out)[at] = sum;
-  } else {
-    if (end == LinearEnd::kGate) sum = activated(sum, args.activation) * factor;
-    static_cast<T*>(args.out)[at] = from_float<T>(before + sum);
-  }
-}
-
-// What the results of a tile are added to, as long as there is such a tile.
-template <class T, class Shape, LinearEnd end, int each>
-__device__ inline void load_before(const SkinnyLinearArgs& args, const SkinnyLane& lane, int tile,
-                                   float (&before)[each]) {
-#pragma unroll
-  for (int i = 0; i < each; ++i) {
-    const Result<end> result(lane.thread + i * Shape::kThreads, tile);
-    if (result.token >= args.rows || result.output >= args.outputs) continue;
-    const int64_t at = result.token * args.out_stride + result.output;
-    before[i] = to_float(static_cast<const T*>(args.out)[at]);
-  }
-}
-
-// The warp's share of a tile's sums, into result[(warp, sum, lane)].
-template <class T, class Shape, LinearEnd end>
-__device__ inline void multiply_tile(const SkinnyLinearArgs& args, const SkinnyLane& lane,
-                                     const SkinnyMemory<T, Shape>& memory,
-                                     const SkinnyTokens<Shape>& tokens,
-                                     SkinnyWeights<T, Shape, end>& weights, float* result) {
-  // Two of each: an instruction need not wait for the one before.
-  float even[Shape::kTokenTiles][4] = {}, odd[Shape::kTokenTiles][4] = {};
-  if (Shape::kKeeps) {
-    multiply_kept(args, lane, tokens, weights, even, odd);
-  } else {
-    multiply_staged(args, lane, memory, weights, even, odd);
-  }
-#pragma unroll
-  for (int i = 0; i < Shape::kSums; ++i) {
-    const float sum = even[i / 4][i % 4] + odd[i / 4][i % 4];
-    result[(lane.warp * Shape::kSums + i) * kGroup + lane.lane] = sum;
-  }
-}
-
-template <bool norm, class T, class Shape>
-__device__ inline void take_tokens(const SkinnyLinearArgs& args, const SkinnyLane& lane,
-                                   const SkinnyMemory<T, Shape>& memory,
-                                   SkinnyTokens<Shape>& tokens) {
-  if (norm) {
-    wait_for_groups<Shape::kSlots>();  // what request_norm asked for
-    __syncwarp();
-  }
-  if (Shape::kKeeps) {
-    keep_tokens<norm>(args, lane, memory, tokens);
-  } else {
-    stage_tokens<norm>(args, lane, memory);
-  }
-}
-
-template <class T, class Shape, LinearEnd end, bool norm>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(SkinnyLinearArgs args) {
-  constexpr int kResults = Shape::kTokenTiles * Result<end>::kOfLane * kGroup;
-  constexpr int kEach = (kResults + Shape::kThreads - 1) / Shape::kThreads;  // of a thread
-  extern __shared__ uint4 shared[];
-  const SkinnyLane lane;
-  const SkinnyMemory<T, Shape> memory(shared, args);
-  if (norm) request_norm(args, lane, memory);
-  SkinnyWeights<T, Shape, end> weights(args, lane, memory.ring);
-#pragma unroll
-  for (int slot = 0; slot < Shape::kSlots; ++slot) weights.request();
-  let_next_start();
-  wait_for_previous();
-  int tile = static_cast<int>(blockIdx.x);
-  float before[kEach] = {};
-  if (end == LinearEnd::kAdd) load_before<T, Shape, end>(args, lane, tile, before);
-  SkinnyTokens<Shape> tokens;
-  take_tokens<norm>(args, lane, memory, tokens);
-  float* sums = memory.sums;
-  const int tiles = static_cast<int>(args.outputs / kTileRows), step = static_cast<int>(gridDim.x);
-  for (; tile < tiles; tile += step) {
-    multiply_tile(args, lane, memory, tokens, weights, sums);
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int number = lane.thread + i * Shape::kThreads;
-      const Result<end> result(number, tile);
-      if (number >= kResults || result.token >= args.rows) continue;
-      finish<T, Shape, end, norm>(args, result, sums, memory.squares, before[i]);
-    }
-    if (end == LinearEnd::kAdd) load_before<T, Shape, end>(args, lane, tile + step, before);
-    // The other half: some warps may still read this one.
-    sums = memory.sums + (sums == memory.sums ? Shape::kWarps * Shape::kSums * kGroup : 0);
-  }
-}
-
-int64_t most_shared() { return of_device<cudaDevAttrMaxSharedMemoryPerBlockOptin>(); }
-
-// Calls body(SkinnyShape{}) with the shape of blocks for a product. Where rows of the weight are
-// long, more warps share them, so that none has more than a few k-blocks; where they are so long
-// that the tokens leave too little memory, fewer k-blocks are under way.
-template <class Body>
-void visit_shape(int64_t rows, int64_t columns, bool norm, Body&& body) {
-  const bool few = rows <= kTileTokens;
-  if (few && columns <= kShortRow) return body(SkinnyShape<1, 8, 3, 3, 2, false>{});
-  if (few) {
-    using Shape = SkinnyShape<1, 16, 3, 2, 1, false>;
-    const bool fits = SkinnyMemory<BFloat16, Shape>::bytes(rows, columns, norm) <= most_shared();
-    return fits ? body(Shape{}) : body(SkinnyShape<1, 16, 2, 2, 1, false>{});
-  }
-  // Two tiles of tokens stay in registers where a warp has few k-blocks of them: at 16 rows a step
-  // of 28 layers then takes 0.85 instead of 1.03 ms. For one tile, staging it is as quick or
-  // quicker.
-  if (columns <= kShortRow) return body(SkinnyShape<2, 8, 3, 2, 1, true>{});
-  if (columns <= kMiddleRow) return body(SkinnyShape<2, 16, 3, 1, 1, true>{});
-  return body(SkinnyShape<2, 16, 2, 1, 1, false>{});
-}
-
-template <class T, LinearEnd end, bool norm>
-void launch(const SkinnyLinearArgs& args, void* stream) {
-  visit_shape(args.rows, args.columns, norm, [&](auto shape) {
-    using Shape = decltype(shape);
-    constexpr auto kKernel = skinny<T, Shape, end, norm>;
-    const int64_t bytes = SkinnyMemory<T, Shape>::bytes(args.rows, args.columns, norm);
-    allow_shared<kKernel>(bytes, "skinny_linear");
-    const int64_t tiles = args.outputs / kTileRows;
-    const int64_t most = int64_t{multiprocessors()} * Shape::kGrid;
-    launch_overlapped<kKernel>(static_cast<unsigned int>(tiles < most ? tiles : most),
-                               Shape::kThreads, static_cast<size_t>(bytes), stream, args);
-  });
-  check_launch("skinny_linear");
-}
 
 template <class T>
 void pick_end(const SkinnyLinearArgs& args, void* stream) {
@@ -187,39 +14,119 @@ void pick_end(const SkinnyLinearArgs& args, void* stream) {
   const bool norm = kCanNorm && args.norm_weight != nullptr;
   switch (args.end) {
     case LinearEnd::kAdd:
-      return launch<T, LinearEnd::kAdd, false>(args, stream);
+      return launch_skinny<T, LinearEnd::kAdd, false>(args, stream);
     case LinearEnd::kFloat:
-      return launch<T, LinearEnd::kFloat, false>(args, stream);
+      return launch_skinny<T, LinearEnd::kFloat, false>(args, stream);
     case LinearEnd::kGate:
-      return norm ? launch<T, LinearEnd::kGate, kCanNorm>(args, stream)
-                  : launch<T, LinearEnd::kGate, false>(args, stream);
+      return norm ? launch_skinny<T, LinearEnd::kGate, kCanNorm>(args, stream)
+                  : launch_skinny<T, LinearEnd::kGate, false>(args, stream);
     case LinearEnd::kStore:
-      return norm ? launch<T, LinearEnd::kStore, kCanNorm>(args, stream)
-                  : launch<T, LinearEnd::kStore, false>(args, stream);
+      return norm ? launch_skinny<T, LinearEnd::kStore, kCanNorm>(args, stream)
+                  : launch_skinny<T, LinearEnd::kStore, false>(args, stream);
   }
 }
 
-}  // namespace
-
-int64_t skinny_linear_rows(int64_t outputs, int64_t columns, DType dtype) {
-  if (!takes_skinny_weight(outputs, columns, dtype)) return 0;
-  for (int64_t rows = kSkinnyRows; rows > 0; --rows) {
-    int64_t bytes = 0;
-    visit_shape(rows, columns, true, [&](auto shape) {
-      bytes = SkinnyMemory<BFloat16, decltype(shape)>::bytes(rows, columns, true);
-    });
-    if (bytes <= most_shared()) return rows;
-  }
-  return 0;
-}
-
-void skinny_linear(const SkinnyLinearArgs& args, void* stream) {
+// Norms rows of bfloat16 only: it multiplies before it divides by the root mean square, and those
+// products could leave the range of float16.
+void skinny_tiles(const SkinnyLinearArgs& args, void* stream) {
   if (args.rows == 0 || args.outputs == 0) return;
   if (args.dtype == DType::kBFloat16) {
     pick_end<BFloat16>(args, stream);
   } else {
     pick_end<Float16>(args, stream);
   }
+}
+
+void check_limits(const SkinnyLinearArgs& args, int64_t max_rows) {
+  const auto refuse = [](const char* what, int64_t rows, int64_t columns,
+                         const std::string& limit) {
+    throw std::runtime_error(std::string("fused linear: ") + what + " is [" + std::to_string(rows) +
+                             ", " + std::to_string(columns) + "]; expected " + limit);
+  };
+  if (args.rows > max_rows) {
+    refuse("x", args.rows, args.columns, "at most " + std::to_string(max_rows) + " rows");
+  }
+  if (args.outputs % kSkinnyOutputs != 0 || args.columns % kSkinnyColumns != 0) {
+    refuse("weight", args.outputs, args.columns,
+           "multiples of " + std::to_string(kSkinnyOutputs) + " and " +
+               std::to_string(kSkinnyColumns));
+  }
+}
+
+// Products without a norm and a residual, which may be streams on some GPUs.
+void run_product(const SkinnyLinearArgs& args, void* stream) {
+  const int64_t rows = skinny_linear_rows(args.outputs, args.columns, args.dtype);
+  check_limits(args, rows > kSkinnyRows ? rows : kSkinnyRows);
+  if (streams_faster(args)) {
+    stream_linear(args, stream);
+  } else {
+    skinny_tiles(args, stream);
+  }
+}
+
+// Norms inside the kernel where it can, else before it, into the scratch.
+void norm_and_run(SkinnyLinearArgs args, void* scratch, void* stream) {
+  check_limits(args, kSkinnyRows);
+  if (args.dtype != DType::kBFloat16) {
+    rms_norm({args.x, args.norm_weight, scratch, args.rows, args.columns, args.x_stride,
+              args.columns, args.dtype, args.eps, args.norm_offset},
+             stream);
+    args.x = scratch;
+    args.x_stride = args.columns;
+    args.norm_weight = nullptr;
+  }
+  skinny_tiles(args, stream);
+}
+
+int64_t normed_bytes(const SkinnyLinearArgs& args) {
+  if (args.dtype == DType::kBFloat16) return 0;
+  return args.rows * args.columns * element_size(args.dtype);
+}
+
+}  // namespace
+
+int64_t fused_linear_rows(int64_t outputs, int64_t columns, DType dtype) {
+  if (!takes_skinny_weight(outputs, columns, dtype)) return 0;
+  for (int64_t rows = kSkinnyRows; rows > 0; --rows) {
+    int64_t bytes = 0;
+    visit_shape(rows, columns, true, [&](auto shape) {
+      bytes = SkinnyMemory<BFloat16, decltype(shape)>::bytes(rows, columns, true);
+    });
+    if (bytes <= max_shared()) return rows;
+  }
+  return 0;
+}
+
+int64_t skinny_linear_rows(int64_t outputs, int64_t columns, DType dtype) {
+  const int64_t tiles = fused_linear_rows(outputs, columns, dtype);
+  const int64_t stream = stream_linear_rows(outputs, columns, dtype);
+  return tiles > stream ? tiles : stream;
+}
+
+RTP_LLM_OPERATOR(skinny_linear)
+void skinny_linear(const SkinnyLinearArgs& args, void* stream) { run_product(args, stream); }
+
+RTP_LLM_OPERATOR(gated_linear)
+void gated_linear(const GatedLinearArgs& args, void* stream) { run_product(args, stream); }
+
+RTP_LLM_OPERATOR(linear_add)
+void linear_add(const LinearAddArgs& args, void* stream) {
+  check_limits(args, kSkinnyRows);
+  skinny_tiles(args, stream);
+}
+
+int64_t norm_linear_scratch(const NormLinearArgs& args) { return normed_bytes(args); }
+
+RTP_LLM_OPERATOR(norm_linear, scratch)
+void norm_linear(const NormLinearArgs& args, void* scratch, void* stream) {
+  norm_and_run(args, scratch, stream);
+}
+
+int64_t norm_gated_linear_scratch(const NormGatedLinearArgs& args) { return normed_bytes(args); }
+
+RTP_LLM_OPERATOR(norm_gated_linear, scratch)
+void norm_gated_linear(const NormGatedLinearArgs& args, void* scratch, void* stream) {
+  norm_and_run(args, scratch, stream);
 }
 
 }  // namespace rtp_llm::cuda

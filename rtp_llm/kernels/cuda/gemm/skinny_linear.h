@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers of few rows with what surrounds them, on NVIDIA GPUs alone.
+// Linear layers of few rows, fused with a norm, a gate or a residual, on NVIDIA GPUs only.
 #pragma once
 
 #include "rtp_llm/kernels/common/gemm/skinny_linear.h"
@@ -16,12 +16,14 @@ inline bool takes_skinny_weight(int64_t outputs, int64_t columns, DType dtype) {
          columns % kSkinnyColumns == 0;
 }
 
-// Up to how many rows of x are quicker with such a weight than by a library, on the current device;
-// 0: none.
+// Up to how many rows of x the kernel is quicker with such a weight than a library, on the current
+// device; 0 where it does not take the weight.
+int64_t fused_linear_rows(int64_t outputs, int64_t columns, DType dtype);
+
+// The same for products without a norm and a residual, which may be streams of the weight.
 int64_t skinny_linear_rows(int64_t outputs, int64_t columns, DType dtype);
 
-// Norms bfloat16 rows alone: what it multiplies is not divided by the root mean square yet, and
-// could leave the range of float16.
+// Every end but kAdd, without a norm. RuntimeError for more rows or other weights than these.
 void skinny_linear(const SkinnyLinearArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

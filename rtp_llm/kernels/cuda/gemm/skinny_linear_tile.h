@@ -2,11 +2,11 @@
 // The parts of a block that multiplies few rows ("tokens") with a weight: 16 rows of the weight at
 // a time, whose columns its warps share.
 //
-// The weight is the operand that matrix instructions want 16 rows of, tokens are the narrow one.
+// Matrix instructions take 16 rows of the weight as the tall operand and tokens as the narrow one.
 // The order of columns within a product is free: a lane takes 16 bytes of a row, where the
-// instruction wants four times 4, and tokens are taken in the same order. What a lane multiplies it
-// has copied itself, so that copies need no barrier; they are all under way before the block waits
-// for the kernel in front.
+// instruction expects four times 4, and takes tokens in the same order. A lane multiplies only what
+// it has copied itself, so that copies need no barrier; they are all under way before the block
+// waits for the previous kernel.
 #pragma once
 
 #include <type_traits>
@@ -23,8 +23,8 @@ constexpr int kTileTokens = 8;
 constexpr int kSkew = 32;  // elements between rows of tokens, for the banks of shared memory
 
 // J tiles of tokens, W warps, S k-blocks under way for each; registers for B blocks at once on a
-// multiprocessor, of which G are used: the rest is for the kernel behind, which loads by then.
-// Where a warp has at most S k-blocks of a row, it can keep its columns of the tokens in registers.
+// multiprocessor. The grid has G of them: the rest are free for the next kernel, which loads early.
+// A warp with at most S k-blocks of a row can keep its columns of the tokens in registers.
 template <int J, int W, int S, int B, int G, bool keeps>
 struct SkinnyShape {
   static constexpr int kTokenTiles = J;
@@ -75,17 +75,17 @@ struct SkinnyMemory {
   T* norm_weight;  // [columns]
 };
 
-// 16 bytes to shared memory; they are there when the group of copies was waited for.
+// Starts to copy 16 bytes to shared memory; they have arrived once their group was waited for.
 __device__ inline void copy_later(void* to, const void* from) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from)
                : "memory");
 }
 __device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All groups but the last `most` are there.
-template <int most>
+// Waits until at most the last `pending` groups are under way.
+template <int pending>
 __device__ inline void wait_for_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(most) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
 // 16 bytes that another kernel wrote, past the multiprocessor's own cache.
@@ -110,8 +110,8 @@ __device__ inline void multiply(float (&sums)[4], uint32_t w0, uint32_t w1, uint
 #undef RTP_LLM_MULTIPLY
 }
 
-// The k-blocks of weight that a lane multiplies, in order: of each tile of the block those of its
-// warp. kSlots of them are under way.
+// The k-blocks of the weight that a lane multiplies, in order: those of its warp in each tile of
+// the block. kSlots of them are under way.
 template <class T, class Shape, LinearEnd end>
 class SkinnyWeights {
  public:
@@ -202,7 +202,7 @@ __device__ inline uint4 weighted(const uint4& x, const uint4& norm_weight, float
       weighted(x.z, norm_weight.z, offset, squares), weighted(x.w, norm_weight.w, offset, squares)};
 }
 
-// Adds up what the lanes of a token have, of every pass over tokens.
+// Adds up the squares of a token's lanes, for every pass over tokens.
 template <int passes, class T, class Shape>
 __device__ inline void store_squares(const SkinnyLinearArgs& args, const SkinnyLane& lane,
                                      const SkinnyMemory<T, Shape>& memory, int at_once,
@@ -312,8 +312,8 @@ __device__ inline void keep_tokens(const SkinnyLinearArgs& args, const SkinnyLan
   if (norm) weigh_tokens<T>(lane, memory, k_blocks, args.norm_offset, tokens);
 }
 
-// 16 rows of the weight x 8 tokens over a k-block, to sums of which neighbours can be added at
-// once.
+// 16 rows of the weight x 8 tokens over a k-block. There are two sets of sums, so that consecutive
+// products need not wait for each other.
 template <class T>
 __device__ inline void multiply_k_block(float (&even)[4], float (&odd)[4], const uint4 (&w)[kParts],
                                         const uint4& low, const uint4& high) {
@@ -323,7 +323,7 @@ __device__ inline void multiply_k_block(float (&even)[4], float (&odd)[4], const
   multiply<T>(odd, w[2].z, w[3].z, w[2].w, w[3].w, high.z, high.w);
 }
 
-// The warp's share of a tile's sums, of tokens in registers.
+// The warp's share of a tile's sums, with tokens in registers.
 template <class T, class Shape, LinearEnd end>
 __device__ inline void multiply_kept(const SkinnyLinearArgs& args, const SkinnyLane& lane,
                                      const SkinnyTokens<Shape>& tokens,
@@ -346,7 +346,7 @@ __device__ inline void multiply_kept(const SkinnyLinearArgs& args, const SkinnyL
   }
 }
 
-// The same of tokens in shared memory.
+// The same with tokens in shared memory.
 template <class T, class Shape, LinearEnd end>
 __device__ inline void multiply_staged(const SkinnyLinearArgs& args, const SkinnyLane& lane,
                                        const SkinnyMemory<T, Shape>& memory,

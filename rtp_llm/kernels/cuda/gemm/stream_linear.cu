@@ -76,7 +76,7 @@ int64_t stream_linear_rows(int64_t outputs, int64_t columns, DType dtype) {
 bool streams_faster(const SkinnyLinearArgs& args) {
   constexpr int64_t kFewRows = 8, kLongRow = 4096;
   if (args.rows > stream_linear_rows(args.outputs, args.columns, args.dtype)) return false;
-  if (args.rows > skinny_linear_rows(args.outputs, args.columns, args.dtype)) return true;
+  if (args.rows > fused_linear_rows(args.outputs, args.columns, args.dtype)) return true;
   return args.rows > kFewRows && args.columns >= kLongRow;
 }
 

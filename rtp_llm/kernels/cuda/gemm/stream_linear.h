@@ -9,10 +9,11 @@ namespace rtp_llm::cuda {
 // Most rows of x.
 constexpr int64_t kStreamRows = 64;
 
-// As skinny_linear_rows.
+// As fused_linear_rows.
 int64_t stream_linear_rows(int64_t outputs, int64_t columns, DType dtype);
 
-// Whether it takes this, and is quicker than skinny_linear where that does, too.
+// Whether streams take this product and are quicker than the kernel of skinny_linear.h, if that
+// takes it, too.
 bool streams_faster(const SkinnyLinearArgs& args);
 
 // Ends but kAdd, without a norm.

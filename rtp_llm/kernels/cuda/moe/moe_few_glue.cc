@@ -12,15 +12,15 @@ namespace {
 using glue::Tensor;
 
 void check_sizes_of(const glue::RouteExpertsCall& call) {
-  constexpr int64_t kMostExperts = 1024;
+  constexpr int64_t kMaxExperts = 1024;
   glue::check_dtype(call.logits, DType::kFloat32, "route_experts: logits");
   glue::check_dim(call.logits, 2, "route_experts: logits");
   glue::check_contiguous_rows(call.logits, "route_experts: logits");
   const int64_t tokens = call.logits.size(0), experts = call.logits.size(1);
   const int64_t shared = call.shared_gate.has_value() ? 1 : 0;
-  RTP_LLM_CHECK(tokens <= kRoutedTokens && experts + shared <= kMostExperts,
+  RTP_LLM_CHECK(tokens <= kRoutedTokens && experts + shared <= kMaxExperts,
                 "route_experts: logits is ", call.logits.describe(), "; expected at most ",
-                kRoutedTokens, " tokens and ", kMostExperts, " experts with the shared one");
+                kRoutedTokens, " tokens and ", kMaxExperts, " experts with the shared one");
   RTP_LLM_CHECK(call.top_k >= 1 && call.top_k <= kRoutedExperts && call.top_k <= experts,
                 "route_experts: top_k is ", call.top_k, "; expected from 1 to ", kRoutedExperts,
                 " of the ", experts, " experts");
@@ -29,7 +29,7 @@ void check_sizes_of(const glue::RouteExpertsCall& call) {
                 " experts from ", call.first, " on, of ", experts);
 }
 
-// The shared expert's weight, of x.
+// Takes x and the shared expert's gate, which weighs its output.
 void set_gate(RouteArgs& args, const glue::RouteExpertsCall& call) {
   RTP_LLM_CHECK(call.x.dtype() == DType::kBFloat16 || call.x.dtype() == DType::kFloat16,
                 "route_experts: x is ", call.x.describe(), "; expected bfloat16 or float16");

@@ -10,18 +10,15 @@ namespace {
 using glue::Tensor;
 
 Tensor attend(const glue::PagedAttentionCall& call) {
-  PagedAttentionArgs args = glue::paged_attention_args(call);
+  auto [args, out] = glue::prepare(call);
   RTP_LLM_CHECK(args.head_dim <= kMostHeadDim, "paged_attention: q is ", call.q.describe(),
                 "; expected heads of at most ", kMostHeadDim, " elements");
-  Tensor out =
-      glue::empty(call.q, {call.q.size(0), call.q.size(1), call.q.size(2)}, call.q.dtype());
-  args.out = out.data();
   const int32_t parts = attention_parts(call.max_seqlen_q, call.max_seqlen_k);
   const Tensor partials =
       glue::empty(call.q, {attention_scratch_floats(args, parts)}, DType::kFloat32);
   const OnQueue device(call.q);
   paged_attention(device.queue(), {args, partials.data<float>(), parts});
-  return out;
+  return std::move(out);
 }
 
 }  // namespace
