@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.lint import architecture, cycles, layers, limits, rooms, sizes, sources
+from tools.lint import architecture, cycles, layers, limits, registrations, rooms, sizes, sources
 
 BUILDIFIER = "tools/lint/node_modules/.bin/buildifier"
 PRETTIER = "tools/lint/node_modules/.bin/prettier"
@@ -42,6 +42,7 @@ def checks(root: Path) -> Iterator[Check]:
     yield Check("cycles", function=cycles.check)
     yield Check("rooms", function=rooms.check)
     yield Check("architecture", function=architecture.check)
+    yield Check("registrations of kernels", function=registrations.check)
     licenses = [*python, "tools.lint.licenses"]
     yield Check("licenses", licenses, [*licenses, "--fix"])
     yield Check("limits", function=limits.advise, advice=True)
