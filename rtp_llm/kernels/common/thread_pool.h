@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that CPU kernels run on, made so that a core which something else keeps busy costs
-// little: nobody waits for a thread that has not begun.
+// The threads that CPU kernels run on. A core kept busy by another program costs little: a loop
+// never waits for a thread that has not begun.
 //
 // A loop is cut into one range a thread and each range into chunks. A thread takes the chunks of
 // its own range, then those that others have left. The caller waits only for chunks that are being
-// computed, so that threads which are late find nothing to do.
+// computed, so late threads find nothing to do.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,7 @@
 namespace rtp_llm::xpu {
 
 // The queue of torch's current stream on the device of a tensor. It is in order, and is not waited
-// for: whoever reads a result on the host synchronises, as with torch's own operators.
+// for: code that reads a result on the host synchronises, as with torch's own operators.
 class OnQueue {
  public:
   explicit OnQueue(const glue::Tensor& tensor);

@@ -11,8 +11,8 @@ namespace rtp_llm {
 
 constexpr int kMaxChoices = 64;  // experts of a token
 
-// Rank r has the experts r * slots to (r + 1) * slots - 1. Row r * rows + t of what is there is
-// token t of rank r. `row_packs`: packs of 16 bytes in a row of x, which is contiguous.
+// Rank r has the experts r * slots to (r + 1) * slots - 1. Row r * rows + t of the received rows
+// is token t of rank r. `row_packs`: packs of 16 bytes in a row of x, which is contiguous.
 struct DispatchTokensArgs {
   RankBuffers buffers;
   const void* x;         // [tokens, H]

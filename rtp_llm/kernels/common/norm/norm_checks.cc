@@ -10,7 +10,7 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t size, const cha
   check_contiguous(weight, what);
 }
 
-// Null where there is no bias.
+// Null if there is no bias.
 const void* checked_bias(const OptionalTensor& bias, const Tensor& x, int64_t size,
                          const char* what) {
   if (!bias.has_value()) return nullptr;

@@ -186,7 +186,7 @@ class Schedule {
     item.kv_end = std::min(item.kv_end, item.kv_begin + plan.keys_per_part);
     kernels_.run_item(args_, item, workspace);
     if (num_parts == 1) return;
-    // Whoever finishes a tile's last part merges all of them, always in the same order.
+    // The thread that finishes a tile's last part merges all of them, always in the same order.
     std::atomic<int32_t>& done = counters_[plan.first_counter + tile_index];
     if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < num_parts) return;
     item.partials = partials;

@@ -56,30 +56,30 @@ void clear_rows_of_no_sequence(const StateSequences& sequences, void* out, int64
               static_cast<size_t>((sequences.num_tokens - used) * row_bytes));
 }
 
-// How the value heads of a sequence are cut into items.
-struct Cut {
+// How the value heads of a sequence are split into items.
+struct Split {
   int heads, rows;  // of an item: several heads, or some rows of one
 };
 
 // Splits into as many items as threads can balance well, while it costs little: each item
 // multiplies the keys again.
-Cut cut_heads(const GatedDeltaRuleArgs& args, int num_threads) {
+Split split_heads(const GatedDeltaRuleArgs& args, int num_threads) {
   const int group = args.heads / args.key_heads;
   const int64_t wanted = num_threads == 1 ? 1 : 3 * int64_t{num_threads};
   const int64_t sequences = std::max<int64_t>(args.sequences.num_seqs, 1);
-  Cut cut = {std::min(group, kMaxHeads), args.value_size};
-  while (cut.heads > 1 && sequences * args.heads < wanted * cut.heads)
-    cut.heads = (cut.heads + 1) / 2;
+  Split split = {std::min(group, kMaxHeads), args.value_size};
+  while (split.heads > 1 && sequences * args.heads < wanted * split.heads)
+    split.heads = (split.heads + 1) / 2;
   const int64_t items = sequences * args.heads;
   const int64_t tiles =
       std::min<int64_t>((wanted + items - 1) / items, args.value_size / kLeastRows);
-  if (cut.heads == 1 && tiles > 1) {
-    cut.rows = static_cast<int>((args.value_size + tiles * 16 - 1) / (tiles * 16) * 16);
+  if (split.heads == 1 && tiles > 1) {
+    split.rows = static_cast<int>((args.value_size + tiles * 16 - 1) / (tiles * 16) * 16);
   }
-  return cut;
+  return split;
 }
 
-std::vector<DeltaRuleItem> items_of(const GatedDeltaRuleArgs& args, const Cut& cut) {
+std::vector<DeltaRuleItem> items_of(const GatedDeltaRuleArgs& args, const Split& split) {
   const int group = args.heads / args.key_heads;
   std::vector<int64_t> order;
   for (int64_t b = 0; b < args.sequences.num_seqs; ++b) {
@@ -92,9 +92,9 @@ std::vector<DeltaRuleItem> items_of(const GatedDeltaRuleArgs& args, const Cut& c
   std::vector<DeltaRuleItem> items;
   for (const int64_t b : order) {
     for (int head = 0; head < args.heads;) {
-      const int heads = std::min(cut.heads, group - head % group);
-      for (int row = 0; row < args.value_size; row += cut.rows) {
-        items.push_back({b, head, heads, row, std::min(cut.rows, args.value_size - row)});
+      const int heads = std::min(split.heads, group - head % group);
+      for (int row = 0; row < args.value_size; row += split.rows) {
+        items.push_back({b, head, heads, row, std::min(split.rows, args.value_size - row)});
       }
       head += heads;
     }
@@ -102,11 +102,11 @@ std::vector<DeltaRuleItem> items_of(const GatedDeltaRuleArgs& args, const Cut& c
   return items;
 }
 
-int64_t thread_scratch(const GatedDeltaRuleArgs& args, const Cut& cut) {
+int64_t thread_scratch(const GatedDeltaRuleArgs& args, const Split& split) {
   int64_t floats = delta_rule_step_scratch(args);
   for (int64_t b = 0; b < args.sequences.num_seqs; ++b) {
     if (tokens_of(args.sequences, b) > args.ring / 2) {
-      return std::max(floats, delta_rule_prompt_scratch(args, cut.heads, cut.rows));
+      return std::max(floats, delta_rule_prompt_scratch(args, split.heads, split.rows));
     }
   }
   return floats;
@@ -148,7 +148,7 @@ void check_gated_delta_rule(const GatedDeltaRuleArgs& args) {
 }
 
 int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int threads) {
-  const int64_t floats = (thread_scratch(args, cut_heads(args, threads)) + 15) / 16 * 16;
+  const int64_t floats = (thread_scratch(args, split_heads(args, threads)) + 15) / 16 * 16;
   return threads * floats * int64_t{sizeof(float)};
 }
 
@@ -179,8 +179,8 @@ void run_gated_delta_rule(const GatedDeltaRuleArgs& args, float* scratch,
   const StateSequences& sequences = args.sequences;
   const int64_t row = int64_t{args.heads} * args.value_size;
   clear_rows_of_no_sequence(sequences, args.out, row * element_size(args.dtype));
-  const Cut cut = cut_heads(args, parallel.num_threads());
-  const std::vector<DeltaRuleItem> items = items_of(args, cut);
+  const Split split = split_heads(args, parallel.num_threads());
+  const std::vector<DeltaRuleItem> items = items_of(args, split);
   const auto count = static_cast<int64_t>(items.size());
   const int64_t floats = gated_delta_rule_scratch(args, parallel.num_threads()) /
                          parallel.num_threads() / int64_t{sizeof(float)};

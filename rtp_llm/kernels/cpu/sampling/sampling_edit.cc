@@ -13,7 +13,7 @@ namespace {
 
 bool known(int32_t token, int64_t vocab) { return token >= 0 && token < vocab; }
 
-// Whoever is penalised gets this count, so that it happens once.
+// The count of tokens that were penalised already, so that it happens once.
 constexpr int32_t kDone = -1;
 
 void penalize_row(const ApplyPenaltiesArgs& args, int64_t row, int32_t* counts) {

@@ -8,8 +8,8 @@
 
 namespace rtp_llm::cuda {
 
-// Channels that rotate together, or, beyond the rotation, just two of them; D / 2 in a head. With
-// what they are multiplied by, which is there before the projection is.
+// Two channels that rotate together, or just any two that do not rotate; D / 2 pairs in a head.
+// Also holds their factors, which are available before the projection.
 struct ChannelPair {
   int first, second;
   float cos, sin;

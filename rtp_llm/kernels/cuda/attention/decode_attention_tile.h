@@ -29,8 +29,8 @@ __device__ inline float power_of_two(float x) {
   return power;
 }
 
-// Reads past the first-level cache what nobody reads again. Volatile: it stays where it is written,
-// which is before the wait for the kernel in front.
+// Bypasses the first-level cache, as the data is read once. Volatile, so that the compiler keeps it
+// before the wait for the preceding kernel.
 __device__ inline void load_once(uint32_t (&to)[4], const void* from) {
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

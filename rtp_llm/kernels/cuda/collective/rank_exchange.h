@@ -8,13 +8,13 @@
 // In call n a rank also clears (fills with kAbsent) what it received in call n - 1.
 //
 // Why nothing is overwritten, and nothing old is read. Calls of a rank come one after another: what
-// call n - 1 wrote anywhere was done when call n begins to write (wait_for_previous). "A ends
-// n" is: the kernel of call n has ended on rank A.
+// call n - 1 wrote anywhere was done when call n begins to write (wait_for_previous). "A ends n"
+// means that the kernel of call n has ended on rank A.
 //   1. A ends n only after every other rank B has begun to push n, as A polled all words of B's
 //      part; so after B ended n - 1. Two ranks are never more than a call apart.
 //   2. While A works on n, it reads the places of epoch n and clears those of n - 1. Others push n
 //      (where it reads), may push n + 1 (1.: A has begun to push n), and not n + 2, as A has not
-//      pushed n + 1. The places of n + 2 are those of n - 1: nobody writes where A clears.
+//      pushed n + 1. The places of n + 2 are those of n - 1: no rank writes where A clears.
 //   3. What is pushed to A in n finds kAbsent there: the places of epoch n last held message n - 3,
 //      which A cleared in n - 2, and a rank that pushes n has ended n - 1, so by 1. A has ended
 //      n - 2. The clearing covers all bytes, as A kept the length of message n - 3, which all ranks
@@ -29,8 +29,8 @@
 // word of every other rank (1.), and every word that comes.
 //
 // A call takes at most as many blocks as run at once, and each pushes all that it has to before it
-// polls, or all that is in front of what it polls in an order that all ranks have: whatever blocks
-// of the peers do, what they wait for has been sent or will be.
+// polls, or all that precedes what it polls in an order that all ranks share: whatever the peers'
+// blocks do, what they wait for has been sent or will be.
 #pragma once
 
 #include "rtp_llm/kernels/common/collective/rank_buffers.h"
@@ -100,7 +100,8 @@ class RankExchange {
     store_to_peer(buffer(rank) + place(epoch_, among_.rank) + pack * kAccessBytes, sendable(words));
   }
 
-  // Waits for what another rank has pushed here. Once the host has ended waits, whatever is there.
+  // Waits for what another rank pushes here. Once the host has ended all waits, returns any
+  // content.
   __device__ Words4 receive(int rank, int64_t pack) {
     const char* const from = own_ + place(epoch_, rank) + pack * kAccessBytes;
     for (int polls = 1;; ++polls) {

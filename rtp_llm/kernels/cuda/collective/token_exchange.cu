@@ -211,7 +211,7 @@ class Combine {
     }
   }
 
-  // Adds what comes in the order of ranks.
+  // Adds the received results in rank order.
   __device__ void receive(int64_t token) {
     const unsigned int senders = senders_of(token);
     for (int64_t i = thread_index(); i < args_.row_packs; i += thread_count()) {
@@ -229,7 +229,7 @@ class Combine {
     }
   }
 
-  // Every rank waits for all others, whoever sends it results.
+  // Every rank waits for all others, whether or not they send it results.
   __device__ void meet_all() {
     const int rank = thread_index();
     if (blockIdx.x != 0 || rank >= args_.buffers.ranks || rank == args_.buffers.rank) return;

@@ -116,7 +116,7 @@ __device__ inline void multiply_rows(const KBlockRing<Shape>& ring, int k_blocks
   }
   hopper::wait_for_products<0>();
   hopper::pin(sums);
-  hopper::sync(1, Shape::kConsumers);  // nobody reads the ring any more
+  hopper::sync(1, Shape::kConsumers);  // the ring is no longer read
   // A thread has rows lane / 4 and the one 8 below of its warp's 16, and tokens 8 j + 2 (lane % 4)
   // and the next.
   auto* const to = reinterpret_cast<float*>(ring.memory);

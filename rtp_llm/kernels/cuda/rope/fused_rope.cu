@@ -108,7 +108,7 @@ struct Targets {
       if (cache != nullptr) packs.store_to(reinterpret_cast<T*>(cache + head * cache_step), unit);
     } else {
 #pragma unroll 1
-      for (int side = 0; side < 2; ++side) {  // the code is long, so it is there once
+      for (int side = 0; side < 2; ++side) {  // a loop, as the code is long
         char* const to = side == 0 ? out + head * out_step : cache + head * cache_step;
         if ((side == 0 ? out : cache) == nullptr) continue;
         const float by = side == 0 || divisor == nullptr ? 1.0f : *divisor;

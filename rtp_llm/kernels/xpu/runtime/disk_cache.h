@@ -18,7 +18,7 @@ class DiskCache {
   // What was stored under `key`. An entry that is damaged, or of another key, is none.
   std::optional<std::string> load(const std::string& key) const;
 
-  // Whole or not at all, whoever else writes it. False when the folder cannot be written.
+  // Stores atomically, even with concurrent writers. False if the folder cannot be written.
   bool store(const std::string& key, const std::string& value) const;
 
   // Where the entry of `key` is.

@@ -37,7 +37,7 @@ void penalize_row(const Group& group, const ApplyPenaltiesArgs& args, int64_t ro
   });
   sycl::group_barrier(group);
   float* const logits = args.logits.row(row);
-  // Whoever takes the count of a token changes its logit, and leaves -1 for the others.
+  // The item that takes a token's count changes its logit, and leaves -1 for the others.
   for_items(group, size, [&](int64_t i) {
     if (!known(tokens[i], vocab)) return;
     const int32_t count = Atomic<int32_t>(counts[tokens[i]]).exchange(-1);
