@@ -170,18 +170,20 @@ def _pooling(folder: Path) -> PoolingType:
 def _dense(folder: Path) -> DenseConfig:
     file = folder / "config.json"
     config: dict[str, Any] = read_json(file, required=True)
-    sizes = []
-    for key in ("in_features", "out_features"):
-        size = config.get(key)
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _LARGEST:
-            raise ModelFilesError(f"{file}: {key} must be a positive integer; not {shown(size)}")
-        sizes.append(size)
     name = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     activation = _ACTIVATIONS.get(str(name).rpartition(".")[2])
     if activation is None:
         known = " and ".join(_ACTIVATIONS)
         raise ModelFilesError(f"{file}: activation_function {shown(name)}; {known} are supported")
-    return DenseConfig(folder, *sizes, config.get("bias", True) is not False, activation)
+    inputs, outputs = (_size(file, config, key) for key in ("in_features", "out_features"))
+    return DenseConfig(folder, inputs, outputs, config.get("bias", True) is not False, activation)
+
+
+def _size(file: Path, config: Mapping[str, Any], key: str) -> int:
+    size = config.get(key)
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _LARGEST:
+        raise ModelFilesError(f"{file}: {key} must be a positive integer; not {shown(size)}")
+    return size
 
 
 def _matryoshka(file: Path) -> tuple[int, ...] | None:

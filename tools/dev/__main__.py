@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
 from tools.dev import bazel, bench, lock, serve, testing, wheel
-from tools.dev.steps import StepError, say
+from tools.dev.steps import OFFLINE, StepError, say
 
 
 def _serve(arguments: list[str]) -> int:
@@ -59,6 +60,8 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 def main(arguments: Sequence[str]) -> int:
     """Exit code of `./dev ARGUMENTS`."""
     name, *rest = [argument for argument in arguments if argument != "--offline"]
+    if "--offline" in arguments:
+        os.environ[OFFLINE] = "1"
     if name not in _COMMANDS:
         print(f"dev: no command {name!r}; ./dev help lists them", file=sys.stderr)
         return 2

@@ -6,32 +6,45 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
-from tools.dev import environment, wheel
-from tools.dev.steps import CALLED_FROM, ROOT, StepError, say
+from tools.dev import environment, minilm, wheel
+from tools.dev.steps import CALLED_FROM, OFFLINE, ROOT, StepError, say
 
 _DEMO = ROOT / "example" / "demo_model"
 _DRAFT_HEAD = ROOT / "example" / "demo_draft_head"
+_MINILM = "minilm"
 _DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
 
 
 def serve(arguments: Sequence[str]) -> None:
     """Replaces this process by the server; the port is looked at before anything is built."""
     refuse_busy_port(flag_value(arguments, "--host"), flag_value(arguments, "--port"))
+    model = _trained_model(arguments)
     built = wheel.build("cpu")
     commands = environment.install(built.wheel, built.packages)
-    if not arguments or arguments[0].startswith("-"):
+    if model is not None:
+        arguments = [str(model), "--served-model-name", _MINILM, *arguments[1:]]
+    elif not arguments or arguments[0].startswith("-"):
         arguments = demo_arguments(arguments)
     else:
         arguments = [str(CALLED_FROM / arguments[0]), *arguments[1:]]
     command = [str(commands / "rtp-llm"), "serve", *arguments]
     say(" ".join(command))
     ours = (
+        OFFLINE,
         "RTP_LLM_CALLED_FROM",
         "RTP_LLM_PYTHON",
         "RTP_LLM_SETUP_SECONDS",
     )  # the server would ask what they mean
     os.execve(command[0], command, {k: v for k, v in os.environ.items() if k not in ours})
+
+
+def _trained_model(arguments: Sequence[str]) -> Path | None:
+    """The folder of `minilm`, unless there is a folder of that name to serve."""
+    if arguments[:1] != [_MINILM] or (CALLED_FROM / _MINILM).exists():
+        return None
+    return minilm.model_folder()
 
 
 def demo_arguments(arguments: Sequence[str]) -> list[str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLED_FROM = Path(os.environ.get("RTP_LLM_CALLED_FROM") or ROOT)
+# Set by --offline: nothing is downloaded or installed.
+OFFLINE = "RTP_LLM_DEV_OFFLINE"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtp-llm"
 
 
