@@ -12,7 +12,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention import Backend, BackendOptions, CacheDtypes, ForwardBatch
 from rtp_llm.distributed.tensor_parallel import TensorParallel
-from rtp_llm.layers.encoder_standins import varlen_attention
+from rtp_llm.layers.biased_attention import biased_attention
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
@@ -128,7 +128,8 @@ class EncoderAttention(Layer):
         bias: Tensor | None = None,
     ) -> Tensor:
         """x [T, hidden] -> [T, heads * head_dim]. `cos_sin` as that of ops.rope_kv_write; None: no
-        rotation. `bias` float32 [heads, 2 L - 1] is added to scores, by key minus query + L - 1."""
+        rotation. `bias` [heads, 2 L - 1] is added to scores, by key - query + L - 1; a layer with
+        one has no window, and as many heads of keys as of queries."""
         shape = self.shape
         heads, kv_heads, size = shape.num_heads, shape.num_kv_heads, shape.head_dim
         qkv = self.qkv(x)
@@ -143,16 +144,11 @@ class EncoderAttention(Layer):
             )
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, size)
         query, key, value = by_head.split((heads, kv_heads, kv_heads), dim=1)
-        mixed = varlen_attention(
-            query,
-            key,
-            value,
-            batch.cu_seqlens_q,
-            batch.max_seqlen_q,
-            shape.scale,
-            shape.window,
-            bias,
-        )
+        if bias is not None:
+            mixed = biased_attention(query, key, value, batch, shape.scale, bias)
+        else:
+            lengths = batch.cu_seqlens_q, batch.max_seqlen_q
+            mixed = ops.varlen_attention(query, key, value, *lengths, shape.scale, shape.window)
         return mixed.view(len(qkv), heads * size)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:

@@ -30,10 +30,10 @@ class PositionBias(Layer):
         self._longest = num_positions
 
     def forward(self, length: int) -> Tensor:
-        """Float32 [heads, 2 * length - 1] by key - query + length - 1."""
+        """The biases [heads, 2 * length - 1] by key - query + length - 1."""
         first = self._longest - length
         near = self.buckets[first : first + 2 * length - 1]
-        return self.weight.index_select(0, near).t().float().contiguous()
+        return self.weight.index_select(0, near).t().contiguous()
 
 
 def distance_buckets(num_buckets: int, num_positions: int) -> Tensor:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
+from rtp_llm import ops
 from rtp_llm.attention import ForwardBatch
 from rtp_llm.layers import Layer, LayerOptions, Rotary, WeightTarget, make_linear, weight_targets
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
-from rtp_llm.layers.encoder_standins import embedding_sum, gelu
 from rtp_llm.layers.layer_norm import LayerNorm
 from rtp_llm.layers.position_bias import PositionBias
 from rtp_llm.layers.weights.interleaved import Interleaved
@@ -56,13 +57,13 @@ class Embeddings(Layer):
         self._first = encoder.first_position
 
     def forward(self, batch: ForwardBatch) -> Tensor:
-        positions = batch.positions
-        if self.position is not None and self._first:
-            positions = positions + self._first
-        summed = embedding_sum(
-            batch.token_ids, positions, None, self.word, self.position, self.kind
+        positions = None
+        if self.position is not None:
+            positions = batch.positions + self._first if self._first else batch.positions
+        norm, tables = self.norm, (self.word, self.position, self.kind)
+        return ops.bert_embedding(
+            batch.token_ids, positions, None, *tables, norm.weight, norm.bias, norm.eps
         )
-        return self.norm(summed)  # type: ignore[no-any-return]
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}word_embeddings.weight", RowsTarget(self.word)
