@@ -67,7 +67,8 @@ class SchedulerConfig:
     device finds those that the host does not know. With ``optimistic_drafts``, and ``overlap``, a
     step is planned as if all drafts in flight were right, and the device corrects it: see
     ``Batch.seq_lens``. With ``mrope`` a batch has offsets of positions on three axes, with
-    ``adapters`` each sequence's adapter. ``max_rows`` are those of a batch.
+    ``adapters`` each sequence's adapter, with ``token_types`` where the second of its two texts
+    begins. ``max_rows`` are those of a batch.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class SchedulerConfig:
         stages: int = 1,
         mrope: bool = False,
         adapters: bool = False,
+        token_types: bool = False,
     ) -> None: ...
     @property
     def groups(self) -> list[CacheGroup]: ...
@@ -125,6 +127,8 @@ class SchedulerConfig:
     def mrope(self) -> bool: ...
     @property
     def adapters(self) -> bool: ...
+    @property
+    def token_types(self) -> bool: ...
     @property
     def max_rows(self) -> int: ...
 
@@ -225,6 +229,7 @@ class Scheduler:
         mrope_offsets: NDArray[np.int32] | None = None,
         mrope_position_delta: int = 0,
         adapter_slot: int = -1,
+        second_text: int = 0,
     ) -> list[int]:
         """Add ``len(ids)`` sequences that share ``prompt`` (int32 [P]); their slots.
 
@@ -244,7 +249,8 @@ class Scheduler:
         offset; those with equal identifiers are equal. ``mrope_offsets`` int32 [P, 3] are added to
         the prompt's positions for those on each axis, ``mrope_position_delta`` to those of the
         output. Sequences share cached blocks only where these are equal, too. ``adapter_slot``
-        names an adapter, -1 none; ``extra_key`` has to say which one it holds.
+        names an adapter, -1 none; ``extra_key`` has to say which one it holds. ``second_text``:
+        where the second of two texts begins in the prompt, 0: it is one.
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.

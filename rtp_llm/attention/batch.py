@@ -49,7 +49,8 @@ class ForwardBatch:
     hidden [T, C]: on every pipeline stage after the first, the input of its first layer, which the
     stage may overwrite.
     Only for models that need them (see model_inputs.py): mrope_offsets [T, 3], to be added to a
-    position for its place on each axis; adapter_slots [B] (-1 = none); embeddings of placeholders.
+    position for its place on each axis; adapter_slots [B] (-1 = none); second_texts [B], where the
+    second text of a sequence begins (0 = it has one); embeddings of placeholders.
     before_layer is called for each layer before it reads its cache, on_written once the writes of
     its keys and values are enqueued.
     """
@@ -74,6 +75,7 @@ class ForwardBatch:
     hidden: Tensor | None = None
     mrope_offsets: Tensor | None = None
     adapter_slots: Tensor | None = None
+    second_texts: Tensor | None = None
     embeddings: InputEmbeddings | None = None
 
     def wait_for_layer(self, layer: int) -> None:

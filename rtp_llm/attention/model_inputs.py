@@ -16,19 +16,22 @@ from rtp_llm.attention.batch import ForwardBatch
 class InputNeeds:
     """What a model is fed in addition to token ids and positions of one axis.
 
-    ``mrope``: positions of three axes. ``adapters``: each sequence's adapter. ``embedding_width``:
-    numbers of type ``embedding_dtype`` in a row that replaces a token's embedding; 0: nothing does.
+    ``mrope``: positions of three axes. ``adapters``: each sequence's adapter. ``token_types``:
+    which of two texts a token belongs to. ``embedding_width``: numbers of type ``embedding_dtype``
+    in a row that replaces a token's embedding; 0: nothing does.
     """
 
     mrope: bool = False
     adapters: bool = False
+    token_types: bool = False
     embedding_width: int = 0
     embedding_dtype: torch.dtype = torch.float32
 
     @cached_property
     def settings(self) -> frozenset[str]:
         """The scheduler's settings with which plans have what is needed."""
-        return frozenset(name for name in ("mrope", "adapters") if getattr(self, name))
+        names = ("mrope", "adapters", "token_types")
+        return frozenset(name for name in names if getattr(self, name))
 
     @cached_property
     def any(self) -> bool:
@@ -64,13 +67,23 @@ class ModelInputs:
         if self._token_adapters is None:
             batch = self.batch
             assert batch.adapter_slots is not None, "the model needs no adapters"
-            ends, count = batch.cu_seqlens_q[1:], batch.token_ids.shape[0]
-            tokens = torch.arange(count, dtype=ends.dtype, device=ends.device)
-            sequences = torch.searchsorted(ends, tokens, right=True)
-            # Padding after the last sequence belongs to none; it may take any adapter.
-            sequences = sequences.clamp_(max=len(ends) - 1)
-            self._token_adapters = batch.adapter_slots.long().index_select(0, sequences)
+            slots = batch.adapter_slots.long()
+            self._token_adapters = slots.index_select(0, token_sequences(batch))
         return self._token_adapters
+
+
+def token_sequences(batch: ForwardBatch) -> Tensor:
+    """The sequence of each token, int64 [T]; padding after the last one may have any."""
+    ends, count = batch.cu_seqlens_q[1:], batch.token_ids.shape[0]
+    tokens = torch.arange(count, dtype=ends.dtype, device=ends.device)
+    return torch.searchsorted(ends, tokens, right=True).clamp_(max=len(ends) - 1)
+
+
+def token_types(batch: ForwardBatch) -> Tensor:
+    """Int32 [T]: 1 for tokens of the second text of a sequence that has two, else 0."""
+    assert batch.second_texts is not None, "the model needs no token types"
+    begins = batch.second_texts.index_select(0, token_sequences(batch))
+    return ((begins > 0) & (batch.positions >= begins)).int()
 
 
 NO_INPUTS = ModelInputs()

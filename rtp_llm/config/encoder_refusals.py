@@ -39,6 +39,12 @@ ENCODER_REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "head size of an encoder",
+        "The attention of encoders takes heads of 16 to 256 channels, in multiples of 8.",
+        "Choose a model with such heads.",
+    ),
+    Refusal(
+        "model",
         "is_causal false",
         "This architecture reads prompts in one direction only.",
         "Choose a causal model, or an encoder.",

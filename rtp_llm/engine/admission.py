@@ -223,6 +223,7 @@ class Admission:
                 tenant=request.tenant,
                 tenant_weight=request.tenant_weight,
                 **scheduler_inputs(request),
+                second_text=request.second_text if self.limits.token_types else 0,
                 **options,
             )
         except (self._queue_full, ValueError) as error:

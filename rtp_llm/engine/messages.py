@@ -75,6 +75,8 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     (int32 [3, P]: time, height, width) are where the prompt's tokens are for a model with M-RoPE,
     and ``mrope_position_delta`` is added to the positions of the output; without them a token's
     position is its index.
+    ``second_text``: where the second of two texts begins in the prompt, for models that distinguish
+    them; 0: it is one text.
     ``grammar`` constrains the answer, with ``thinking`` only after that has ended. Waiting requests
     of one priority are scheduled fairly among ``tenant``s, by their weights.
     """
@@ -91,6 +93,7 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     mm_features: list[MultiModalFeature] = []
     mrope_positions: bytes = b""
     mrope_position_delta: int = 0
+    second_text: int = 0
 
     @property
     def sampling(self) -> SamplingParams:

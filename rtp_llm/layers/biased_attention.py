@@ -27,7 +27,7 @@ def biased_attention(
         length = end - begin
         near = bias[:, zero - length + 1 : zero + length]
         by_query = near.unfold(1, length, 1).flip(1)  # the last query's keys come first
-        parts = (x[begin:end].transpose(0, 1)[None] for x in (query, key, value))
-        mixed = scaled_dot_product_attention(*parts, attn_mask=by_query[None], scale=scale)
+        q, k, v = (x[begin:end].transpose(0, 1)[None] for x in (query, key, value))
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=by_query[None], scale=scale)
         out[begin:end] = mixed[0].transpose(0, 1)
     return out

@@ -21,11 +21,13 @@ _NAMED: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid"}
 @dataclass(frozen=True)
 class ClassifierConfig:
     """The head of a classifier: names of its `labels`; `activation`: turns scores into
-    probabilities; `per_token`: each token has scores, instead of the text."""
+    probabilities; `per_token`: each token has scores, instead of the text; `pooling`: the states
+    that scores are made of."""
 
     labels: tuple[str, ...]
     activation: Activation
     per_token: bool = False
+    pooling: Literal["last", "cls", "mean", "all"] = "last"
 
 
 def read_classifier(raw: RawConfig, per_token: bool) -> ClassifierConfig:
@@ -42,7 +44,8 @@ def read_classifier(raw: RawConfig, per_token: bool) -> ClassifierConfig:
         labels = tuple(known.get(str(number), "") for number in range(len(known)))
         if not labels or "" in labels:
             raise raw.error("id2label", named, "an object with a label for each number from 0")
-    return ClassifierConfig(labels, _activation(raw, len(labels)), per_token)
+    pooling: Literal["last", "all"] = "all" if per_token else "last"
+    return ClassifierConfig(labels, _activation(raw, len(labels)), per_token, pooling)
 
 
 def _activation(raw: RawConfig, labels: int) -> Activation:

@@ -214,6 +214,7 @@ BY_FILES = {
     "stored formats that do not go together",
     "adapter folder",
     "encoder that is used as a decoder",  # encoders/read_config_test.py
+    "head size of an encoder",
     "weights that are not safetensors",
 }
 # Rows that depend on settings as well as the model; also tested with the loader and at start-up.

@@ -15,7 +15,8 @@ class EncoderConfig:
 
     `norm_bias`: norms have biases. `scale` multiplies products of queries and keys.
     `position_buckets`: relative positions share so many biases of scores; 0: none. `local_rope`: of
-    layers with a window; None: that of the others. `num_labels`: rows of a classifier.
+    layers with a window; None: that of the others. `head_bias`: of the first layer of the head of a
+    classifier.
     """
 
     longest: int
@@ -26,4 +27,4 @@ class EncoderConfig:
     type_rows: int = 0
     position_buckets: int = 0
     local_rope: RopeConfig | None = None
-    num_labels: int = 0
+    head_bias: bool = True

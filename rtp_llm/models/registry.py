@@ -32,25 +32,26 @@ _DECODERS = {
     "Qwen3MoeForCausalLM": "rtp_llm.models.qwen3_moe:Qwen3MoeForCausalLM",
     "Qwen3NextForCausalLM": "rtp_llm.models.qwen3_next:Qwen3NextForCausalLM",
 }
-# Which embed, and nothing else.
 _ENCODERS = {
-    **dict.fromkeys(("BertModel", "BertForMaskedLM"), "rtp_llm.models.encoders.bert:BertModel"),
-    **dict.fromkeys(
-        ("DistilBertModel", "DistilBertForMaskedLM"),
-        "rtp_llm.models.encoders.distilbert:DistilBertModel",
-    ),
     "Gemma3TextModel": "rtp_llm.models.encoders.gemma3:Gemma3TextModel",
-    **dict.fromkeys(("GteModel", "NewModel"), "rtp_llm.models.encoders.gte:NewModel"),
-    **dict.fromkeys(
-        ("ModernBertModel", "ModernBertForMaskedLM"),
-        "rtp_llm.models.encoders.modernbert:ModernBertModel",
-    ),
-    **dict.fromkeys(("MPNetModel", "MPNetForMaskedLM"), "rtp_llm.models.encoders.mpnet:MPNetModel"),
     "Qwen2BidirectionalModel": "rtp_llm.models.encoders.qwen2:Qwen2BidirectionalModel",
-    **dict.fromkeys(
-        ("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM"),
-        "rtp_llm.models.encoders.roberta:RobertaModel",
-    ),
+}
+# Encoders by the beginning of their names, which may end in several ways.
+_ENCODER_FAMILIES = {
+    "Bert": "rtp_llm.models.encoders.bert:BertModel",
+    "DistilBert": "rtp_llm.models.encoders.distilbert:DistilBertModel",
+    "Gte": "rtp_llm.models.encoders.gte:GteModel",
+    "ModernBert": "rtp_llm.models.encoders.modernbert:ModernBertModel",
+    "MPNet": "rtp_llm.models.encoders.mpnet:MPNetModel",
+    "New": "rtp_llm.models.encoders.gte:NewModel",
+    "Roberta": "rtp_llm.models.encoders.roberta:RobertaModel",
+    "XLMRoberta": "rtp_llm.models.encoders.roberta:RobertaModel",
+}
+_ENCODER_TASKS: dict[str, tuple[Task, ...]] = {
+    "Model": ("embed",),
+    "ForMaskedLM": ("embed",),
+    "ForSequenceClassification": ("classify",),
+    "ForTokenClassification": ("token_classify",),
 }
 
 # Decoders with a head for scores or labels, by the beginning of their names.
@@ -90,6 +91,11 @@ _ROWS = {
     },
     **_classifiers(),
     **{name: ModelRow(path, ("embed",)) for name, path in _ENCODERS.items()},
+    **{
+        f"{family}{end}": ModelRow(path, tasks)
+        for end, tasks in _ENCODER_TASKS.items()
+        for family, path in _ENCODER_FAMILIES.items()
+    },
 }
 
 

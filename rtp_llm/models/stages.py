@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -26,7 +27,8 @@ def stage_layers(config: ModelConfig, options: ModelOptions, stages: int) -> lis
     settings = replace(options.settings, moe_strategy="auto", max_seq_len=2)
     planned = replace(options, settings=settings, planned=True, experts=None, stage=None)
     model = model_class(config.architecture)(config, planned)
-    sizes = [_bytes(layer) for layer in model.model.layers]
+    parts: Any = model.model
+    sizes = [_bytes(layer) for layer in parts.layers]
     return divide(sizes, stages, _bytes(model) - sum(sizes))
 
 

@@ -149,6 +149,8 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
     except OSError as error:
         raise ModelFilesError(f"cannot read {folder}: {error.strerror or error}") from error
     missing = [name for name in ("config.json", "tokenizer.json") if name not in found]
+    if "vocab.txt" in found and "tokenizer.json" in missing:  # a tokenizer is made of it
+        missing.remove("tokenizer.json")
     if weights and not any(name.endswith(".safetensors") for name in found):
         missing.append("*.safetensors")
     if missing:
@@ -185,6 +187,10 @@ _CONVERSIONS = (
         'extra_special_tokens=TOKENS).converted().save(f"{folder}/tokenizer.json"), with the '
         "pattern and the special tokens, in the order of their ids, of the model's own "
         "tokenization_*.py.",
+    ),
+    (
+        ("sentencepiece.bpe.model",),
+        f" Convert sentencepiece.bpe.model once with transformers: {_SAVE}",
     ),
     (
         ("tokenizer.model",),

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import tokenizers
 
-from rtp_llm.model_folder import ModelFilesError, name_of, read_bytes, read_json
+from rtp_llm.model_folder import ModelFilesError, is_there, name_of, read_bytes, read_json
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
 from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.prefix_space import apply_prefix_space
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
+from rtp_llm.text.wordpiece import VOCABULARY, read_wordpiece
 
 _logger = logging.getLogger("rtp_llm.text")
 # One text is nothing to share among threads; asked for, each process would start one per core.
@@ -58,13 +59,14 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path, chat_template: str | None = None) -> Tokenizer:
-        """Load tokenizer.json and the files next to it; `chat_template`: a file used instead.
+        """Load tokenizer.json, else vocab.txt, and the files next to it; `chat_template`: a file
+        used instead.
 
         Raises ModelFilesError naming the missing or broken file.
         """
         files = ModelFiles.read(path)
-        backend = _read_backend(files.folder / "tokenizer.json")
         try:
+            backend = _backend_of(files)
             apply_prefix_space(backend, files.config, files.tokenizer_config)
             made = cls(files, backend, files.chat_template(chat_template))
             made.chat_template_source = files.chat_template_source(chat_template)
@@ -279,6 +281,13 @@ class Tokenizer:
         if eos is not None:
             found[eos] = None
         return tuple(found)
+
+
+def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
+    file = files.folder / "tokenizer.json"
+    if is_there(file) or not is_there(files.folder / VOCABULARY):
+        return _read_backend(file)
+    return read_wordpiece(files.folder, files.tokenizer_config, files.special_tokens)
 
 
 def _read_backend(file: Path) -> tokenizers.Tokenizer:

@@ -61,7 +61,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          bool needs_history, bool use_prefix_cache, bool prompt_only, bool overlap,
                          std::string tenant, double tenant_weight, const std::vector<Span>& spans,
                          const std::optional<Tokens>& mrope_offsets, int32_t mrope_position_delta,
-                         int32_t adapter_slot) {
+                         int32_t adapter_slot, int32_t second_text) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -78,6 +78,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.tenant_weight = tenant_weight;
   options.prompt_inputs = MakeInputs(spans, mrope_offsets, mrope_position_delta);
   options.adapter_slot = adapter_slot;
+  options.second_text = second_text;
   return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
                        std::move(options));
 }
@@ -316,7 +317,7 @@ void BindScheduler(py::module_& module) {
            py::arg("prompt_only") = false, py::arg("overlap") = true, py::arg("tenant") = "",
            py::arg("tenant_weight") = 1.0, py::arg("spans") = std::vector<Span>(),
            py::arg("mrope_offsets") = py::none(), py::arg("mrope_position_delta") = 0,
-           py::arg("adapter_slot") = -1)
+           py::arg("adapter_slot") = -1, py::arg("second_text") = 0)
       .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
       .def("fork", &Scheduler::Fork, py::arg("id"), py::arg("ids"), py::kw_only(),
            py::arg("last_tokens") = std::vector<int32_t>())

@@ -58,7 +58,7 @@ SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, 
                            int32_t recurrent_snapshot_interval, int32_t hash_bits,
                            int32_t aging_steps, bool overlap, bool shared_batch,
                            int32_t max_draft_tokens, bool device_drafts, bool optimistic_drafts,
-                           int32_t stages, bool mrope, bool adapters) {
+                           int32_t stages, bool mrope, bool adapters, bool token_types) {
   SchedulerConfig config;
   config.groups = std::move(groups);
   config.max_running = max_running;
@@ -77,6 +77,7 @@ SchedulerConfig MakeConfig(std::vector<CacheGroup> groups, int32_t max_running, 
   config.stages = stages;
   config.mrope = mrope;
   config.adapters = adapters;
+  config.token_types = token_types;
   return config;
 }
 
@@ -93,7 +94,7 @@ void BindConfig(py::module_& module) {
            py::arg("overlap") = false, py::arg("shared_batch") = false,
            py::arg("max_draft_tokens") = 0, py::arg("device_drafts") = false,
            py::arg("optimistic_drafts") = false, py::arg("stages") = 1, py::arg("mrope") = false,
-           py::arg("adapters") = false)
+           py::arg("adapters") = false, py::arg("token_types") = false)
       .def_readonly("groups", &Config::groups)
       .def_readonly("max_running", &Config::max_running)
       .def_readonly("max_queued", &Config::max_queued)
@@ -111,6 +112,7 @@ void BindConfig(py::module_& module) {
       .def_readonly("stages", &Config::stages)
       .def_readonly("mrope", &Config::mrope)
       .def_readonly("adapters", &Config::adapters)
+      .def_readonly("token_types", &Config::token_types)
       .def_property_readonly("max_rows", &Config::max_rows);
 }
 

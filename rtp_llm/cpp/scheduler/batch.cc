@@ -121,6 +121,7 @@ void Batch::AddSequence(int32_t slot, SequenceSet* sequences) {
   seq_serials[num_seqs] = sequence.rank.serial;
   seq_lens[num_seqs] = end;
   if (adapter_slots.size() > 0) adapter_slots[num_seqs] = sequence.options->adapter_slot;
+  if (second_texts.size() > 0) second_texts[num_seqs] = sequence.options->second_text;
   const bool is_known = end < static_cast<int32_t>(sequence.tokens.size());
   next_tokens[num_seqs] = is_known ? sequence.tokens[end] : -1;
   previous_tokens[num_seqs] = 0;

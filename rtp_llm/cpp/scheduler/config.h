@@ -39,9 +39,11 @@ struct SchedulerConfig {
   // With overlap: a step is planned as if all drafts of the one in flight were right. The device,
   // which knows how many are, corrects what depends on it: see Batch.
   bool optimistic_drafts = false;
-  // Batches have the positions of three axes (M-RoPE), and each sequence's adapter.
+  // Batches have the positions of three axes (M-RoPE), each sequence's adapter, and where the
+  // second of its two texts begins.
   bool mrope = false;
   bool adapters = false;
+  bool token_types = false;
 
   // Rows of logits that a step can have.
   int32_t max_rows() const { return max_running * (1 + max_draft_tokens); }

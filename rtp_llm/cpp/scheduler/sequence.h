@@ -23,6 +23,7 @@ struct RequestOptions {
   std::string extra_key;
   PromptInputs prompt_inputs;
   int32_t adapter_slot = -1;  // -1: none
+  int32_t second_text = 0;    // where the second of two texts begins; 0: it is one text
   // The tenant that owns it, and its share relative to other tenants: see FairQueue.
   std::string tenant;
   double tenant_weight = 1.0;

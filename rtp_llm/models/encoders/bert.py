@@ -9,6 +9,7 @@ from rtp_llm.layers import Layer, LayerOptions
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
+from rtp_llm.models.encoders.label_head import HeadNames
 from rtp_llm.models.encoders.post_norm import PostNormEncoder, PostNormNames
 from rtp_llm.models.encoders.read_config import encoder_config, head_dim
 from rtp_llm.models.raw_config import RawConfig
@@ -26,9 +27,14 @@ class BertModel(EncoderModel):
     TEXT_PREFIX = "bert."
     EMBEDDING = "embeddings.word_embeddings.weight"
     IGNORED_WEIGHTS = ("position_ids",)
-    IGNORED_PREFIXES = ("model.pooler.", "cls.", "lm_head.")
-    QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
+    IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ("model.pooler.", "cls.", "lm_head.")
+    QKV: ClassVar[tuple[str, ...]] = (
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+    )
     NAMES: ClassVar[PostNormNames] = PostNormNames()
+    TEXT_HEAD = HeadNames("model.pooler.dense")
 
     @classmethod
     def first_position(cls, raw: RawConfig) -> int:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoders.bert import BertModel
+from rtp_llm.models.encoders.label_head import HeadNames
 from rtp_llm.models.encoders.post_norm import PostNormNames
 from rtp_llm.models.encoders.read_config import renamed
 from rtp_llm.models.raw_config import RawConfig
@@ -30,6 +31,7 @@ class DistilBertModel(BertModel):
         "type_vocab_size": 0,
     }
     TEXT_PREFIX = "distilbert."
+    TEXT_HEAD = HeadNames("pre_classifier", "relu")
     IGNORED_PREFIXES = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
     QKV = ("attention.q_lin", "attention.k_lin", "attention.v_lin")
     NAMES = PostNormNames(

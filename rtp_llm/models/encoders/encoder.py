@@ -10,29 +10,47 @@ from typing import ClassVar
 from torch import Tensor
 
 from rtp_llm.attention import CacheGroups, ForwardBatch
+from rtp_llm.attention.model_inputs import InputNeeds, ModelInputs
 from rtp_llm.layers import Layer, LayerOptions
 from rtp_llm.layers.encoder_attention import EncoderAttentionShape
 from rtp_llm.models.causal_lm import Architecture, ModelOptions
 from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.encoders.label_head import HeadNames, LabelHead
 
 
 class EncoderModel(Architecture):
     """Hidden states of whole prompts, for heads that pool them.
 
     QKV: names of the query, key and value projections in a layer of the checkpoint, or the one name
-    of all three.
+    of all three. TEXT_HEAD and TOKEN_HEAD: those of the heads that classify.
     """
 
     QKV: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    TEXT_HEAD: ClassVar[HeadNames] = HeadNames()
+    TOKEN_HEAD: ClassVar[HeadNames] = HeadNames()
 
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
         self.config, self.options = config, options
-        self.model = self.make_layers(options.layer_options().inside("model"))
+        assert config.encoder is not None
+        self.inputs = ModelInputs(InputNeeds(token_types=config.encoder.type_rows > 1))
+        layers = options.layer_options()
+        self.model = self.make_layers(layers.inside("model"))
+        if (classifier := config.classifier) is not None:
+            names = self.TOKEN_HEAD if classifier.per_token else self.TEXT_HEAD
+            self.head = LabelHead(config, self.head_names(names), layers)
 
     @abstractmethod
     def make_layers(self, options: LayerOptions) -> Layer:
         """Create the layers; they turn a ForwardBatch into hidden states [T, hidden]."""
+
+    def head_names(self, names: HeadNames) -> HeadNames:
+        """TEXT_HEAD or TOKEN_HEAD, as config.json changes them."""
+        return names
+
+    def classify(self, states: Tensor) -> Tensor:
+        scores: Tensor = self.head(states)
+        return scores
 
     @classmethod
     def mixers(cls, config: ModelConfig) -> tuple[EncoderAttentionShape, ...]:

@@ -58,6 +58,12 @@ class NewModel(BertModel):
         return encoder_config(raw, encoder, norm_eps=eps, rope=_rope(raw), mlp_bias=False)
 
 
+class GteModel(NewModel):
+    """The same as transformers saves it."""
+
+    TEXT_PREFIX = "gte."
+
+
 def _rope(raw: RawConfig) -> RopeConfig:
     settings, style, size = rope_settings(raw.values), rope_style(raw.values), head_dim(raw)
     theta = finite(settings.get("rope_theta")) or raw.number("rope_theta")

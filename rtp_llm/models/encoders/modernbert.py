@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from rtp_llm.layers.layer_norm import LayerNorm
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
+from rtp_llm.models.encoders.label_head import HeadNames
 from rtp_llm.models.encoders.layer_types import FULL, NEAR, layer_types, rope_of_type
 from rtp_llm.models.encoders.read_config import encoder_config, head_dim, renamed
 from rtp_llm.models.raw_config import RawConfig
@@ -24,6 +26,7 @@ class ModernBertModel(EncoderModel):
     """A token of a layer with a window sees half of ``local_attention`` on either side."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
+        "classifier_activation": "gelu",
         "global_attn_every_n_layers": 3,
         "global_rope_theta": 160000.0,
         "hidden_act": "gelu",
@@ -36,16 +39,21 @@ class ModernBertModel(EncoderModel):
     EMBEDDING = "embeddings.tok_embeddings.weight"
     IGNORED_PREFIXES = ("head.", "decoder.")
     QKV = ("Wqkv",)
+    TEXT_HEAD = HeadNames("head.dense", "gelu", norm="head.norm")
+    TOKEN_HEAD = TEXT_HEAD
 
     @classmethod
     def read_config(cls, raw: RawConfig) -> ModelConfig:
         raw = renamed(raw, {"hidden_activation": "hidden_act"})
+        if (act := raw.text("classifier_activation")) != "gelu":
+            raise raw.error("classifier_activation", act, '"gelu", the exact one')
         local = raw.integer("local_attention") // 2
         kinds = layer_types(raw, raw.integer("global_attn_every_n_layers"))
         encoder = EncoderConfig(
             longest=raw.integer("max_position_embeddings"),
             scale=head_dim(raw) ** -0.5,
             norm_bias=raw.flag("norm_bias"),
+            head_bias=raw.flag("classifier_bias"),
             local_rope=rope_of_type(raw, NEAR, "local_rope_theta", head_dim(raw)),
         )
         bias = raw.flag("attention_bias")
@@ -59,6 +67,11 @@ class ModernBertModel(EncoderModel):
             mlp_bias=raw.flag("mlp_bias"),
             layer_windows=tuple(local if kind == NEAR else 0 for kind in kinds),
         )
+
+    def head_names(self, names: HeadNames) -> HeadNames:
+        encoder = self.config.encoder
+        assert encoder is not None
+        return replace(names, first_bias=encoder.head_bias, norm_bias=encoder.norm_bias)
 
     def make_layers(self, options: LayerOptions) -> Layer:
         return _Layers(self.config, self.mixers(self.config), options, self.options.num_positions)
@@ -79,6 +92,7 @@ class _Layers(Layer):
         self.embeddings = _Embeddings(config, options.inside("embeddings"))
         self.full = Rotary(config.rope, num_positions, options.device)
         self.near = Rotary(encoder.local_rope, num_positions, options.device)
+        self._windows = [shape.window for shape in shapes]
         self.layers = nn.ModuleList(
             _ModernBertLayer(index, config, shape, options.inside(f"layers.{index}"))
             for index, shape in enumerate(shapes)
@@ -88,8 +102,8 @@ class _Layers(Layer):
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual = self.embeddings.norm(self.embeddings.tok_embeddings(batch.token_ids))
         pending: Tensor | None = None
-        for layer in self.layers:
-            rotary = self.near if layer.attn.shape.window else self.full
+        for layer, window in zip(self.layers, self._windows, strict=True):
+            rotary = self.near if window else self.full
             pending = layer(pending, residual, batch, rotary.cos_sin)
         assert pending is not None
         return self.final_norm.add(pending, residual)
@@ -142,7 +156,6 @@ class _Attention(Layer):
         self, config: ModelConfig, shape: EncoderAttentionShape, options: LayerOptions
     ) -> None:
         super().__init__()
-        self.shape = shape
         self.mix = EncoderAttention(shape, options)
         size = config.hidden_size
         self.output = make_linear(size, {"Wo": size}, config.output_bias, options)

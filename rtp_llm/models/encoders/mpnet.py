@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoders.bert import BertModel
+from rtp_llm.models.encoders.label_head import HeadNames
 from rtp_llm.models.encoders.post_norm import PostNormNames
 from rtp_llm.models.raw_config import RawConfig
 
@@ -28,6 +29,7 @@ class MPNetModel(BertModel):
         "type_vocab_size": 0,
     }
     TEXT_PREFIX = "mpnet."
+    TEXT_HEAD = HeadNames("classifier.dense", last="classifier.out_proj")
     QKV = ("attention.attn.q", "attention.attn.k", "attention.attn.v")
     NAMES = PostNormNames(attention_output="attention.attn.o", attention_norm="attention.LayerNorm")
 

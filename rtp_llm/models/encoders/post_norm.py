@@ -11,6 +11,7 @@ from torch.nn.functional import gelu
 
 from rtp_llm import ops
 from rtp_llm.attention import ForwardBatch
+from rtp_llm.attention.model_inputs import token_types
 from rtp_llm.layers import Layer, LayerOptions, Rotary, WeightTarget, make_linear, weight_targets
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
@@ -60,9 +61,10 @@ class Embeddings(Layer):
         positions = None
         if self.position is not None:
             positions = batch.positions + self._first if self._first else batch.positions
+        types = None if batch.second_texts is None else token_types(batch)
         norm, tables = self.norm, (self.word, self.position, self.kind)
         return ops.bert_embedding(
-            batch.token_ids, positions, None, *tables, norm.weight, norm.bias, norm.eps
+            batch.token_ids, positions, types, *tables, norm.weight, norm.bias, norm.eps
         )
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:

@@ -10,6 +10,7 @@ from rtp_llm.layers.weights.stored_config import read_stored_modules
 from rtp_llm.model_folder import read_json
 from rtp_llm.models.config import ModelConfig, number_type
 from rtp_llm.models.encoder_config import EncoderConfig
+from rtp_llm.models.encoders.label_head import read_labels
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import architecture_of, refuse
 from rtp_llm.ops.rope.rotary_table import RopeConfig
@@ -23,6 +24,7 @@ def encoder_config(
 ) -> ModelConfig:
     """The config of an encoder with the plain keys of BERT; `more` are further fields."""
     _check(raw)
+    check_heads(raw, head_dim(raw))
     hidden, heads = raw.integer("hidden_size"), raw.integer("num_attention_heads")
     layers = raw.integer("num_hidden_layers")
     values: dict[str, Any] = {
@@ -52,12 +54,14 @@ def encoder_config(
         bos_token_id=None,
         stored=read_stored_modules(raw.values),
         encoder=encoder,
+        classifier=read_labels(raw),
         **values,
     )
 
 
 def with_encoder(raw: RawConfig, config: ModelConfig, encoder: EncoderConfig) -> ModelConfig:
     """The config of a decoder's layers that read both ways."""
+    check_heads(raw, config.head_dim)
     longest = min(encoder.longest, _longest_sentence(raw) or encoder.longest)
     config = replace(config, max_position_embeddings=longest, encoder=encoder)
     return replace(config, tie_word_embeddings=False, eos_token_ids=(), bos_token_id=None)
@@ -69,6 +73,13 @@ def head_dim(raw: RawConfig) -> int:
     if hidden % heads:
         raise raw.error("hidden_size", hidden, f"a multiple of num_attention_heads ({heads})")
     return hidden // heads
+
+
+def check_heads(raw: RawConfig, size: int) -> None:
+    """Raise UnsupportedModelError for heads that ops.varlen_attention does not take."""
+    if size % 8 or not 16 <= size <= 256:
+        found = f"{raw.file}: heads have {size} channels"
+        raise refuse("head size of an encoder", found, architecture_of(raw.values))
 
 
 def renamed(raw: RawConfig, names: dict[str, str]) -> RawConfig:

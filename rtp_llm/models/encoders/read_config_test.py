@@ -17,12 +17,12 @@ from rtp_llm.ops.rope.rotary_table import rope_table
 
 SIZES: dict[str, Any] = {
     "vocab_size": 100,
-    "hidden_size": 32,
+    "hidden_size": 64,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "intermediate_size": 64,
 }
-DISTIL = {"vocab_size": 100, "dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64}
+DISTIL = {"vocab_size": 100, "dim": 64, "n_layers": 4, "n_heads": 4, "hidden_dim": 64}
 
 
 def read(folder: Path, architecture: str, *, longest: Any = None, **keys: Any) -> ModelConfig:
@@ -59,8 +59,14 @@ def test_the_longest_prompt_follows_from_the_rows(
     assert longer.max_position_embeddings == tokens
 
 
-def test_encoders_embed_and_do_nothing_else(tmp_path: Path) -> None:
-    for name in set(known_architectures()) - set(known_architectures("generate")):
+def test_encoders_embed_or_classify(tmp_path: Path) -> None:
+    for name in known_architectures("classify"):
+        if "Bert" in name or "MPNet" in name or name.startswith(("New", "Gte")):
+            assert read(tmp_path, name).tasks == ("classify",)
+            assert read(tmp_path, name, num_labels=1).tasks == ("score", "classify")
+            named = name.replace("Sequence", "Token")
+            assert read(tmp_path, named).tasks == ("token_classify",)
+    for name in set(known_architectures("embed")) - set(known_architectures("generate")):
         keys = {"num_key_value_heads": 2, "use_bidirectional_attention": True}
         assert read(tmp_path, name, **keys).tasks == ("embed",)
 
@@ -121,6 +127,8 @@ def test_ntk_scaling_of_gte(tmp_path: Path) -> None:
         ("BertModel", {"hidden_act": "relu"}, 'hidden_act must be "gelu"|hidden_act .*relu'),
         ("BertModel", {"hidden_act": "gelu_new"}, 'hidden_act must be "gelu", the exact one'),
         ("BertModel", {"hidden_size": 30}, r"a multiple of num_attention_heads \(4\)"),
+        ("BertModel", {"num_attention_heads": 8}, "head size of an encoder .*have 8 channels"),
+        ("DistilBertModel", {"n_heads": 16}, "head size of an encoder .*have 4 channels"),
         ("BertModel", {"longest": 1}, "max_seq_length must be an integer from 2"),
         ("BertModel", {"position_embedding_type": "relative_key"}, 'must be "absolute"'),
         ("MPNetModel", {"relative_attention_num_buckets": 64}, "must be 32; not 64"),

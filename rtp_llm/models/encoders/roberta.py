@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rtp_llm.models.encoders.bert import BertModel
+from rtp_llm.models.encoders.label_head import HeadNames
 from rtp_llm.models.raw_config import RawConfig
 
 
@@ -14,6 +15,7 @@ class RobertaModel(BertModel):
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {**BertModel.CONFIG_DEFAULTS, "pad_token_id": 1}
     TEXT_PREFIX = "roberta."
+    TEXT_HEAD = HeadNames("classifier.dense", last="classifier.out_proj")
 
     @classmethod
     def first_position(cls, raw: RawConfig) -> int:

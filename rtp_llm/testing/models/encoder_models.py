@@ -81,7 +81,7 @@ _KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": (
         "Qwen2Config",
         "Qwen2Model",
-        {**_BERT, "num_attention_heads": 4, "num_key_value_heads": 2, "is_causal": False},
+        {**_BERT, "num_key_value_heads": 1, "is_causal": False},
     ),
     "roberta": ("RobertaConfig", "RobertaModel", {**_ROBERTA, "type_vocab_size": 1}),
     "xlm_roberta": ("XLMRobertaConfig", "XLMRobertaModel", {**_ROBERTA, "type_vocab_size": 1}),

@@ -52,7 +52,7 @@ def test_the_c_plus_plus_half_was_generated_from_this_declaration() -> None:
 
 
 def test_the_runtime_has_every_number_and_array() -> None:
-    batch = scheduled(mrope=True, adapters=True).batch
+    batch = scheduled(mrope=True, adapters=True, token_types=True).batch
     lengths = {
         Extent.TOKENS: batch.num_tokens,
         Extent.TOKEN_AXES: batch.num_tokens,
@@ -80,14 +80,15 @@ def test_the_runtime_has_every_number_and_array() -> None:
 
 def test_a_plan_has_no_array_that_nobody_needs() -> None:
     needed = [each for each in ARRAYS if each.needs is not None]
-    assert {each.needs for each in needed} == {"mrope", "adapters"}
+    settings = {"mrope", "adapters", "token_types"}
+    assert {each.needs for each in needed} == settings
     scheduler = scheduled(shared_batch=True)
     layout = PlanLayout.of(scheduler)
     for each in needed:
         assert getattr(scheduler.batch, each.name).size == 0
         assert layout.offsets[each.name] < 0
     assert not {each.name for each in needed} & {each.name for each in device_arrays(())}
-    assert device_arrays({"mrope", "adapters"}) == DEVICE_ARRAYS
+    assert device_arrays(settings) == DEVICE_ARRAYS
 
 
 def test_offsets_of_three_axes_go_on_after_the_prompt() -> None:
@@ -114,9 +115,20 @@ def test_a_sequence_names_its_adapter() -> None:
     assert scheduler.batch.adapter_slots.tolist() == [3, 3, -1]
 
 
+def test_a_sequence_says_where_its_second_text_begins() -> None:
+    scheduler = make_scheduler(token_types=True)
+    scheduler.add([1], prompt(5), max_tokens=4, second_text=3)
+    scheduler.add([2], prompt(3), max_tokens=4)
+    assert scheduler.schedule()
+    assert scheduler.batch.second_texts.tolist() == [3, 0]
+    with pytest.raises(ValueError, match="second_text=5 must be a place in the prompt"):
+        scheduler.add([3], prompt(5), max_tokens=4, second_text=5)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        ({"second_text": 1}, "token_types is not set"),
         ({"mrope_offsets": np.zeros((5, 3), np.int32)}, "mrope is not set"),
         ({"adapter_slot": 0}, "adapters is not set"),
         ({"spans": [(2, 4, b"a")]}, "4 tokens from 2"),

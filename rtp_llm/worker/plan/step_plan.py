@@ -127,6 +127,8 @@ class StepPlan(HeadPlan):
     """
     adapter_slots: Annotated[PerSequence[np.int32], OnDevice(padding=-1), Needs("adapters")]
     """The adapter that a sequence's tokens pass through; -1: none."""
+    second_texts: Annotated[PerSequence[np.int32], OnDevice(), Needs("token_types")]
+    """Where the second of two texts begins in a sequence's prompt; 0: it is one text."""
     next_tokens: PerSequence[np.int32]
     """The token after a sequence's last one of the step; -1: it is not known yet."""
     previous_tokens: PerSequence[np.int32]
