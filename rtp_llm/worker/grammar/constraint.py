@@ -54,7 +54,7 @@ class Constraint:
 
     def restart(self) -> Constraint:
         """The same constraint at the beginning of an output."""
-        thinking = None if self._thought is None else self._thought.thinking
+        thinking = None if self._reasoning is None else self._reasoning.thinking
         return Constraint(self._start, thinking, self._eos)
 
     def write(self, writer: MaskWriter, row: int, drafts: Sequence[int]) -> None:
