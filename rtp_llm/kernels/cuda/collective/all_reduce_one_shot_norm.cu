@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rtp_llm/kernels/cuda/collective/all_reduce_one_shot_rows.h"
+
+namespace rtp_llm::cuda {
+
+void all_reduce_one_shot(const AllReduceAddRmsNormArgs& args, void* stream) {
+  sum_and_norm_in_one_shot(args, stream);
+}
+
+}  // namespace rtp_llm::cuda
