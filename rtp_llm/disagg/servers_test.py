@@ -15,7 +15,7 @@ import pytest
 from rtp_llm.testing.disagg.servers import Server, complete, servers, wait_for_peer
 from rtp_llm.testing.kept_port import kept_port
 
-KILLS = int(os.environ.get("RTP_LLM_KILLS", "10"))
+KILLS = int(os.environ.get("RTP_LLM_KILLS", "5"))
 ASKING = 3
 STORY = "Once upon a time there was a small engine that liked long stories. "
 
