@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtp_llm.llm import LLM
-    from rtp_llm.offline.outputs import EmbeddingRequestOutput, RequestOutput
+    from rtp_llm.offline.outputs import (
+        ClassificationRequestOutput,
+        EmbeddingRequestOutput,
+        PoolingRequestOutput,
+        RankedDocument,
+        RequestOutput,
+        ScoringRequestOutput,
+    )
     from rtp_llm.request.params import PoolingParams
     from rtp_llm.request.sampling_params import SamplingParams, StructuredOutputsParams
 
@@ -19,19 +26,27 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "LLM": "rtp_llm.llm",
+    "ClassificationRequestOutput": "rtp_llm.offline.outputs",
     "EmbeddingRequestOutput": "rtp_llm.offline.outputs",
     "PoolingParams": "rtp_llm.request.params",
+    "PoolingRequestOutput": "rtp_llm.offline.outputs",
+    "RankedDocument": "rtp_llm.offline.outputs",
     "RequestOutput": "rtp_llm.offline.outputs",
     "SamplingParams": "rtp_llm.request.sampling_params",
+    "ScoringRequestOutput": "rtp_llm.offline.outputs",
     "StructuredOutputsParams": "rtp_llm.request.sampling_params",
 }
 
 __all__ = [
     "LLM",
+    "ClassificationRequestOutput",
     "EmbeddingRequestOutput",
     "PoolingParams",
+    "PoolingRequestOutput",
+    "RankedDocument",
     "RequestOutput",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "__version__",
 ]

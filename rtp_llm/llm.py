@@ -16,15 +16,14 @@ from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, current_names
 from rtp_llm.engine.messages import EngineDeadError
 from rtp_llm.interrupts import brief_when_interrupted
-from rtp_llm.offline.outputs import EmbeddingRequestOutput, RequestOutput
-from rtp_llm.offline.prompt_job import EmbeddingJob, EncodedPrompt, PromptJob
+from rtp_llm.offline.outputs import RequestOutput
+from rtp_llm.offline.pooling import PoolingMethods, refuse_adapter
+from rtp_llm.offline.prompt_job import EncodedPrompt, PromptJob
 from rtp_llm.offline.prompt_run import Job, PromptRun
 from rtp_llm.offline.prompts import PlainPrompt, Prompt, list_prompts
 from rtp_llm.request.constraints import Grammar
-from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
 from rtp_llm.terminal.progress_line import ProgressLine
-from rtp_llm.text.pooling_config import read_prompt_texts
 from rtp_llm.vllm_arguments import hints_as_arguments, settings_of
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 
 
-class LLM:
+class LLM(PoolingMethods):
     """A model in this process or, with several ranks, in processes of its own.
 
     >>> with LLM("/models/qwen3") as llm:
@@ -116,7 +115,7 @@ class LLM:
             TypeError: a prompt is neither text nor token ids.
             EngineDeadError: a step failed, now or before; make a new LLM.
         """
-        _refuse_adapter(lora_request)
+        refuse_adapter(lora_request)
         listed = [
             EncodedPrompt(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
             for prompt in list_prompts(prompts)
@@ -148,7 +147,7 @@ class LLM:
         """
         from rtp_llm.text.thinking import thinking_in
 
-        _refuse_adapter(lora_request)
+        refuse_adapter(lora_request)
         template_variables |= chat_template_kwargs or {}
         single = bool(messages) and isinstance(messages[0], Mapping)
         conversations: Sequence[Any] = [messages] if single else messages
@@ -164,53 +163,7 @@ class LLM:
         requests = self._with_params(prompts, sampling_params, None)
         return self._run(requests, logits_processors, use_tqdm)
 
-    def embed(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        *,
-        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
-        truncate_prompt_tokens: int | None = None,
-        prompt_name: str | None = None,
-        use_tqdm: bool = True,
-        lora_request: None = None,
-    ) -> list[EmbeddingRequestOutput]:
-        """One vector for each prompt (see ``generate``), in the order of the prompts.
-
-        The model must be served for that: it is an encoder, its folder has modules.json, or
-        ``task`` is "embed" or "all". ``pooling_params``, one or one for each prompt, override what
-        the folder says. ``truncate_prompt_tokens`` keeps the first so many tokens, and the special
-        ones of a text; -1: as many as fit. ``prompt_name``: of the text in the folder's
-        config_sentence_transformers.json that comes before each text; None: its default.
-
-        Raises as ``generate``.
-        """
-        _refuse_adapter(lora_request)
-        listed = list_prompts(prompts)
-        given = pooling_params or PoolingParams()
-        several = [given] * len(listed) if isinstance(given, PoolingParams) else list(given)
-        if len(several) != len(listed):
-            raise ValueError(f"{len(several)} pooling_params for {len(listed)} prompts")
-        jobs, before = [], read_prompt_texts(self.settings.model).before(prompt_name)
-        for prompt, params in zip(listed, several, strict=True):
-            keep = params.truncate_prompt_tokens or truncate_prompt_tokens
-            ids = self._embedded_ids(prompt, before, keep)
-            jobs.append(EmbeddingJob(self._new_id(), EncodedPrompt(prompt, ids), params))
-        self._run_jobs(jobs, (), use_tqdm)
-        return [job.output for job in jobs]
-
     # -- inside --------------------------------------------------------------------------------
-
-    def _embedded_ids(self, prompt: PlainPrompt, before: str, keep: int | None) -> list[int]:
-        """The ids of a prompt, after the text ``before`` it, of which ``keep`` are kept."""
-        limit = self.ready.max_model_len
-        if prompt.token_ids is not None:
-            return truncate_prompt(prompt.token_ids, keep, limit, 0, side="right")
-        text = before + (prompt.text or "")
-        if keep is None:
-            return self.tokenizer.encode(text)
-        if keep > limit:
-            truncate_prompt([], keep, limit, 0)  # says so
-        return self.tokenizer.encode_truncated(text, limit if keep == -1 else keep)
 
     def _with_params(
         self,
@@ -323,8 +276,3 @@ def _settings(model: str, given: Mapping[str, Any]) -> Settings:
     check_one_engine(settings)
     check_nodes(settings)
     return settings
-
-
-def _refuse_adapter(lora_request: object) -> None:
-    if lora_request is not None:
-        raise ValueError("lora_request: adapters are not supported yet; leave it out or None")

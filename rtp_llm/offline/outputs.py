@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rtp_llm.engine.messages import FinishReason, TokenLogprob
 
@@ -80,6 +85,13 @@ class RequestOutput:
 
 
 @dataclass
+class PoolingOutput:
+    """What is pooled of a prompt: float32 numbers [width], or [tokens, width]."""
+
+    data: NDArray[np.float32]
+
+
+@dataclass
 class EmbeddingOutput:
     """The vector of a prompt."""
 
@@ -92,12 +104,71 @@ class EmbeddingOutput:
 
 
 @dataclass
-class EmbeddingRequestOutput:
-    """A prompt and its vector. ``prompt`` is None when the prompt came as token ids."""
+class ClassificationOutput:
+    """The probabilities of a prompt's labels."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        """The number of labels."""
+        return len(self.probs)
+
+
+@dataclass
+class ScoringOutput:
+    """The score of a document."""
+
+    score: float
+
+
+@dataclass
+class RankedDocument:
+    """A document; ``index``: its place among those that were given."""
+
+    index: int
+    relevance_score: float
+    document: str
+
+
+Out = TypeVar("Out")
+R = TypeVar("R")
+
+
+@dataclass
+class PooledRequestOutput(Generic[Out]):
+    """A prompt and what was pooled of it. ``prompt`` is None when it came as token ids."""
 
     prompt: str | None
     prompt_token_ids: list[int]
-    outputs: EmbeddingOutput
+    outputs: Out
     request_id: str = field(default="", compare=False)
     num_cached_tokens: int = field(default=0, compare=False)
     finished: bool = False
+
+    def converted(self, kind: Callable[..., R], outputs: object) -> R:
+        """The same of another ``kind``, with its ``outputs``."""
+        return kind(
+            self.prompt,
+            self.prompt_token_ids,
+            outputs,
+            self.request_id,
+            self.num_cached_tokens,
+            self.finished,
+        )
+
+
+class PoolingRequestOutput(PooledRequestOutput[PoolingOutput]):
+    """What LLM.encode and LLM.reward return."""
+
+
+class EmbeddingRequestOutput(PooledRequestOutput[EmbeddingOutput]):
+    """What LLM.embed returns."""
+
+
+class ClassificationRequestOutput(PooledRequestOutput[ClassificationOutput]):
+    """What LLM.classify returns."""
+
+
+class ScoringRequestOutput(PooledRequestOutput[ScoringOutput]):
+    """What LLM.score returns; the prompt is the document."""

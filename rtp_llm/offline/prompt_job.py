@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_vector, merge_deltas
+import numpy as np
+
+from rtp_llm.engine.deltas import decode_prompt_logprobs, merge_deltas
 from rtp_llm.engine.messages import (
     ERROR_MESSAGES,
     AddRequest,
@@ -18,8 +20,8 @@ from rtp_llm.engine.messages import (
 )
 from rtp_llm.offline.outputs import (
     CompletionOutput,
-    EmbeddingOutput,
-    EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
     RequestMetrics,
     RequestOutput,
 )
@@ -124,10 +126,18 @@ class PromptJob:
             entries[message.start : message.start + len(part)] = part
 
 
-class EmbeddingJob:
-    """One prompt on its way to its vector; with the interface of a PromptJob."""
+class PoolingJob:
+    """One prompt on its way to what is pooled of it; with the interface of a PromptJob."""
 
-    def __init__(self, request_id: int, prompt: EncodedPrompt, params: PoolingParams) -> None:
+    def __init__(
+        self,
+        request_id: int,
+        prompt: EncodedPrompt,
+        params: PoolingParams,
+        *,
+        per_token: bool = False,
+    ) -> None:
+        """``per_token``: scores and labels are those of tokens."""
         ids = prompt.token_ids
         self.request = AddRequest(
             request_id=request_id,
@@ -135,8 +145,10 @@ class EmbeddingJob:
             params=params,
             extra_key=prompt.prompt.cache_salt,
         )
-        vector, name = EmbeddingOutput(), str(request_id)
-        self.output = EmbeddingRequestOutput(prompt.prompt.text, ids, vector, name)
+        has_rows = per_token if params.task != "embed" else False
+        self._rows = len(ids) if has_rows or params.pooling_type == "all" else None
+        empty = PoolingOutput(np.empty(0, np.float32))
+        self.output = PoolingRequestOutput(prompt.prompt.text, ids, empty, str(request_id))
         self.open = {0}
 
     def take(self, delta: SequenceDelta) -> bool:
@@ -144,7 +156,9 @@ class EmbeddingJob:
         if delta.error is not None:
             raise RequestError(delta.error, ERROR_MESSAGES[delta.error])
         if delta.pooled is not None:
-            self.output.outputs.embedding = decode_vector(delta.pooled)
+            numbers = np.frombuffer(delta.pooled, np.float32)
+            shaped = numbers if self._rows is None else numbers.reshape(self._rows, -1)
+            self.output.outputs.data = shaped
         self.output.num_cached_tokens = delta.cached_tokens
         self.output.finished = True
         self.open.clear()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rtp_llm.engine.deltas import decode_step
 from rtp_llm.engine.messages import PromptLogprobs, RequestError, RequestFailed, StepOutput
-from rtp_llm.offline.prompt_job import EmbeddingJob, PromptJob
+from rtp_llm.offline.prompt_job import PoolingJob, PromptJob
 from rtp_llm.offline.prompts import shorten
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rtp_llm.terminal.progress_line import ProgressLine
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
 
-Job: TypeAlias = PromptJob | EmbeddingJob
+Job: TypeAlias = PromptJob | PoolingJob
 
 
 class PromptRun:
