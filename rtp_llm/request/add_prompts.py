@@ -16,7 +16,8 @@ class AddPrompts(msgspec.Struct, tag="add_prompts", frozen=True, kw_only=True):
 
     Its one delta has what is pooled, prompt after prompt in this order. ``lengths`` (int32 [N]) and
     ``token_ids`` (int32, the prompts one after the other) are raw bytes. The other fields are those
-    of AddRequest, and hold for each prompt.
+    of AddRequest, and hold for each prompt. ``second_texts`` (int32 [N], or empty for zeros): see
+    AddRequest.second_text.
     """
 
     request_id: int
@@ -27,6 +28,7 @@ class AddPrompts(msgspec.Struct, tag="add_prompts", frozen=True, kw_only=True):
     number: int = 0
     tenant: str = ""
     tenant_weight: float = 1.0
+    second_texts: bytes = b""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -39,6 +41,10 @@ class AddPrompts(msgspec.Struct, tag="add_prompts", frozen=True, kw_only=True):
         for length in memoryview(self.lengths).cast("i"):
             yield ids[first : first + length].tolist()
             first += length
+
+    def second_text(self, place: int) -> int:
+        """That of the prompt at ``place``."""
+        return memoryview(self.second_texts).cast("i")[place] if self.second_texts else 0
 
 
 def int32_bytes(numbers: list[int]) -> bytes:

@@ -168,6 +168,21 @@ class Tokenizer:
         ids: list[int] = self._backend.post_process(one, two).ids
         return ids
 
+    def second_text(self, first: str) -> int:
+        """Where the second text begins in the ids of a pair, if the model has token types for the
+        two texts; else 0."""
+        if self._before_second is None:
+            return 0
+        (encoding,) = self._backend.encode_batch_fast([first], add_special_tokens=False)
+        return len(encoding) + self._before_second
+
+    @cached_property
+    def _before_second(self) -> int | None:
+        """Special tokens before the second text of a pair; None: both texts have one type."""
+        parts = self._backend.encode_batch(["a", "a"], add_special_tokens=False)
+        types: list[int] = self._backend.post_process(parts[0], parts[1]).type_ids
+        return types.index(1) - len(parts[0]) if 1 in types else None
+
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Ids to text; ids without a token are skipped. Equal to the joined detokeniser pieces."""
         detokenizer = self.detokenizer(skip_special_tokens=skip_special_tokens)

@@ -69,7 +69,9 @@ def test_bert(tmp_path: Path, config: dict[str, Any]) -> None:
     theirs = BertTokenizer.from_pretrained(tmp_path, **config)
     for text in TEXTS:
         assert ours.encode(text) == theirs(text)["input_ids"], text
-    assert ours.encode_pair(TEXTS[1], TEXTS[2], 99) == theirs(TEXTS[1], TEXTS[2])["input_ids"]
+    pair = theirs(TEXTS[1], TEXTS[2])
+    assert ours.encode_pair(TEXTS[1], TEXTS[2], 99) == pair["input_ids"]
+    assert ours.second_text(TEXTS[1]) == pair["token_type_ids"].index(1)
 
 
 def test_mpnet(tmp_path: Path) -> None:
@@ -79,6 +81,7 @@ def test_mpnet(tmp_path: Path) -> None:
     for text in TEXTS:
         assert ours.encode(text) == theirs(text)["input_ids"], text
     assert ours.encode_pair(TEXTS[1], TEXTS[2], 99) == theirs(TEXTS[1], TEXTS[2])["input_ids"]
+    assert ours.second_text(TEXTS[1]) == 0
 
 
 def test_a_vocabulary_without_special_tokens_is_named(tmp_path: Path) -> None:

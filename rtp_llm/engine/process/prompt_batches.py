@@ -106,6 +106,7 @@ class PromptBatches:
                 extra_key=request.extra_key,
                 tenant=request.tenant,
                 tenant_weight=request.tenant_weight,
+                second_text=request.second_text(batch.fed),
             )
         )
         batch.places[number] = batch.fed

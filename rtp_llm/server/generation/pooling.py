@@ -96,6 +96,7 @@ class Pooling:
             request_id=self._engine.new_request_id(),
             lengths=int32_bytes(batch.lengths),
             token_ids=batch.token_ids,
+            second_texts=int32_bytes([*batch.second_texts]),
             params=batch.params,
             extra_key=(key.cache_scope if key else "") + batch.cache_salt,
             tenant=key.name if key else "",

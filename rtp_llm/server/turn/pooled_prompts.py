@@ -79,7 +79,18 @@ class PromptEncoder:
                 tokens.extend(prompt)
                 lengths.append(len(prompt))
             check_count(self.param, len(tokens), MAX_INPUT_TOKENS, "tokens")
-        return PromptBatch(tokens.tobytes(), lengths, params, cache_salt or "")
+        seconds = self._second_texts(inputs)
+        return PromptBatch(tokens.tobytes(), lengths, params, cache_salt or "", seconds)
+
+    def _second_texts(self, inputs: Sequence[Input]) -> list[int]:
+        """Where second texts begin; empty if none has a token type of its own."""
+        firsts = {each[0] for each in inputs if isinstance(each, tuple)}
+        if not firsts or self.frame is not None:
+            return []
+        begins = {first: self.model.tokenizer.second_text(first) for first in firsts}
+        if not any(begins.values()):
+            return []
+        return [begins[each[0]] if isinstance(each, tuple) else 0 for each in inputs]
 
     def _encode(self, inputs: Sequence[Input], first: int) -> list[list[int]]:
         limit, frame = self.model.limits.max_model_len, self.frame

@@ -43,12 +43,14 @@ class Job:
 @dataclass(frozen=True)
 class PromptBatch:
     """Prompts of which something is pooled, as the engine takes them: `token_ids` are int32
-    numbers, the prompts one after the other, `lengths` the tokens of each."""
+    numbers, the prompts one after the other, `lengths` the tokens of each. `second_texts`: where
+    the second of two texts begins in each, 0: it is one; empty: all are."""
 
     token_ids: bytes
     lengths: list[int]
     params: PoolingParams
     cache_salt: str = ""
+    second_texts: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
