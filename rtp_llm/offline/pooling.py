@@ -192,10 +192,11 @@ class PoolingMethods:
             return self._cosines(first, second, truncate_prompt_tokens, use_tqdm)
         params = msgspec.structs.replace(pooling_params or PoolingParams(), task="score")
         several = first * len(second) if len(first) == 1 else first
-        encoded = []
+        encoded, begins = [], self._second_texts(first)
         for pair in zip(several, second, strict=True):
             ids = self._pair_ids(*pair, truncate_prompt_tokens, instruction)
-            encoded.append((EncodedPrompt(PlainPrompt(pair[1], None), ids), params))
+            prompt = PlainPrompt(pair[1], None)
+            encoded.append((EncodedPrompt(prompt, ids, second_text=begins[pair[0]]), params))
         return [
             each.converted(ScoringRequestOutput, ScoringOutput(float(each.outputs.data[0])))
             for each in self._pool(encoded, use_tqdm)
@@ -257,6 +258,12 @@ class PoolingMethods:
             )
             for one, other in zip(several, second, strict=True)
         ]
+
+    def _second_texts(self, queries: Sequence[str]) -> dict[str, int]:
+        """Where the document begins after each query; 0: it has no token type of its own."""
+        if is_conversation(self.tokenizer.model_config):
+            return dict.fromkeys(queries, 0)
+        return {query: self.tokenizer.second_text(query) for query in queries}
 
     def _pair_ids(
         self, query: str, document: str, keep: int | None, instruction: str | None

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class EncodedPrompt:
     """A prompt and its token ids. ``continues``: the output continues its text.
 
-    ``thinking`` may precede an answer that has to obey ``grammar``.
+    ``thinking`` may precede an answer that has to obey ``grammar``. ``second_text``: where the
+    second of two texts begins; 0: it is one.
     """
 
     prompt: PlainPrompt
@@ -47,6 +48,7 @@ class EncodedPrompt:
     continues: bool = True
     thinking: Thinking | None = None
     grammar: Grammar | None = None
+    second_text: int = 0
 
 
 class PromptJob:
@@ -144,6 +146,7 @@ class PoolingJob:
             prompt_token_ids=ids,
             params=params,
             extra_key=prompt.prompt.cache_salt,
+            second_text=prompt.second_text,
         )
         has_rows = per_token if params.task != "embed" else False
         self._rows = len(ids) if has_rows or params.pooling_type == "all" else None
