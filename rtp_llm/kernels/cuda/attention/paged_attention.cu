@@ -7,14 +7,14 @@
 namespace rtp_llm::cuda {
 namespace {
 
-constexpr int kMostParts = 32;
+constexpr int kMaxParts = 32;
 constexpr int kKeysOfPart = 256;  // at least
-constexpr int kMostDim = 512;
+constexpr int kMaxHeadDim = 512;
 
 // Into how many parts the keys of a sequence are cut.
 __host__ __device__ inline int parts_of(int64_t num_keys) {
   const int64_t parts = (num_keys + kKeysOfPart - 1) / kKeysOfPart;
-  return static_cast<int>(parts < 1 ? 1 : parts < kMostParts ? parts : kMostParts);
+  return static_cast<int>(parts < 1 ? 1 : parts < kMaxParts ? parts : kMaxParts);
 }
 
 // How a launch cuts the batch.
@@ -31,7 +31,7 @@ template <class Shape>
 Cut cut_of(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
   const int64_t rows = bounds.max_queries * (args.num_heads / args.num_kv_heads);
   const int64_t tiles = ceil_div(rows, Shape::kRows);
-  if (tiles > INT32_MAX / kMostParts) {
+  if (tiles > INT32_MAX / kMaxParts) {
     throw std::runtime_error("paged_attention: max_seqlen_q is too large for a GPU");
   }
   if (tiles > 1) return {static_cast<int>(tiles), 1, 0};
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
 // Puts the parts of a query row together: rows on the first axis of the grid, KV heads on the
 // second, sequences on the third; a thread for each column.
 template <class T>
-__global__ void __launch_bounds__(kMostDim)
+__global__ void __launch_bounds__(kMaxHeadDim)
     join_parts(PagedAttentionArgs args, Cut cut, float* scratch) {
   const Sequence sequence(args, blockIdx.z);
   const QueryRow query(args, sequence, blockIdx.x);
@@ -245,9 +245,10 @@ void visit_shape(int head_dim, Body&& body) {
   if (head_dim <= 64) return body(TileShape<64, 16, 32>{});
   if (head_dim <= 128) return body(TileShape<128, 16, 32>{});
   if (head_dim <= 256) return body(TileShape<256, 16, 16>{});
-  if (head_dim <= kMostDim) return body(TileShape<kMostDim, 4, 16>{});
+  if (head_dim <= kMaxHeadDim) return body(TileShape<kMaxHeadDim, 4, 16>{});
   throw std::runtime_error("paged_attention: heads have " + std::to_string(head_dim) +
-                           " elements; expected at most " + std::to_string(kMostDim) + " on a GPU");
+                           " elements; expected at most " + std::to_string(kMaxHeadDim) +
+                           " on a GPU");
 }
 
 }  // namespace

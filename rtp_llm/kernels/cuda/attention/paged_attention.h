@@ -20,7 +20,7 @@ struct AttentionBounds {
 // Floats of scratch.
 int64_t paged_attention_scratch(const PagedAttentionArgs& args, const AttentionBounds& bounds);
 
-// Writes every row of out; tokens behind cu_seqlens_q[num_seqs] and queries that see no key get
+// Writes every row of out; tokens past cu_seqlens_q[num_seqs] and queries that see no key get
 // zeros. Lengths and block ids beyond what is there are cut off and skipped.
 void paged_attention(const PagedAttentionArgs& args, const AttentionBounds& bounds, float* scratch,
                      void* stream);

@@ -13,8 +13,8 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kSteps = kInt8GroupColumns / 4;  // words of a row in a group
 
-// What a lane multiplies of a group of a block of weights: rows lane / 4 and that plus 8. Behind
-// the last group and the last row are zeros.
+// What a lane multiplies in a group of a block of weights: rows lane / 4 and lane / 4 + 8. Groups
+// and rows past the last ones are zeros.
 struct Weights {
   uint32_t word[2][4];
   float scale[2];

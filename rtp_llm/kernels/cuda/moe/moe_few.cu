@@ -229,7 +229,7 @@ __device__ inline void sort(const RouteArgs& route, const int* ids, int* slots, 
   const int here = counts[args.experts - 1];
   for (int slot = thread_index(); slot < here; slot += kThreads) {
     const int entry = slots[slot], id = ids[entry];
-    const int begin = id == 0 ? 0 : counts[id - 1], end = counts[id];  // now behind its last
+    const int begin = id == 0 ? 0 : counts[id - 1], end = counts[id];  // now past its last
     int place = begin;
     for (int other = begin; other < end; ++other) place += slots[other] < entry ? 1 : 0;
     args.rows[place] = entry;

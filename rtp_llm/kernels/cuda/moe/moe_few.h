@@ -12,12 +12,11 @@ constexpr int kRoutedTokens = 128;
 constexpr int kRoutedExperts = 16;
 constexpr int kTileEntries = 16;
 
-// Softmax selection without groups, and the order of what is selected: of entries of the experts
-// that are here, which are sorted from 0 on. With `gate` there is one more expert, behind the
-// others and the last of each token, whose weight is a sigmoid. A tile is
-// of at most kTileEntries sorted entries of one expert: its expert << 16 | its first entry, -1
-// behind the last tile. Those of the one more come first: they take as long as any, and all have
-// some.
+// Softmax selection without groups, and the sorted order of the selected entries of local experts,
+// which are numbered from 0. With `gate` there is a shared expert after the others, last among each
+// token's, with a sigmoid as its weight. A tile has at most kTileEntries sorted entries of one
+// expert: its expert << 16 | its first entry, -1 past the last tile. The shared expert's tiles come
+// first: they take as long as any, and every token has one.
 struct RouteArgs {
   TopkArgs topk;          // ids is not used; weights [tokens, k] with the shared expert's
   SortByExpertArgs sort;  // `experts` with the one more

@@ -10,7 +10,7 @@ namespace rtp_llm::cuda {
 constexpr int kBlockThreads = 512;
 // More rows than these keep the GPU busy with one block each, of which a multiprocessor then has
 // two at once: one computes while the other loads.
-constexpr int64_t kMostClusters = 128;
+constexpr int64_t kMaxClusters = 128;
 
 struct ClusterShape {
   int blocks;
@@ -42,7 +42,7 @@ template <auto kernel>
 inline ClusterShape cluster_shape([[maybe_unused]] int64_t rows, int64_t vocab) {
   int blocks = 1;
 #if !defined(__HIPCC__)
-  if (can_overlap<kernel>() && rows <= kMostClusters) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
+  if (can_overlap<kernel>() && rows <= kMaxClusters) blocks = rows <= 8 ? 8 : rows <= 32 ? 4 : 2;
 #endif
   const size_t parts = kBins / blocks * sizeof(Amount);
   const size_t bytes = parts + round_up(ceil_div(vocab, blocks), 4) * sizeof(float);

@@ -10,7 +10,7 @@ namespace {
 template <bool kCuts>
 void launch_rows(const SampleArgs& args, RowCut* cuts, void* stream) {
   if (args.logits.num_rows == 0) return;
-  if (args.logits.num_rows > kMostClusters) {
+  if (args.logits.num_rows > kMaxClusters) {
     launch_sample_rows<2, kCuts>(args, cuts, stream);
   } else {
     launch_sample_rows<1, kCuts>(args, cuts, stream);

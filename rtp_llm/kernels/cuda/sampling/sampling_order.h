@@ -109,7 +109,7 @@ class Order {
     return sum_of_cluster(reduce_block(sum, Mass{0}, Sum{}));
   }
 
-  // Tokens with less weight have none from here on. They are behind all others.
+  // Tokens with less weight have none from here on. They come after all others.
   __device__ void drop_below(float share) { weighting_.least = ceilf(share * weighting_.unit); }
 
   __device__ Mass weight(Key key) const { return weighting_(logit_of(key)); }

@@ -103,7 +103,7 @@ void top_logprobs(const TopLogprobsArgs& args, void* scratch, void* stream) {
         shape, rows, "top_logprobs", stream, args, static_cast<Key*>(scratch),
         static_cast<int>(words), shape.keep);
   };
-  if (rows > kMostClusters) {
+  if (rows > kMaxClusters) {
     launch(std::integral_constant<int, 2>{});
   } else {
     launch(std::integral_constant<int, 1>{});

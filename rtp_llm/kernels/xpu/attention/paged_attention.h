@@ -14,7 +14,7 @@ namespace rtp_llm::xpu {
 
 // Query rows (tokens x query heads of one KV head) that share one reading of keys and values.
 constexpr int kAttentionRows = 8;
-constexpr int kMostHeadDim = 256;
+constexpr int kMaxHeadDim = 256;
 // With few query tokens, keys are cut into parts of this size so that enough groups have work. The
 // cut depends on the position of a key alone, and not on the batch.
 constexpr int kKeysPerPart = 512;

@@ -11,8 +11,8 @@ using glue::Tensor;
 
 Tensor attend(const glue::PagedAttentionCall& call) {
   auto [args, out] = glue::prepare(call);
-  RTP_LLM_CHECK(args.head_dim <= kMostHeadDim, "paged_attention: q is ", call.q.describe(),
-                "; expected heads of at most ", kMostHeadDim, " elements");
+  RTP_LLM_CHECK(args.head_dim <= kMaxHeadDim, "paged_attention: q is ", call.q.describe(),
+                "; expected heads of at most ", kMaxHeadDim, " elements");
   const int32_t parts = attention_parts(call.max_seqlen_q, call.max_seqlen_k);
   const Tensor partials =
       glue::empty(call.q, {attention_scratch_floats(args, parts)}, DType::kFloat32);

@@ -9,11 +9,11 @@ namespace {
 
 constexpr int kRows = kAttentionRows;
 
-// What the items of a group share; there are at most kMostHeadDim of them.
+// What the items of a group share; there are at most kMaxHeadDim of them.
 struct Shared {
-  float q[kRows * kMostHeadDim];       // [kRows, head_dim], times scale
-  float weight[kRows * kMostHeadDim];  // [kRows, items]
-  int64_t offset[kMostHeadDim];        // [items], of the chunk's keys
+  float q[kRows * kMaxHeadDim];       // [kRows, head_dim], times scale
+  float weight[kRows * kMaxHeadDim];  // [kRows, items]
+  int64_t offset[kMaxHeadDim];        // [items], of the chunk's keys
 };
 sycl::ext::oneapi::experimental::work_group_static<Shared> group_shared;
 
