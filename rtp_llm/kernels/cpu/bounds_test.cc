@@ -97,7 +97,8 @@ TEST_P(KernelBounds, GatedActivation) {
       const auto x = numbers(dtype, 2 * 2 * size);
       std::vector<char> out(static_cast<size_t>(2 * size * element_size(dtype)));
       for (const auto activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
-        const GatedActivationArgs args{x.data(), out.data(), 2, size, 2 * size, dtype, activation};
+        const GatedActivationArgs args{x.data(), out.data(), 2,          size,
+                                       2 * size, dtype,      activation, size};
         RTP_LLM_PICK_ISA(gated_activation)(args, 0, 2 * chunks_of_row(args));
       }
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gated activations of the feed-forward layer; float32 maths, whatever the element type."""
+"""Activations, gated and plain; float32 maths, whatever the element type."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ def gelu_and_mul(x: Tensor, tanh: bool) -> Tensor:
     Shapes, dtypes and errors as for silu_and_mul.
     """
     return _half(x)
+
+
+@operator
+def gelu(x: Tensor, tanh: bool) -> Tensor:
+    """gelu(x), by the tanh approximation or exactly.
+
+    x [..., C] of float32, bfloat16 or float16; a matrix may have a row stride, other ranks are
+    contiguous. Returns a contiguous tensor like x. RuntimeError on a mismatch.
+    """
+    return x.new_empty(x.shape)

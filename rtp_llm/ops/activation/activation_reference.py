@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain PyTorch references of the gated activations."""
+"""Plain PyTorch references of the activations."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def gelu_and_mul_reference(x: Tensor, tanh: bool) -> Tensor:
     """Plain PyTorch reference of `ops.gelu_and_mul`: same arguments and results."""
     gate, up = x.float().chunk(2, dim=-1)
     return (functional.gelu(gate, approximate="tanh" if tanh else "none") * up).to(x.dtype)
+
+
+def gelu_reference(x: Tensor, tanh: bool) -> Tensor:
+    """See rtp_llm.ops.gelu."""
+    return functional.gelu(x.float(), approximate="tanh" if tanh else "none").to(x.dtype)

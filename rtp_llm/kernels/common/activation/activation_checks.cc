@@ -13,7 +13,8 @@ Prepared<GatedActivationArgs, Tensor> prepared_of(const Tensor& x, Activation ac
   RTP_LLM_CHECK(rows.size % 2 == 0, what, " is ", x.describe(),
                 "; expected an even last dimension (gate half, then up half)");
   Tensor out = empty_with_last(x, rows.size / 2);
-  return {{x.data(), out.data(), rows.count, rows.size / 2, rows.stride, x.dtype(), activation},
+  return {{x.data(), out.data(), rows.count, rows.size / 2, rows.stride, x.dtype(), activation,
+           rows.size / 2},
           std::move(out)};
 }
 
@@ -26,6 +27,15 @@ Prepared<SiluAndMulArgs, Tensor> prepare(const SiluAndMulCall& call) {
 Prepared<GeluAndMulArgs, Tensor> prepare(const GeluAndMulCall& call) {
   return prepared_of(call.x, call.tanh ? Activation::kGeluTanh : Activation::kGelu,
                      "gelu_and_mul: x");
+}
+
+Prepared<GeluArgs, Tensor> prepare(const GeluCall& call) {
+  check_float_dtype(call.x, "gelu: x");
+  const Rows rows = rows_of(call.x, "gelu: x");
+  Tensor out = empty_like(call.x);
+  return {{call.x.data(), out.data(), rows.count, rows.size, rows.stride, call.x.dtype(),
+           call.tanh ? Activation::kGeluTanh : Activation::kGelu, 0},
+          std::move(out)};
 }
 
 }  // namespace rtp_llm::glue

@@ -43,9 +43,15 @@ struct Gelu {
   }
 };
 
+// `up` is null where nothing is multiplied.
 template <class F, class T>
 void apply(const T* gate, const T* up, T* out, int64_t size) {
   const F f;
+  if (up == nullptr) {
+    for_vectors(size,
+                [&](int64_t i, int count) { f(Vec::load(gate + i, count)).store(out + i, count); });
+    return;
+  }
   for_vectors(size, [&](int64_t i, int count) {
     (f(Vec::load(gate + i, count)) * Vec::load(up + i, count)).store(out + i, count);
   });
@@ -59,7 +65,7 @@ void apply_chunk(const GatedActivationArgs& args, int64_t chunk) {
   const int64_t rest = args.size - first;
   const int64_t size = rest < kActivationChunk ? rest : kActivationChunk;
   const T* gate = static_cast<const T*>(args.x) + row * args.x_stride + first;
-  const T* up = gate + args.size;
+  const T* up = args.up == 0 ? nullptr : gate + args.up;
   T* out = static_cast<T*>(args.out) + row * args.size + first;
   switch (args.activation) {
     case Activation::kSilu:
@@ -90,5 +96,8 @@ RTP_LLM_OPERATOR(gelu_and_mul, args.rows* chunks_of_row(args), 4)
 void gelu_and_mul(const GeluAndMulArgs& args, int64_t begin, int64_t end) {
   gated_activation(args, begin, end);
 }
+
+RTP_LLM_OPERATOR(gelu, args.rows* chunks_of_row(args), 4)
+void gelu(const GeluArgs& args, int64_t begin, int64_t end) { gated_activation(args, begin, end); }
 
 }  // namespace rtp_llm::cpu::RTP_LLM_ISA

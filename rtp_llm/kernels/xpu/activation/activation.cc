@@ -18,4 +18,7 @@ void silu_and_mul(Queue& queue, const SiluAndMulArgs& args) { gated_activation(q
 RTP_LLM_OPERATOR(gelu_and_mul)
 void gelu_and_mul(Queue& queue, const GeluAndMulArgs& args) { gated_activation(queue, args); }
 
+RTP_LLM_OPERATOR(gelu)
+void gelu(Queue& queue, const GeluArgs& args) { gated_activation(queue, args); }
+
 }  // namespace rtp_llm::xpu

@@ -30,8 +30,9 @@ void gated_activation(const GatedActivationArgs& args) {
   if (index >= args.rows * args.size) return;
   const T* const gate =
       static_cast<const T*>(args.x) + index / args.size * args.x_stride + index % args.size;
-  const float value = apply(args.activation, static_cast<float>(gate[0]));
-  static_cast<T*>(args.out)[index] = static_cast<T>(value * static_cast<float>(gate[args.size]));
+  float value = apply(args.activation, static_cast<float>(gate[0]));
+  if (args.up != 0) value *= static_cast<float>(gate[args.up]);
+  static_cast<T*>(args.out)[index] = static_cast<T>(value);
 }
 
 }  // namespace rtp_llm::xpu
