@@ -38,7 +38,8 @@ class LayerOptions:
     `formats` has the stored format of every module of the checkpoint whose weight is not a float
     tensor, and `fp8_products` says whether the device multiplies FP8 weights as they are.
     `planned`: parameters have shapes and take no memory. `tensor_parallel`: the ranks that share
-    each layer. `inputs`: what the current step feeds the model.
+    each layer. `inputs`: what the current step feeds the model. `packs_weights`: float weights are
+    packed for the device's kernel once loaded, if it has one; nothing else reads them.
     """
 
     settings: ModelSettings
@@ -51,6 +52,7 @@ class LayerOptions:
     planned: bool = False
     tensor_parallel: TensorParallel = SINGLE
     inputs: ModelInputs = NO_INPUTS
+    packs_weights: bool = False
 
     @property
     def dtype(self) -> torch.dtype:

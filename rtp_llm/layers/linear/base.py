@@ -112,6 +112,10 @@ class Linear(Layer):
         """add_to of activation(pairs); each row of `pairs` holds two halves, gate and up."""
         return self.add_to(residual, activation(pairs))
 
+    def gelu(self, x: Tensor) -> Tensor:
+        """Apply the layer to x [T, columns], and the exact GELU to the result."""
+        return ops.gelu(self.forward(x), False)
+
     def float_product(self, x: Tensor) -> Tensor:
         """Apply the layer to x [T, columns] -> float32 [T, rows]."""
         return self.forward(x).float()  # type: ignore[no-any-return]

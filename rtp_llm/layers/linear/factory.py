@@ -40,6 +40,13 @@ class LinearRequest:
     def fusable(self) -> bool:
         return _can_fuse(self.options.device, self.options.dtype)
 
+    @property
+    def packable(self) -> bool:
+        """Whether the layers want packed weights, and the device has a kernel for them."""
+        options = self.options
+        wanted = options.packs_weights and options.dtype is torch.float32
+        return wanted and ops.has_kernel("packed_linear", options.device.type)
+
     def __str__(self) -> str:
         options = self.options
         return (
@@ -71,7 +78,11 @@ _FLOAT = frozenset({FLOAT.name})
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
         "rtp_llm.layers.linear.base:PlainLinear",
-        lambda request: request.plain and not request.fusable,
+        lambda request: request.plain and not request.fusable and not request.packable,
+    ),
+    "packed": LinearKind(
+        "rtp_llm.layers.linear.packed:PackedLinear",
+        lambda request: request.plain and request.packable,
     ),
     "fused": LinearKind(
         "rtp_llm.layers.linear.fused:FusedLinear",

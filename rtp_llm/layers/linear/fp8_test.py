@@ -248,7 +248,7 @@ def test_what_no_kind_takes_is_an_error_with_the_details(quantization, dtype, pr
     form = "float and fp8_block" if names else "float"
     message = (
         f"device cpu, weights stored as {form} for activations of torch.{dtype}, "
-        f"quantization '{quantization}'; none of plain, fused, int8, w8a8_int8, fp8, "
+        f"quantization '{quantization}'; none of plain, packed, fused, int8, w8a8_int8, fp8, "
         "fp8_channel does"
     )
     with pytest.raises(ValueError, match=message):

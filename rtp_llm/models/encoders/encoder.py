@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -34,7 +35,7 @@ class EncoderModel(Architecture):
         self.config, self.options = config, options
         assert config.encoder is not None
         self.inputs = ModelInputs(InputNeeds(token_types=config.encoder.type_rows > 1))
-        layers = options.layer_options()
+        layers = replace(options.layer_options(), packs_weights=True)
         self.model = self.make_layers(layers.inside("model"))
         if (classifier := config.classifier) is not None:
             names = self.TOKEN_HEAD if classifier.per_token else self.TEXT_HEAD

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
 from rtp_llm import ops
 from rtp_llm.attention import ForwardBatch
@@ -109,8 +108,7 @@ class PostNormLayer(Layer):
     ) -> Tensor:
         mixed = self.attention(x, batch, cos_sin, bias)
         x = self.attention_norm.add(self.attention_output(mixed), x)
-        wide = self.up(x)
-        wide = gelu(wide) if self._gate is None else self._gate(wide)
+        wide = self.up.gelu(x) if self._gate is None else self._gate(self.up(x))
         return self.norm.add(self.down(wide), x)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
