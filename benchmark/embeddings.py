@@ -15,12 +15,12 @@ import functools
 import importlib
 import json
 import pathlib
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 
 from benchmark.generation import CPU_TIME
@@ -30,10 +30,6 @@ from benchmark.random_tokenizer import save_random_tokenizer
 from benchmark.report import Report, parser
 from benchmark.rounds import Figure, interleave
 from rtp_llm import LLM
-from rtp_llm.testing.light_transformers import light_transformers
-
-with light_transformers():
-    import transformers
 
 SHAPES = {  # hidden, layers, heads, inner
     "tiny": (64, 2, 2, 128),
@@ -98,25 +94,18 @@ def add_cell(
     expected = work["torch"]()[0]
     actual = torch.tensor(work["ours"]()[0].outputs.embedding)
     torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-3)
-    repeats = max(1, int(0.2 / seconds(work["ours"], 1, time.perf_counter)))
-    turns = {
-        each: functools.partial(seconds, call, min(repeats, 50), clock)
-        for each, call in work.items()
-    }
+    repeats = min(50, max(1, int(0.2 / seconds(work["ours"], 1, time.perf_counter))))
+    turns = {each: functools.partial(seconds, call, repeats, clock) for each, call in work.items()}
     figures = interleave(turns, rounds)
     limit = operations(shape, [len(text) for text in texts]) / product_rate("float32")
     for peer in peers:
-        ratios = Figure(
-            tuple(
-                theirs / ours
-                for ours, theirs in zip(figures["ours"].values, figures[peer].values, strict=True)
-            )
-        )
+        pairs = zip(figures["ours"].values, figures[peer].values, strict=True)
+        ratios = Figure(tuple(theirs / ours for ours, theirs in pairs))
         report.add(
             **{"shape": shape, "tokens": name, "batch": batch, "peer": peer},
             ms=figures["ours"].median * 1e3,
             spread=ratios.spread,
-            **{"peer ms": figures[peer].median * 1e3, "x peer": statistics.median(ratios.values)},
+            **{"peer ms": figures[peer].median * 1e3, "x peer": ratios.median},
             **{"% of limit": 100 * limit / figures["ours"].median},
         )
         print(json.dumps(report.rows[-1]), flush=True)

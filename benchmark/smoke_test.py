@@ -25,6 +25,7 @@ PROGRAMS = {
     "cpu_speculation": ["--quick", "--batch", "2"],
     "cluster_size": [],
     "disagg": ["--shape", "tiny", "--quick", "--tokens", "40", "--cache-mib", "16"],
+    "embeddings": ["--quick", "--rounds", "1", "--length", "mixed", "--batch", "3"],
     "fairness": ["--seconds", "1", "--rounds", "1", "--interval", "0.5", "--clients", "10"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
     "gpu_verify": [*TINY, "--batch", "2"],
