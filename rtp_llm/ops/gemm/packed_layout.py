@@ -12,7 +12,8 @@ PACKED_COLUMNS = 64
 def pack_columns(weight: Tensor) -> Tensor:
     """[O, K] -> [ceil(O / 64), K, 64]: 64 outputs side by side, zeros after the last one."""
     padded = functional.pad(weight, (0, 0, 0, -weight.shape[0] % PACKED_COLUMNS))
-    return padded.unflatten(0, (-1, PACKED_COLUMNS)).transpose(1, 2).contiguous()
+    blocks = padded.reshape(len(padded) // PACKED_COLUMNS, PACKED_COLUMNS, weight.shape[1])
+    return blocks.transpose(1, 2).contiguous()
 
 
 def unpack_columns(packed: Tensor, outputs: int) -> Tensor:
