@@ -13,6 +13,7 @@ from rtp_llm.config.settings import Settings
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
+    from rtp_llm.models.config import ModelConfig
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,6 +52,26 @@ def _explain(settings: Settings) -> None:
     print(f"chat template: {template or 'none; only completions are served'}")
 
 
+def _explain_tasks(settings: Settings, config: ModelConfig) -> str:
+    """What the model is served for, and what it could be."""
+    from rtp_llm.config.tasks import served_tasks
+    from rtp_llm.text.pooling_config import read_pooling
+
+    tasks = served_tasks(settings.task, config.tasks)
+    others = [task for task in config.tasks if task not in tasks]
+    more = f" (--task all: {', '.join(others)}, too)" if others else ""
+    lines = [f"tasks: {', '.join(tasks)}{more}"]
+    if "embed" in tasks:
+        params = read_pooling(settings.model).params
+        length = ", normalised" if params.normalize else ""
+        lines.append(f"embeddings: pooled by {params.pooling_type}{length}")
+    if config.classifier is not None:
+        head = config.classifier
+        where = "tokens" if head.per_token else "texts"
+        lines.append(f"labels: {len(head.labels)} of {where}, {head.activation}")
+    return "\n".join(lines)
+
+
 def _explain_engine(settings: Settings) -> None:
     from rtp_llm.device import known_devices, resolve_device
     from rtp_llm.device.built import describe_build
@@ -70,6 +91,7 @@ def _explain_engine(settings: Settings) -> None:
     check_encoder(settings, config)
     check_ranks(settings, config, settings.data_parallel_size)
     check_topology(settings, config, device)
+    print(_explain_tasks(settings, config))
     print(explain_ranks(settings, device, is_mixture=config.moe is not None))
     print(_explain_model(settings, device))
     print(explain_speculation(settings, device))

@@ -9,6 +9,7 @@ from typing import Any
 from rtp_llm import __version__
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import EngineReady
+from rtp_llm.server.endpoint.endpoint_tasks import endpoints_of
 from rtp_llm.server.probes import try_line
 from rtp_llm.text.parsers.registry import Detected
 
@@ -31,7 +32,14 @@ class Start:
         aliases = f" (also {', '.join(map(repr, others))})" if others else ""
         has_chat = self.chat_template is not None
         shown = has_chat and settings.page and settings.uds is None
-        place = " in a browser, or" if shown else ""
+        generates = "generate" in ready.tasks
+        place = " in a browser, or" if shown and generates else ""
+        syntax = (
+            f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
+            f"  {self.syntax.why}\n"
+            if generates
+            else ""
+        )
         return (
             f"RTP-LLM {__version__} is ready: {url}\n"
             f"  model {name!r}{aliases}: {ready.architecture}, {ready.dtype}, quantization "
@@ -40,11 +48,10 @@ class Start:
             f"  weights {ready.weight_bytes / _MIB:.0f} MiB, KV cache "
             f"{ready.kv_cache_bytes / _MIB:.0f} MiB: {ready.num_blocks} blocks of "
             f"{ready.block_size} tokens, {self._capacity(settings)} tokens fit\n"
-            f"  chat template: {self.chat_template or 'none; ask /v1/completions'}\n"
-            f"  {self.syntax.why}\n"
+            f"{_task_line(ready)}{syntax}"
             f"{_role_line(settings, ready)}"
             f"  ready in {self.seconds:.1f} s\n"
-            f"try it{place}:\n  {try_line(url, name, chat=has_chat)}"
+            f"try it{place}:\n  {try_line(url, name, ready.tasks, chat=has_chat)}"
         )
 
     def fields(self, settings: Settings, url: str) -> dict[str, Any]:
@@ -72,6 +79,13 @@ class Start:
         """The capacity of the KV cache in tokens; one block of each rank is only padding."""
         blocks = self.ready.num_blocks - settings.data_parallel_size
         return max(0, blocks) * self.ready.block_size
+
+
+def _task_line(ready: EngineReady) -> str:
+    """An additional line for models that do more than to generate, or something else."""
+    if ready.tasks == ("generate",):
+        return ""
+    return f"  served for {', '.join(ready.tasks)}: {endpoints_of(ready.tasks)}\n"
 
 
 def _role_line(settings: Settings, ready: EngineReady) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtp_llm.config.refusals import REFUSALS
+from rtp_llm.server.openapi import openapi_embeddings
 from rtp_llm.server.turn.parse import IGNORED_FIELDS
 from rtp_llm.server.types.openai_bodies import (
     ChatRequest,
@@ -19,6 +21,7 @@ from rtp_llm.server.types.openai_bodies import (
     Message,
     TokenizeRequest,
 )
+from rtp_llm.testing.server.pooled_bodies import POOLED_BODIES
 from rtp_llm.testing.server.serving import CHAT, JSON, PROMPT, served
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -49,6 +52,12 @@ MESSAGES = st.lists(
     ),
     max_size=4,
 )
+TEXTS = (
+    st.text(max_size=9)
+    | st.lists(st.text(max_size=9), max_size=20)
+    | st.lists(st.integers(-1, 520), max_size=5)
+    | st.lists(st.lists(st.integers(-1, 520), max_size=3), max_size=3)
+)
 # Values that are often valid, so that the fuzzer gets past the first check.
 LIKELY: dict[str, Any] = {
     "model": st.sampled_from([None, "demo"]) | ANY,
@@ -69,6 +78,13 @@ LIKELY: dict[str, Any] = {
     "stream_options": st.fixed_dictionaries({}, optional={"include_usage": st.booleans() | ANY})
     | ANY,
     "tokens": st.lists(st.integers(-1, 600), max_size=8) | ANY,
+    **dict.fromkeys(("input", "inputs", "documents", "texts", "queries", "text_2"), TEXTS | ANY),
+    "query": st.text(max_size=9) | ANY,
+    "embedding_types": st.lists(st.sampled_from(["float", "int8", "binary", "base64"])) | ANY,
+    "encoding_format": st.sampled_from(["float", "base64"]) | ANY,
+    "dimensions": st.integers(-1, 5) | ANY,
+    "task": st.sampled_from(["embed", "classify", "reward"]) | ANY,
+    "top_n": st.integers(-1, 4) | ANY,
 }
 
 
@@ -82,11 +98,20 @@ def bodies(kind: type, base: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]
     return filled.map(lambda fields: {**base, **fields})
 
 
+def _at(path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return path, body
+
+
 REQUESTS = st.one_of(
     bodies(ChatRequest, CHAT).map(lambda body: ("/v1/chat/completions", body)),
     bodies(CompletionRequest, PROMPT).map(lambda body: ("/v1/completions", body)),
     bodies(TokenizeRequest, {"prompt": "x"}).map(lambda body: ("/tokenize", body)),
     bodies(DetokenizeRequest, {"tokens": [1]}).map(lambda body: ("/detokenize", body)),
+    *(
+        bodies(kind, POOLED_BODIES[path]).map(functools.partial(_at, path))
+        for path, kind in openapi_embeddings.BODIES.items()
+        if not path.startswith("/api")
+    ),
 )
 
 

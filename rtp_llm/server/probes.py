@@ -117,9 +117,11 @@ class Probes:
             return send_page(request)
         name = self._state.settings.model_name
         url = str(request.base_url).rstrip("/")
+        ready = self._state.engine.ready
+        tasks = ready.tasks if ready else ("generate",)
         text = (
             f"RTP-LLM {__version__} serves {name!r} ({self._state.phase}).\n\n"
-            f"{try_line(url, name, chat=self._state.has_chat)}\n\n"
+            f"{try_line(url, name, tasks, chat=self._state.has_chat)}\n\n"
             f"{list_endpoints(self._routes)}\n"
         )
         headers = {"Vary": "Accept"}
@@ -139,16 +141,21 @@ def list_endpoints(routes: Iterable[BaseRoute]) -> str:
     return "\n".join(f"{row[0]:{first}}  {row[1]:{second}}  {row[2]}".rstrip() for row in rows)
 
 
-def try_line(url: str, model: str, *, chat: bool) -> str:
+def try_line(url: str, model: str, tasks: Sequence[str], *, chat: bool) -> str:
     """A curl command to try the served model; `chat`: it has a chat template."""
     question = "What is 12 + 30?"
-    wanted: dict[str, Any] = {"model": model}
+    messages = [{"role": "user", "content": question}]
+    tries: dict[str, tuple[str, dict[str, Any]]] = {
+        "embed": ("/v1/embeddings", {"input": question}),
+        "score": ("/rerank", {"query": question, "documents": ["It is 42.", "It is late."]}),
+        "classify": ("/classify", {"input": question}),
+        "generate": ("/v1/completions", {"prompt": question, "max_tokens": 16}),
+    }
     if chat:
-        wanted["messages"] = [{"role": "user", "content": question}]
-    else:
-        wanted |= {"prompt": question, "max_tokens": 16}
-    body = msgspec.json.encode(wanted).decode().replace("'", "'\\''")
-    path = "/v1/chat/completions" if chat else "/v1/completions"
+        tries["generate"] = "/v1/chat/completions", {"messages": messages}
+    first = "generate" if "generate" in tasks else tasks[0]
+    path, wanted = tries.get(first, ("/pooling", {"input": question}))
+    body = msgspec.json.encode({"model": model, **wanted}).decode().replace("'", "'\\''")
     if url.startswith(UNIX):
         url = f"--unix-socket {shlex.quote(url.removeprefix(UNIX))} http://localhost"
     return f"curl {url}{path} -H 'Content-Type: application/json' -d '{body}'"

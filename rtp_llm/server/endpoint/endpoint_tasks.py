@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rtp_llm.config.tasks import Task, wrong_task
 from rtp_llm.engine.messages import EngineReady
 from rtp_llm.request.params import POOLING_TASKS
@@ -57,14 +59,18 @@ _ENDPOINTS_OF_TASK: dict[Task, str] = {
 }
 
 
+def endpoints_of(tasks: Sequence[Task]) -> str:
+    """The main endpoints of a model that is served for these tasks."""
+    return ", ".join(dict.fromkeys(_ENDPOINTS_OF_TASK[task] for task in tasks))
+
+
 def check_task(path: str, ready: EngineReady | None) -> None:
     """Raise ApiError 400 for an endpoint whose tasks the model is not served for, naming those that
     it answers; ``ready`` is None while it is loading."""
     needed = TASKS_OF_ENDPOINT.get(path)
     if needed is None or ready is None or not {*needed}.isdisjoint(ready.tasks):
         return
-    answers = ", ".join(dict.fromkeys(_ENDPOINTS_OF_TASK[task] for task in ready.tasks))
     raise bad_request(
-        f"{path}: {wrong_task(needed[0], ready.tasks)}. It answers {answers}.",
+        f"{path}: {wrong_task(needed[0], ready.tasks)}. It answers {endpoints_of(ready.tasks)}.",
         code="unsupported_task",
     )

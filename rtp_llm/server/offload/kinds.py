@@ -21,23 +21,24 @@ from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import COMPLETION
 from rtp_llm.server.turn.grammar_source import GRAMMAR
 
-_KINDS: tuple[BodyKind[Any], ...] = (
-    CHAT,
-    CHAT_BATCH,
-    COMPLETION,
-    INVOCATION,
-    RESPONSE,
-    MESSAGE,
-    OLLAMA_CHAT,
-    OLLAMA_GENERATE,
-    INFILL,
-    COUNT_TOKENS,
-    COUNT_INPUT,
-    RENDER_CHAT,
-    RENDER_COMPLETION,
-    TOKENIZE,
-    DETOKENIZE,
-    GRAMMAR,
-    *(endpoint.kind for endpoint in (*ENDPOINTS, *OLLAMA_EMBEDDINGS)),
-)
-KINDS: Mapping[str, BodyKind[Any]] = {kind.name: kind for kind in _KINDS}
+KINDS: Mapping[str, BodyKind[Any]] = {
+    kind.name: kind
+    for kind in (
+        CHAT,
+        CHAT_BATCH,
+        COMPLETION,
+        INVOCATION,
+        RESPONSE,
+        MESSAGE,
+        OLLAMA_CHAT,
+        OLLAMA_GENERATE,
+        INFILL,
+        COUNT_TOKENS,
+        COUNT_INPUT,
+        RENDER_CHAT,
+        RENDER_COMPLETION,
+        TOKENIZE,
+        DETOKENIZE,
+        GRAMMAR,
+    )
+} | {endpoint.kind.name: endpoint.kind for endpoint in (*ENDPOINTS, *OLLAMA_EMBEDDINGS)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import resource
 import socket
 import sys
@@ -34,6 +35,10 @@ from rtp_llm.text.tokenizer import Tokenizer
 
 # After bodies of at least this size, freed memory is returned to the system.
 TRIM_BYTES = 256 * 2**10
+# Many texts are tokenised by several threads, if their body has at least this size; address space
+# of each: its stack, and what the allocator reserves.
+PARALLEL_BYTES = 16 * 2**10
+MAX_THREADS, THREAD_BYTES = 4, 144 * 2**20
 
 Stream: TypeAlias = "BufferedRWPair[Any, Any]"
 
@@ -58,8 +63,11 @@ def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
 def _prepare(call: Call, body: bytes, tokenizer: Tokenizer, base: int) -> list[bytes]:
     """The frame of the answer. `base`: address space, in bytes, used before the first call."""
     model, kind = ServedModel(**vars(call.facts), tokenizer=tokenizer), KINDS[call.kind]
+    threads = _threads()
     try:
-        with _limited(base + call.memory_bytes):
+        parallel = kind.pools and len(body) >= PARALLEL_BYTES
+        limit = base + call.memory_bytes + threads * THREAD_BYTES
+        with _parallel(threads if parallel else 1), _limited(limit):
             answer = pack(kind, kind.prepare(body, model))
         if sum(map(len, answer)) > MAX_ANSWER_BYTES:
             raise too_expensive(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
@@ -71,6 +79,22 @@ def _prepare(call: Call, body: bytes, tokenizer: Tokenizer, base: int) -> list[b
     except Exception:
         sys.excepthook(*sys.exc_info())
         return refuse(internal())
+
+
+def _threads() -> int:
+    return min(MAX_THREADS, len(os.sched_getaffinity(0)))
+
+
+@contextlib.contextmanager
+def _parallel(threads: int) -> Iterator[None]:
+    """Let the tokenizer share a batch of texts among threads during the block."""
+    before = os.environ.get("TOKENIZERS_PARALLELISM", "false")
+    os.environ["RAYON_NUM_THREADS"] = str(_threads())  # read when the first of them starts
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else before
+    try:
+        yield
+    finally:
+        os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
 @contextlib.contextmanager

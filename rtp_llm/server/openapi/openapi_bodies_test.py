@@ -9,14 +9,13 @@ import jsonschema_rs
 import pytest
 
 from rtp_llm.server.openapi.openapi import BODIES
+from rtp_llm.testing.server.pooled_bodies import POOLED_BODIES
 from rtp_llm.testing.server.serving import Served, fake_engine, run, served
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 BATCH, TOKENIZE = f"{CHAT}/batch", "/tokenize"
 USER = {"role": "user", "content": "hi"}
 MESSAGES = [USER]
-RANKED: dict[str, Any] = {"query": "a house?", "documents": ["a house."]}
-SCORED: dict[str, Any] = {"queries": "a", "documents": ["b", "c"]}
 BODY: dict[str, dict[str, Any]] = {
     CHAT: {"messages": MESSAGES},
     BATCH: {"messages": [MESSAGES]},
@@ -32,22 +31,9 @@ BODY: dict[str, dict[str, Any]] = {
     "/api/generate": {"prompt": "hi"},
     "/api/show": {"model": "demo"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
+    **POOLED_BODIES,
     TOKENIZE: {"prompt": "a"},
     "/detokenize": {"tokens": [1, 2]},
-    "/v1/embeddings": {"input": ["a house."]},
-    "/rerank": RANKED,
-    "/v1/rerank": RANKED,
-    "/v2/rerank": RANKED,
-    "/score": SCORED,
-    "/v1/score": SCORED,
-    "/classify": {"input": "a house."},
-    "/pooling": {"input": "a house."},
-    "/v2/embed": {"texts": ["a house."], "input_type": "search_query"},
-    "/embed": {"inputs": "a house."},
-    "/predict": {"inputs": "a house."},
-    "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
-    "/api/embed": {"input": "a house."},
-    "/api/embeddings": {"prompt": "a house."},
 }
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 SAID = {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}}
