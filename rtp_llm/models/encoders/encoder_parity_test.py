@@ -48,3 +48,25 @@ def test_vectors_equal_transformers(kind: str, tmp_path: Path) -> None:
             torch.testing.assert_close(vector, wanted, rtol=1e-4, atol=1e-4)
     engine.assert_all_free()
     assert engine.ready.kv_cache_bytes == 0
+
+
+@pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"quantization": "int8"}])
+def test_fewer_bits_give_nearly_the_same_vectors(settings: dict[str, str], tmp_path: Path) -> None:
+    reference = save_encoder(tmp_path, "modernbert")
+    prompt = random_prompt(40)
+    (found,) = pooled(TinyEngine(tmp_path, **settings), [prompt], "mean")
+    wanted = expected(reference, prompt, "mean")
+    assert torch.cosine_similarity(found, wanted, dim=0) > 0.999
+
+
+def test_steps_that_overlap(tmp_path: Path) -> None:
+    """Prompts of several steps, in the order of the requests."""
+    reference = save_encoder(tmp_path, "bert")
+    engine = TinyEngine(tmp_path, enable_overlap=True, max_batch_tokens_size=330)
+    prompts = [random_prompt(1 + 41 * n % 320, seed=n) for n in range(24)]
+    found = pooled(engine, prompts, "cls")
+    for prompt, vector in zip(prompts, found, strict=True):
+        wanted = expected(reference, prompt, "cls")
+        torch.testing.assert_close(vector, wanted, rtol=1e-4, atol=1e-4)
+    assert engine.engine.stats().steps > 10
+    engine.assert_all_free()
