@@ -63,7 +63,6 @@ TEST_F(CacheManagerTest, RefusesGroupsThatCannotWork) {
   const auto refuse = [](const std::vector<CacheGroup>& groups) {
     EXPECT_THROW(CacheManager(groups, true, 128), std::invalid_argument);
   };
-  refuse({});
   refuse({Full(1)});
   refuse({Full(4, 0)});
   refuse({Full(4, 4)});
@@ -77,6 +76,15 @@ TEST_F(CacheManagerTest, RefusesGroupsThatCannotWork) {
   refuse({Recurrent(4, kBlock), Recurrent(4, kBlock * 2)});
   refuse({Recurrent(1, kBlock)});
   refuse({{GroupKind::kRecurrent, 4, kBlock, 8, 1}});
+}
+
+TEST_F(CacheManagerTest, SequencesHoldNothingWithoutGroups) {
+  CacheManager manager({}, false, 128);
+  SequenceCache cache = Open(&manager);
+  EXPECT_TRUE(manager.Reserve(0, 1000, &cache, &copies_));
+  EXPECT_TRUE(cache.tables.empty() && copies_.empty());
+  manager.Close(&cache);
+  manager.CheckIntegrity({});
 }
 
 TEST_F(CacheManagerTest, GrowsByWholeBlocksOnly) {
