@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/cpp/cache/block_pool.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -129,6 +130,21 @@ int32_t BlockPool::references(Holder holder, int32_t block) const {
 bool BlockPool::IsPrivate(int32_t block) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return At(block).IsPrivate();
+}
+
+int32_t BlockPool::CountFreed(std::vector<int32_t> references) const {
+  std::sort(references.begin(), references.end());
+  std::lock_guard<std::mutex> lock(mutex_);
+  int32_t freed = 0;
+  for (auto first = references.begin(); first != references.end();) {
+    const auto end = std::find_if(first, references.end(), [&](int32_t b) { return b != *first; });
+    if (*first != kNullBlock) {
+      const std::array<int32_t, 3>& held = At(*first).references;
+      freed += held[Index(Holder::kRequest)] == end - first && held[Index(Holder::kPin)] == 0;
+    }
+    first = end;
+  }
+  return freed;
 }
 
 int32_t BlockPool::free_blocks() const {

@@ -47,6 +47,9 @@ class BlockPool {
   int32_t references(Holder holder, int32_t block) const;
   // Whether exactly one request holds it and nothing else does, so that it may be written.
   bool IsPrivate(int32_t block) const;
+  // How many blocks become available, free or idle, when requests drop these references: a block
+  // appears once for each of them.
+  int32_t CountFreed(std::vector<int32_t> references) const;
   int32_t free_blocks() const;
   int32_t idle_blocks() const;
   // What requests can get: free blocks and those that eviction would free.

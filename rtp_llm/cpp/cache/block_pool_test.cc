@@ -71,6 +71,18 @@ TEST(BlockPoolTest, FreeMeansThatNobodyHoldsIt) {
   pool.CheckIntegrity();
 }
 
+TEST(BlockPoolTest, OnlyTheLastReferenceFreesABlock) {
+  BlockPool pool(1, 9);
+  std::vector<int32_t> blocks(4);
+  ASSERT_TRUE(pool.Allocate(4, blocks.data()));
+  pool.Acquire(Holder::kRequest, blocks[1]);  // another request
+  pool.Acquire(Holder::kCache, blocks[2]);    // it becomes idle
+  pool.Acquire(Holder::kPin, blocks[3]);
+  EXPECT_EQ(pool.CountFreed({blocks[1], blocks[3], kNullBlock, blocks[0], blocks[2]}), 2);
+  EXPECT_EQ(pool.CountFreed({blocks[1], blocks[0], blocks[1]}), 2);
+  EXPECT_EQ(pool.CountFreed({}), 0);
+}
+
 TEST(BlockPoolTest, DetectsDoubleReleaseAndUseAfterFree) {
   BlockPool pool(1, 3);
   int32_t block;

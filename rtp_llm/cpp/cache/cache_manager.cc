@@ -330,6 +330,18 @@ void CacheManager::Release(SequenceCache* cache) {
   cache->junction = 0;
 }
 
+bool CacheManager::Frees(int32_t group, int64_t needed,
+                         const std::vector<const SequenceCache*>& caches) const {
+  if (needed <= 0) return true;
+  std::vector<int32_t> held;
+  for (const SequenceCache* cache : caches) {
+    const BlockTable& table = cache->tables[group];
+    held.insert(held.end(), table.blocks.begin() + table.first_live, table.blocks.end());
+  }
+  return static_cast<int64_t>(held.size()) >= needed &&
+         pools_[group]->CountFreed(std::move(held)) >= needed;
+}
+
 void CacheManager::Close(SequenceCache* cache) {
   Release(cache);
   if (prefix_ != nullptr) prefix_->Close(&cache->path);

@@ -126,6 +126,10 @@ class CacheManager {
   }
   int32_t AvailableBlocks(int32_t group) const { return pools_[group]->available_blocks(); }
 
+  // Whether `needed` more blocks of a group become available when all of `caches` are released.
+  // What others hold of them stays where it is.
+  bool Frees(int32_t group, int64_t needed, const std::vector<const SequenceCache*>& caches) const;
+
   // Every group needs all blocks of a prefix, so that any number of them is worth something.
   bool whole_chains() const { return whole_chains_; }
 

@@ -9,10 +9,6 @@ namespace {
 // At most this share of the blocks is kept for running sequences when a new one is admitted.
 constexpr int32_t kReserveDivisor = 20;
 
-int32_t HeldBlocks(const BlockTable& table) {
-  return static_cast<int32_t>(table.blocks.size()) - table.first_live;
-}
-
 }  // namespace
 
 Planner::Planner(const SchedulerConfig& config, CacheManager* cache, SequenceSet* sequences)
@@ -246,20 +242,19 @@ bool Planner::PreemptLessUrgent(int32_t slot) {
   const Sequence& waiting = sequences_[slot];
   const int32_t have = waiting.cache.path.depth;  // as the last look found it
   int32_t places = config_.max_running - sequences_.running_places;
-  std::vector<int64_t> blocks(cache_.num_groups());
-  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-    blocks[group] = cache_.AvailableBlocks(group) - MissingBlocks(group, waiting, have);
-  }
+  std::vector<const SequenceCache*> victims;
   for (const auto& entry : sequences_.running) {
     const Sequence& running = sequences_[entry.slot];
     if (!IsLessUrgent(running, waiting)) continue;
     places += running.places();
-    for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-      blocks[group] += HeldBlocks(running.cache.tables[group]);
-    }
+    victims.push_back(&running.cache);
   }
-  if (places < waiting.places()) return false;
-  if (std::any_of(blocks.begin(), blocks.end(), [](int64_t left) { return left < 0; })) return false;
+  if (victims.empty() || places < waiting.places()) return false;
+  for (int32_t group = 0; group < cache_.num_groups(); ++group) {
+    const int32_t missing = MissingBlocks(group, waiting, have);
+    const int64_t needed = int64_t{missing} - cache_.AvailableBlocks(group);
+    if (!cache_.Frees(group, needed, victims)) return false;
+  }
   for (size_t i = sequences_.running.size(); i-- > 0;) {
     const int32_t candidate = sequences_.running[i];
     if (!IsLessUrgent(sequences_[candidate], waiting)) continue;

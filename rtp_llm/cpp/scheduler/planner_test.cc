@@ -235,6 +235,42 @@ TEST_F(PlannerTest, AnUrgentRequestDoesNotPreemptInVain) {
   EXPECT_EQ(Drain().size(), 3u);
 }
 
+TEST_F(PlannerTest, SharedBlocksOfLessUrgentOnesDoNotCountAsFreed) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups[0].num_blocks = 31;
+  Start(config);
+  std::vector<int32_t> prompt(40);
+  std::iota(prompt.begin(), prompt.end(), 500);
+  scheduler->Add({1}, prompt.data(), 40, MaxTokens(50, 0));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Step());
+  scheduler->Add({2}, prompt.data(), 40, MaxTokens(50, 3));
+  ASSERT_TRUE(Step());
+  EXPECT_EQ(scheduler->result().cached_tokens[1], 36) << "nine of its blocks are number 1's";
+  Add(3, 88, 5, 0);  // needs more than number 2 alone could give
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(Step());
+  EXPECT_EQ(scheduler->stats().preemptions, 0);
+  EXPECT_EQ(scheduler->stats().running, 2);
+  EXPECT_EQ(Drain().size(), 3u);
+}
+
+TEST_F(PlannerTest, BlocksThatOnlyLessUrgentOnesShareCountAsFreed) {
+  SchedulerConfig config = DefaultConfig();
+  config.groups[0].num_blocks = 31;
+  Start(config);
+  std::vector<int32_t> prompt(80);
+  std::iota(prompt.begin(), prompt.end(), 500);
+  for (const int64_t id : {1, 2}) {
+    scheduler->Add({id}, prompt.data(), 80, MaxTokens(20, 3));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(Step());
+  }
+  Add(3, 88, 5, 0);
+  ASSERT_TRUE(Schedule());
+  EXPECT_EQ(BatchIds(), Ids{3});
+  Commit();
+  EXPECT_EQ(scheduler->stats().preemptions, 2);
+  EXPECT_EQ(Drain().size(), 3u);
+}
+
 TEST_F(PlannerTest, EqualPriorityNeverPreemptsForAdmission) {
   SchedulerConfig config = DefaultConfig();
   config.max_running = 1;
