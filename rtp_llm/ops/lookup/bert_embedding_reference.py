@@ -21,7 +21,7 @@ def bert_embedding_reference(
     norm_bias: Tensor | None = None,
     eps: float = 1e-12,
 ) -> Tensor:
-    """See rtp_llm.ops.bert_embedding."""
+    """Plain PyTorch reference of `ops.bert_embedding`: same arguments and results."""
     total = embedding_reference(input_ids, word_embeddings).float()
     if position_ids is not None and position_embeddings is not None:
         total = total + embedding_reference(position_ids, position_embeddings).float()
