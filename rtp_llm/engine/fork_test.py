@@ -103,9 +103,11 @@ def test_grammars_and_thinking(tmp_path: Path, speculative: str) -> None:
     thinking = Thinking(end_ids=(60, 61), begin_ids=(50,), budget=6)
     engine = TinyEngine(folder, speculative=speculative)
     for number, thoughts in enumerate((None, thinking, None, thinking)):
-        wish: dict[str, Any] = {"grammar": case.grammar, "thinking": thoughts, "max_tokens": 60}
-        wish |= {"logit_bias": {50: 50.0}} if thoughts else {}
-        request = engine.add(random_prompt(5, number, 300), temperature=number // 2, seed=1, **wish)
+        options: dict[str, Any] = {"grammar": case.grammar, "thinking": thoughts, "max_tokens": 60}
+        options |= {"logit_bias": {50: 50.0}} if thoughts else {}
+        request = engine.add(
+            random_prompt(5, number, 300), temperature=number // 2, seed=1, **options
+        )
         outcome = step_until(engine, request, 4 + 6 * (number // 2))
         engine.fork(request, [1], seeds=[1])
         engine.fork(request, [2])

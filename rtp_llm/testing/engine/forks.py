@@ -10,7 +10,7 @@ from rtp_llm.testing.models.transformers_models import random_prompt
 
 SEED = 7
 # Of one sequence each: all settings that a slot has.
-WISHES: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.0, "logprobs": 2},
     {"temperature": 0.9, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.95},
@@ -32,12 +32,15 @@ def step_until(engine: TinyEngine, request: int, count: int) -> Outcome:
     return outcome
 
 
-def play_forks(engine: TinyEngine, vocabulary: int, wishes: list[dict[str, Any]] = WISHES) -> None:
-    """Fork a request of each wish: a twin with the same seed, another one, and one with another
-    last token."""
-    for number, wish in enumerate(wishes):
+def play_forks(
+    engine: TinyEngine, vocabulary: int, option_sets: list[dict[str, Any]] = OPTIONS
+) -> None:
+    """Fork a request with each of the options.
+
+    Its forks: a twin with the same seed, another one, and one with another last token."""
+    for number, options in enumerate(option_sets):
         prompt = random_prompt(5 + 7 * number, number, vocabulary)
-        request = engine.add(prompt, seed=SEED, max_tokens=24, ignore_eos=True, **wish)
+        request = engine.add(prompt, seed=SEED, max_tokens=24, ignore_eos=True, **options)
         outcome = step_until(engine, request, 5 + number % 5)
         assert outcome.finish is None
         engine.fork(request, [TWIN], seeds=[SEED])
