@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from rtp_llm.loader.checkpoint import CheckpointError
 from rtp_llm.loader.load import explain, load_model, plan_stages
-from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import LoadProgress, Progress, Report
 from rtp_llm.loader.resolved import resolve
+from rtp_llm.loader.weight_checks import WeightError
 
 __all__ = [
     "CheckpointError",

@@ -15,9 +15,9 @@ from rtp_llm.device import Device
 from rtp_llm.layers import Layer, WeightTarget, weight_targets
 from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import SilentProgress
 from rtp_llm.loader.stream import load_weights
+from rtp_llm.loader.weight_checks import WeightError
 
 
 class DenseSizes(Protocol):

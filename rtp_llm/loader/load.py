@@ -25,12 +25,12 @@ from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.draft_head import load_vocabulary, with_head
 from rtp_llm.loader.draft_model import check_tokens, draft_options
 from rtp_llm.loader.dummy import draw_weights
-from rtp_llm.loader.plan import check_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.resolved import resolve
 from rtp_llm.loader.stored_formats import describe, log_dequantized, stored_formats
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.tied import resolve_tied, without_head
+from rtp_llm.loader.weight_checks import check_weights
 from rtp_llm.models.causal_lm import CausalLM, ModelOptions
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config

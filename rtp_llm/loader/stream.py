@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from rtp_llm.device import Device
 from rtp_llm.layers import NotLocal, WeightTarget, loads_last, weight_targets
 from rtp_llm.loader.checkpoint import Checkpoint
-from rtp_llm.loader.plan import WeightError
 from rtp_llm.loader.progress import Progress
 from rtp_llm.loader.span import Span, spans_of
 from rtp_llm.loader.span_reader import Read, reader
 from rtp_llm.loader.staging import Staging
+from rtp_llm.loader.weight_checks import WeightError
 
 _SPAN_BYTES = 32 * 2**20
 _MAX_THREADS = 8
