@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtp_llm.llm import LLM
+    from rtp_llm.offline.beam_search import BeamSearchOutput
     from rtp_llm.offline.outputs import (
         ClassificationRequestOutput,
         EmbeddingRequestOutput,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         RequestOutput,
         ScoringRequestOutput,
     )
+    from rtp_llm.request.beam_search import BeamSearchParams
     from rtp_llm.request.params import PoolingParams
     from rtp_llm.request.sampling_params import SamplingParams, StructuredOutputsParams
 
@@ -26,6 +28,8 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "LLM": "rtp_llm.llm",
+    "BeamSearchOutput": "rtp_llm.offline.beam_search",
+    "BeamSearchParams": "rtp_llm.request.beam_search",
     "ClassificationRequestOutput": "rtp_llm.offline.outputs",
     "EmbeddingRequestOutput": "rtp_llm.offline.outputs",
     "PoolingParams": "rtp_llm.request.params",
@@ -39,6 +43,8 @@ _PUBLIC = {
 
 __all__ = [
     "LLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
     "ClassificationRequestOutput",
     "EmbeddingRequestOutput",
     "PoolingParams",

@@ -230,6 +230,7 @@ class Scheduler:
         mrope_position_delta: int = 0,
         adapter_slot: int = -1,
         second_text: int = 0,
+        beam_search: bool = False,
     ) -> list[int]:
         """Add ``len(ids)`` sequences that share ``prompt`` (int32 [P]); their slots.
 
@@ -252,6 +253,9 @@ class Scheduler:
         names an adapter, -1 none; ``extra_key`` has to say which one it holds. ``second_text``:
         where the second of two texts begins in the prompt, 0: it is one.
 
+        With ``beam_search`` (and without ``overlap``) the sequences are beams: the token that one
+        gets in ``commit`` stands in for what `reorder` chooses once all of them have one.
+
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.
             QueueFullError: no place now.
@@ -271,6 +275,17 @@ class Scheduler:
         Raises:
             ValueError: the sequence has no output yet, or a token that is not committed.
             QueueFullError: no place now.
+        """
+    def reorder(
+        self, ids: Sequence[int], parents: Sequence[int], last_tokens: Sequence[int]
+    ) -> None:
+        """The next step of a beam search, at the same times as `fork`.
+
+        Sequence ``ids[i]`` continues what ``ids[parents[i]]`` had before its last commit, with
+        ``last_tokens[i]``; full blocks of the cache are shared.
+
+        Raises:
+            ValueError: these are not beams of one length; nothing has changed.
         """
     def tokens_of(self, id: int) -> tuple[int, int, NDArray[np.int32]]:
         """Slot, prompt length, and prompt with committed output int32 [T], of a sequence.

@@ -16,11 +16,13 @@ from rtp_llm.config.roles import check_one_engine
 from rtp_llm.config.settings import Settings, current_names
 from rtp_llm.engine.messages import EngineDeadError
 from rtp_llm.interrupts import brief_when_interrupted
+from rtp_llm.offline.beam_search import BeamSearchOutput, beam_search_output, sampling_of
 from rtp_llm.offline.outputs import RequestOutput
 from rtp_llm.offline.pooling import PoolingMethods, refuse_adapter
 from rtp_llm.offline.prompt_job import EncodedPrompt, PromptJob
 from rtp_llm.offline.prompt_run import Job, PromptRun
 from rtp_llm.offline.prompts import PlainPrompt, Prompt, list_prompts
+from rtp_llm.request.beam_search import BeamSearchParams
 from rtp_llm.request.constraints import Grammar
 from rtp_llm.request.sampling_params import DEFAULT_MAX_TOKENS, SamplingParams, truncate_prompt
 from rtp_llm.terminal.progress_line import ProgressLine
@@ -162,6 +164,30 @@ class LLM(PoolingMethods):
             prompts.append(EncodedPrompt(PlainPrompt(text, None), ids, continues, thinking))
         requests = self._with_params(prompts, sampling_params, None)
         return self._run(requests, logits_processors, use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = True,
+        lora_request: None = None,
+    ) -> list[BeamSearchOutput]:
+        """The sequences of highest probability that a beam search finds for each prompt (see
+        ``generate``), in the order of the prompts.
+
+        Raises as ``generate``.
+        """
+        refuse_adapter(lora_request)
+        sampling, search = sampling_of(params)
+        listed = [
+            EncodedPrompt(prompt, prompt.token_ids or self.tokenizer.encode(prompt.text or ""))
+            for prompt in list_prompts(prompts)
+        ]
+        asked = self._with_params(listed, sampling, DEFAULT_MAX_TOKENS)
+        beams = [(replace(prompt, beam_search=search), each) for prompt, each in asked]
+        found = self._run(beams, (), use_tqdm)
+        return [beam_search_output(each, params, self.tokenizer) for each in found]
 
     # -- inside --------------------------------------------------------------------------------
 

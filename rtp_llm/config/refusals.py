@@ -16,6 +16,7 @@ from rtp_llm.config.rank_refusals import RANK_REFUSALS
 from rtp_llm.config.refusal import Refusal
 
 _LEAVE_OUT = "Leave the field out."
+_BEAMS = "Leave the field out, or call LLM.beam_search in Python."
 _GPUS = "cuda, rocm, xpu"
 _NO_THINKING = "The form of the model's thinking is not known."
 _SET_REASONING = "Leave it out, or set --reasoning-parser."
@@ -75,10 +76,10 @@ REFUSALS: tuple[Refusal, ...] = (
         "Candidates are not ranked by the server.",
         "Leave it out, or send the same value as n.",
     ),
-    Refusal("request", "use_beam_search", "There is no beam search yet.", _LEAVE_OUT),
-    Refusal("request", "beam_width", "There is no beam search yet.", _LEAVE_OUT),
-    Refusal("request", "length_penalty", "There is no beam search yet.", _LEAVE_OUT),
-    Refusal("request", "early_stopping", "There is no beam search yet.", _LEAVE_OUT),
+    *(
+        Refusal("request", name, "The server makes no beam searches yet.", _BEAMS)
+        for name in ("use_beam_search", "beam_width", "length_penalty", "early_stopping")
+    ),
     Refusal("request", "logits_processors", "Requests bring no code.", _LEAVE_OUT),
     Refusal("request", "custom_logit_processor", "Requests bring no code.", _LEAVE_OUT),
     Refusal("request", "lora_path", "Adapters (LoRA) cannot be applied yet.", _LEAVE_OUT),

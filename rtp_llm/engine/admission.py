@@ -201,7 +201,8 @@ class Admission:
             stop_token_ids=list(params.stop_token_ids),
             sampling_flags=flags,
             needs_history=bool(flags & NEEDS_HISTORY),
-            overlap=not waits,
+            overlap=not waits and request.beam_search is None,
+            beam_search=request.beam_search is not None,
         )
 
     def _add(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtp_llm.engine.messages import (
+    FINISH_EOS,
+    FINISH_LENGTH,
     INDEX_BITS,
     INDEX_MASK,
     LogprobColumns,
@@ -22,6 +24,7 @@ from rtp_llm.worker.heads.score import PromptScores
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
+    from rtp_llm.engine.beams.beam_group import Hypothesis
     from rtp_llm.worker.heads.prompt_heads import PromptOutput
     from rtp_llm.worker.heads.sampler import Logprobs
     from rtp_llm.worker.worker import StepOutputs
@@ -126,6 +129,37 @@ def error_columns(sequences: Sequence[int], finish: int) -> StepOutput:
         num_tokens=np.zeros(count, np.int32).tobytes(),
         finish=bytes([finish]) * count,
         cached_tokens=np.zeros(count, np.int32).tobytes(),
+    )
+
+
+def beam_columns(
+    request_id: int, hypotheses: Sequence[Hypothesis], cached_tokens: int
+) -> StepOutput:
+    """The message of a beam search that is over: each of its sequences as a whole, the best one
+    first."""
+    count, lengths = len(hypotheses), [len(each.tokens) for each in hypotheses]
+    width = max(lengths)
+    tokens = np.full((count, width), -1, np.int32)
+    for row, each in enumerate(hypotheses):
+        tokens[row, : lengths[row]] = each.tokens
+    logprobs = LogprobColumns(
+        places=np.flatnonzero(tokens >= 0).astype(np.int32).tobytes(),
+        wanted=np.zeros(sum(lengths), np.int32).tobytes(),
+        chosen=np.concatenate([each.logprobs for each in hypotheses]).tobytes(),
+        top_ids=np.zeros(sum(lengths), np.int32).tobytes(),
+        top_values=np.zeros(sum(lengths), np.float32).tobytes(),
+        width=1,
+    )
+    ends = [FINISH_EOS if each.stopped else FINISH_LENGTH for each in hypotheses]
+    return StepOutput(
+        num_rows=count,
+        request_ids=np.full(count, request_id, np.int64).tobytes(),
+        indexes=np.arange(count, dtype=np.int32).tobytes(),
+        tokens=tokens.tobytes(),
+        num_tokens=np.array(lengths, np.int32).tobytes(),
+        finish=bytes(ends),
+        cached_tokens=np.full(count, cached_tokens, np.int32).tobytes(),
+        logprobs=logprobs,
     )
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 
 from rtp_llm.engine.admission import Admission
+from rtp_llm.engine.beams.beam_groups import BeamGroups
+from rtp_llm.engine.beams.prepare import prepare_beams
 from rtp_llm.engine.columns import error_columns, prompt_logprobs, step_columns
 from rtp_llm.engine.kv_blocks import KvBlocks
 from rtp_llm.engine.kv_connector import KvConnector, matched_tokens
@@ -79,6 +81,7 @@ class Engine(Serving):
         self._requests = RequestQueue(admission, sequences, self._metrics, library, embeddings)
         self.kv_blocks = KvBlocks(scheduler, worker, sequences, self._unblock)
         self._connector: KvConnector | None = None
+        self._beams = BeamGroups(scheduler)
         self._blocked = False  # nothing can run before a transfer ends
         self._in_flight: deque[StepHandle] = deque()  # submitted and not committed
 
@@ -97,9 +100,23 @@ class Engine(Serving):
             EngineDeadError: a step failed before.
         """
         self._guard.check()
+        if request.beam_search is not None:
+            return self._add_beams(request, processors)
         seeds = self._requests.add(request, processors)
         if self._connector is not None:
             self._connector.add_request(request, seeds)
+        return seeds
+
+    def _add_beams(
+        self, request: AddRequest, processors: Sequence[LogitsProcessor]
+    ) -> Sequence[int]:
+        if processors or self._connector is not None:
+            what = "logits processors" if processors else "a KV connector"
+            raise RequestError("invalid", f"beam search: it cannot be combined with {what}")
+        queued, group = prepare_beams(request, self.limits)
+        seeds = self._requests.add(queued, ())
+        first = request.request_id << INDEX_BITS
+        self._beams.add(range(first, first + group.width), group)
         return seeds
 
     def fork(
@@ -143,6 +160,8 @@ class Engine(Serving):
         self._abort([request << INDEX_BITS | index for request, index in sequences])
 
     def _abort(self, ids: Sequence[int], *, not_finite: bool = False) -> None:
+        if self._beams:
+            ids = self._beams.all_beams(ids)
         self._requests.abort(ids)
         self._scheduler.abort(ids, not_finite=not_finite)
         self._sequences.abort(ids)
@@ -260,12 +279,12 @@ class Engine(Serving):
             self._in_flight.append(following)
         outputs = step.read()
         broken = [self._end_broken(each) for each in outputs.broken]
-        self._commit(outputs)
+        outputs, beams = self._commit(outputs)
         if following is not None:
             following.sample(outputs.row_tokens)
         columns = step_columns(self._scheduler.result, outputs, self._metrics.elapsed())
         failed += self._end_failed()
-        return [*failed, *prompt_logprobs(outputs.prompts), *broken, columns]
+        return [*failed, *prompt_logprobs(outputs.prompts), *broken, *beams, columns]
 
     def _submit(self, in_flight: StepHandle | None) -> StepHandle | None:
         """Schedule a step and give it to the worker; None if nothing can run now."""
@@ -296,7 +315,8 @@ class Engine(Serving):
         if not state["receiving"] and not state["held"]:
             raise RuntimeError(f"the scheduler cannot go on: {state}")
 
-    def _commit(self, outputs: StepOutputs) -> None:
+    def _commit(self, outputs: StepOutputs) -> tuple[StepOutputs, Sequence[StepOutput]]:
+        """Returns what clients may see of the outputs, and the messages of beam searches."""
         self._scheduler.commit(outputs.tokens)
         result = self._scheduler.result
         self._draft_length.committed(result)
@@ -306,6 +326,11 @@ class Engine(Serving):
             ended = result.ids[np.flatnonzero(result.finish)]
             if len(ended):
                 self._connector.request_finished(ended.tolist())
+        if not self._beams:
+            return outputs, ()
+        outputs, found, over = self._beams.advance(outputs, result)
+        self._abort(over)
+        return outputs, found
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:
         """End the sequences of a request whose prompt gave NaN or infinity."""

@@ -17,6 +17,7 @@ import msgspec
 
 from rtp_llm.config.tasks import Task
 from rtp_llm.request.add_prompts import AddPrompts
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.mm_features import MultiModalFeature
 from rtp_llm.request.params import PoolingParams, PoolingType, RequestParams
@@ -77,6 +78,8 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     position is its index.
     ``second_text``: where the second of two texts begins in the prompt, for models that distinguish
     them; 0: it is one text.
+    With ``beam_search`` the ``n`` sequences are the best ones that a search finds; they come at its
+    end, each as a whole, with the log-probabilities of its tokens.
     ``grammar`` constrains the answer, with ``thinking`` only after that has ended. Waiting requests
     of one priority are scheduled fairly among ``tenant``s, by their weights.
     """
@@ -88,6 +91,7 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True, kw_only=True):
     number: int = 0
     grammar: Grammar | None = None
     thinking: Thinking | None = None
+    beam_search: BeamSearch | None = None
     tenant: str = ""
     tenant_weight: float = 1.0
     mm_features: list[MultiModalFeature] = []

@@ -26,6 +26,7 @@ from rtp_llm.offline.outputs import (
     RequestOutput,
 )
 from rtp_llm.offline.prompts import PlainPrompt
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
@@ -49,6 +50,7 @@ class EncodedPrompt:
     thinking: Thinking | None = None
     grammar: Grammar | None = None
     second_text: int = 0
+    beam_search: BeamSearch | None = None
 
 
 class PromptJob:
@@ -65,6 +67,7 @@ class PromptJob:
             extra_key=prompt.prompt.cache_salt,
             grammar=prompt.grammar,
             thinking=prompt.thinking if prompt.grammar is not None else None,
+            beam_search=prompt.beam_search,
         )
         self.output = RequestOutput(
             prompt=prompt.prompt.text,

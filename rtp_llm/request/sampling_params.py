@@ -27,10 +27,10 @@ _INT64_MAX = 2**63 - 1
 # Arguments of other engines that are recognised but not supported, and why.
 _UNSUPPORTED = {
     "best_of": "candidates are not ranked; set n",
-    "use_beam_search": "there is no beam search yet",
-    "beam_width": "there is no beam search yet",
-    "length_penalty": "there is no beam search yet",
-    "early_stopping": "there is no beam search yet",
+    "use_beam_search": "beam searches are made by LLM.beam_search",
+    "beam_width": "beam searches are made by LLM.beam_search",
+    "length_penalty": "beam searches are made by LLM.beam_search",
+    "early_stopping": "beam searches are made by LLM.beam_search",
     "guided_decoding": "set structured_outputs=StructuredOutputsParams(...)",
     "json_schema": "set structured_outputs=StructuredOutputsParams(json=...)",
     "regex": "set structured_outputs=StructuredOutputsParams(regex=...)",

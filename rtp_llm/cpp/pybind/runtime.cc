@@ -61,7 +61,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                          bool needs_history, bool use_prefix_cache, bool prompt_only, bool overlap,
                          std::string tenant, double tenant_weight, const std::vector<Span>& spans,
                          const std::optional<Tokens>& mrope_offsets, int32_t mrope_position_delta,
-                         int32_t adapter_slot, int32_t second_text) {
+                         int32_t adapter_slot, int32_t second_text, bool beam_search) {
   RequestOptions options;
   options.max_tokens = max_tokens;
   options.min_tokens = min_tokens;
@@ -79,6 +79,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
   options.prompt_inputs = MakeInputs(spans, mrope_offsets, mrope_position_delta);
   options.adapter_slot = adapter_slot;
   options.second_text = second_text;
+  options.beam_search = beam_search;
   return scheduler.Add(ids, RequireFlat(prompt).data(), static_cast<int32_t>(prompt.size()),
                        std::move(options));
 }
@@ -304,10 +305,28 @@ void BindConnector(py::class_<Scheduler>& scheduler) {
       .def("unpin", &Scheduler::Unpin, py::arg("id"));
 }
 
+void BindForks(py::class_<Scheduler>& scheduler) {
+  scheduler
+      .def("fork", &Scheduler::Fork, py::arg("id"), py::arg("ids"), py::kw_only(),
+           py::arg("last_tokens") = std::vector<int32_t>())
+      .def("reorder", &Scheduler::Reorder, py::arg("ids"), py::arg("parents"),
+           py::arg("last_tokens"))
+      .def(
+          "tokens_of",
+          [](const Scheduler& scheduler, int64_t id) {
+            const KnownTokens known = scheduler.TokensOf(id);
+            const auto count = static_cast<py::ssize_t>(known.tokens.size());
+            return py::make_tuple(known.slot, known.prompt_length,
+                                  py::array_t<int32_t>(count, known.tokens.data()));
+          },
+          py::arg("id"));
+}
+
 void BindScheduler(py::module_& module) {
   const auto inside = py::return_value_policy::reference_internal;
   py::class_<Scheduler> scheduler(module, "Scheduler");
   BindConnector(scheduler);
+  BindForks(scheduler);
   scheduler.def(py::init<SchedulerConfig>(), py::arg("config"))
       .def("add", &Add, py::arg("ids"), py::arg("prompt"), py::kw_only(), py::arg("max_tokens"),
            py::arg("min_tokens") = 0, py::arg("eos_token_ids") = std::vector<int32_t>(),
@@ -317,19 +336,8 @@ void BindScheduler(py::module_& module) {
            py::arg("prompt_only") = false, py::arg("overlap") = true, py::arg("tenant") = "",
            py::arg("tenant_weight") = 1.0, py::arg("spans") = std::vector<Span>(),
            py::arg("mrope_offsets") = py::none(), py::arg("mrope_position_delta") = 0,
-           py::arg("adapter_slot") = -1, py::arg("second_text") = 0)
+           py::arg("adapter_slot") = -1, py::arg("second_text") = 0, py::arg("beam_search") = false)
       .def("abort", &Scheduler::Abort, py::arg("ids"), py::kw_only(), py::arg("not_finite") = false)
-      .def("fork", &Scheduler::Fork, py::arg("id"), py::arg("ids"), py::kw_only(),
-           py::arg("last_tokens") = std::vector<int32_t>())
-      .def(
-          "tokens_of",
-          [](const Scheduler& scheduler, int64_t id) {
-            const KnownTokens known = scheduler.TokensOf(id);
-            const auto count = static_cast<py::ssize_t>(known.tokens.size());
-            return py::make_tuple(known.slot, known.prompt_length,
-                                  py::array_t<int32_t>(count, known.tokens.data()));
-          },
-          py::arg("id"))
       .def("schedule", &Schedule, py::arg("drafts") = py::none())
       .def("commit", &Commit, py::arg("tokens"))
       .def_property_readonly("config", &Scheduler::config, inside)

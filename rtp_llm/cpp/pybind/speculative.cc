@@ -63,8 +63,7 @@ py::object Propose(Proposer& proposer) {
 // What proposers have in common.
 template <typename Proposer>
 void BindProposer(py::class_<Proposer>* bound) {
-  bound
-      ->def("fork", &Fork<Proposer>, py::arg("source"), py::arg("id"), py::arg("tokens"))
+  bound->def("fork", &Fork<Proposer>, py::arg("source"), py::arg("id"), py::arg("tokens"))
       .def("end", &End<Proposer>, py::arg("ids"))
       .def("observe", &Observe<Proposer>, py::arg("result"))
       .def("receive", &Receive<Proposer>, py::arg("id"), py::arg("token"), py::kw_only(),

@@ -144,6 +144,7 @@ void Scheduler::CommitOutput(const OutputView& outputs, int32_t output, const in
   result_.finish[output] = static_cast<uint8_t>(finish);
   result_.cached_tokens[output] = sequence.cached_tokens;
   result_.queue_seconds[output] = sequence.queue_seconds;
+  if (finish == FinishReason::kNone && sequence.options->beam_search) sequence.AwaitReorder();
   if (finish != FinishReason::kNone) Retire(slot);
 }
 

@@ -83,4 +83,98 @@ void Scheduler::StartFork(Sequence* parent, Sequence* child) {
   cache_.Fork(parent->cache, parent->computed, parent->step_tokens > 0, &child->cache);
 }
 
+// What takes the place of a beam; its cache holds something only if it `runs`. `stays`: it goes on
+// in the same place.
+struct Scheduler::Continuation {
+  std::vector<int32_t> tokens;
+  SequenceCache cache;
+  int32_t computed = 0;
+  bool runs = false;
+  bool stays = false;
+};
+
+void Scheduler::CheckReorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+                             const std::vector<int32_t>& last_tokens) const {
+  const size_t count = ids.size();
+  Require(parents.size() == count && last_tokens.size() == count,
+          "reorder: " + std::to_string(parents.size()) + " parents and " +
+              std::to_string(last_tokens.size()) + " last_tokens for " + std::to_string(count) +
+              " ids");
+  std::unordered_set<int64_t> seen;
+  int32_t length = -1;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string name = "reorder: sequence " + std::to_string(ids[i]);
+    const int32_t slot = sequences_.Find(ids[i]);
+    Require(slot >= 0 && seen.insert(ids[i]).second, name + " does not exist, or occurs twice");
+    const Sequence& sequence = sequences_[slot];
+    const bool started = sequence.leader < 0 && sequence.followers.empty();
+    Require(sequence.options->beam_search && started, name + " is not a beam that has begun");
+    if (length < 0) length = sequence.known_tokens();
+    Require(sequence.known_tokens() == length, name + " has another length than the others");
+    Require(length + 1 < sequence.max_length, name + " is as long as it may be");
+    Require(parents[i] >= 0 && parents[i] < static_cast<int32_t>(count),
+            "reorder: parent " + std::to_string(parents[i]) + " is not one of the ids");
+    Require(last_tokens[i] >= 0,
+            "reorder: token " + std::to_string(last_tokens[i]) + " is negative");
+  }
+}
+
+void Scheduler::Reorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+                        const std::vector<int32_t>& last_tokens) {
+  CheckReorder(ids, parents, last_tokens);
+  std::vector<Continuation> continuations;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    Sequence& parent = sequences_[sequences_.Find(ids[parents[i]])];
+    const bool stays = parents[i] == static_cast<int32_t>(i);
+    continuations.push_back(Continue(&parent, last_tokens[i], stays));
+  }
+  for (size_t i = 0; i < ids.size(); ++i) Replace(sequences_.Find(ids[i]), &continuations[i]);
+}
+
+Scheduler::Continuation Scheduler::Continue(Sequence* parent, int32_t last_token, bool stays) {
+  Continuation made;
+  const int32_t length = parent->known_tokens();
+  made.tokens.assign(parent->tokens.begin(), parent->tokens.begin() + length);
+  made.tokens.push_back(last_token);
+  made.runs = parent->awaits_reorder;
+  made.stays = made.runs && stays;
+  if (!made.runs) return made;
+  made.computed = parent->computed;
+  if (made.stays) return made;
+  parent->cache.may_share_tail = true;
+  OpenCache(*parent->options, &made.cache);
+  cache_.Fork(parent->cache, made.computed, /*in_step=*/false, &made.cache);
+  return made;
+}
+
+void Scheduler::Replace(int32_t slot, Continuation* by) {
+  Sequence& sequence = sequences_[slot];
+  if (!by->stays) {
+    if (!sequence.awaits_reorder) sequences_.Renew(slot);  // it may be in a batch in flight
+    const bool was_running = sequence.state == SequenceState::kRunning;
+    if (by->runs && !was_running && sequences_.running_places == config_.max_running) {
+      cache_.Close(&by->cache);
+      by->runs = false;
+    }
+    if (by->runs) {
+      cache_.Close(&sequence.cache);
+      std::swap(sequence.cache, by->cache);
+    } else {
+      cache_.Close(&sequence.cache);
+      OpenCache(*sequence.options, &sequence.cache);
+      by->computed = 0;
+    }
+    const auto state = by->runs ? SequenceState::kRunning : SequenceState::kWaiting;
+    if (sequence.state != state) sequences_.Move(slot, state);
+  }
+  sequence.awaits_reorder = false;
+  sequence.waits_for_commit = false;
+  sequence.decoding = by->runs;
+  sequence.pending_row = -1;
+  sequence.step_tokens = 0;
+  sequence.computed = by->computed;
+  sequence.tokens = std::move(by->tokens);
+  sequence.length = static_cast<int32_t>(sequence.tokens.size());
+}
+
 }  // namespace rtp_llm

@@ -275,6 +275,7 @@ void Planner::Preempt(int32_t slot) {
   sequence.length -= std::exchange(sequence.drafts_in_flight, 0);
   sequence.computed = 0;
   sequence.decoding = false;
+  if (sequence.awaits_reorder) sequence.DropLast();  // it samples again
   sequences_.Move(slot, SequenceState::kWaiting);
   ++counters_.preemptions;
 }

@@ -52,8 +52,8 @@ Scheduler::Scheduler(SchedulerConfig config)
 std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32_t* prompt,
                                     int32_t length, RequestOptions options) {
   CheckRequest(ids, prompt, length, options);
-  CheckFits(length, options);
   const int32_t count = static_cast<int32_t>(ids.size());
+  CheckFits(options.beam_search ? count : 1, length, options);
   // Free places among the running ones count too: before the next step everybody waits.
   CheckPlace(count, options.tenant);
   const auto shared = std::make_shared<const RequestOptions>(std::move(options));
@@ -106,10 +106,14 @@ int32_t Scheduler::AddSequence(int64_t id, int32_t length,
   sequence.max_length = MaxLength(length, *options);
   sequence.overlaps = options->overlap;
   sequence.options = options;
-  const PromptInputs& inputs = options->prompt_inputs;
-  cache_.Open(options->extra_key, options->use_prefix_cache, &sequence.cache,
-              inputs.empty() ? nullptr : &inputs);
+  OpenCache(*options, &sequence.cache);
   return slot;
+}
+
+void Scheduler::OpenCache(const RequestOptions& options, SequenceCache* cache) {
+  const PromptInputs& inputs = options.prompt_inputs;
+  cache_.Open(options.extra_key, options.use_prefix_cache, cache,
+              inputs.empty() ? nullptr : &inputs);
 }
 
 int32_t Scheduler::MaxLength(int32_t prompt_length, const RequestOptions& options) const {
@@ -141,6 +145,8 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
           "max_tokens=" + std::to_string(options.max_tokens) + " must be at least 1");
   CheckInputs(length, options);
   Require(!options.prompt_only || ids.size() == 1, "prompt_only is for one sequence");
+  Require(!options.beam_search || !(options.overlap || options.prompt_only),
+          "beam_search is for sequences that sample without overlap");
   Require(options.prompt_only || !config_.whole_prompts(),
           "without cache groups there is no output: prompt_only is not set");
   Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
@@ -164,14 +170,15 @@ void Scheduler::CheckInputs(int32_t length, const RequestOptions& options) const
               (config_.adapters ? " must be at least -1" : ": adapters is not set"));
 }
 
-void Scheduler::CheckFits(int32_t prompt_length, const RequestOptions& options) const {
+void Scheduler::CheckFits(int32_t together, int32_t prompt_length,
+                          const RequestOptions& options) const {
   const int32_t max_length = MaxLength(prompt_length, options);
   const std::string output =
       options.prompt_only
           ? " tokens needs "
           : " tokens and " + std::to_string(max_length - prompt_length) + " new ones need ";
   for (int32_t group = 0; group < cache_.num_groups(); ++group) {
-    const int32_t needed = planner_.BlocksAlone(group, max_length);
+    const int64_t needed = int64_t{together} * planner_.BlocksAlone(group, max_length);
     const int32_t usable = cache_.pool(group).total_blocks();
     Require(needed <= usable, "prompt of " + std::to_string(prompt_length) + output +
                                   std::to_string(needed) + " cache blocks of " +

@@ -114,6 +114,14 @@ class Scheduler {
   std::vector<int32_t> Fork(int64_t id, const std::vector<int64_t>& ids,
                             const std::vector<int32_t>& last_tokens = {});
 
+  // The next step of a beam search: sequence ids[i] continues what ids[parents[i]] had before its
+  // last commit, with last_tokens[i]. Blocks are shared as by Fork(); a parent that was preempted
+  // since then has none, and who continues it waits to be computed again. At the same times as
+  // Fork(). Throws std::invalid_argument, with nothing changed, for what are not the beams of a
+  // request, all of one length.
+  void Reorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+               const std::vector<int32_t>& last_tokens);
+
   // What Fork() of sequence `id` starts from. Throws std::invalid_argument for an unknown id.
   KnownTokens TokensOf(int64_t id) const;
 
@@ -188,7 +196,7 @@ class Scheduler {
                     const RequestOptions& options) const;
   void CheckInputs(int32_t length, const RequestOptions& options) const;
   void CheckPlace(int32_t count, const std::string& tenant) const;
-  void CheckFits(int32_t prompt_length, const RequestOptions& options) const;
+  void CheckFits(int32_t together, int32_t prompt_length, const RequestOptions& options) const;
   OutputView OldestOutputs() const { return in_flight_.empty() ? batch_.outputs() : in_flight_[0]; }
   void CheckDrafts(const DraftTokens& drafts) const;
   void CheckTokens(const int32_t* tokens, int32_t outputs, int32_t width) const;
@@ -196,6 +204,7 @@ class Scheduler {
   int32_t MaxLength(int32_t prompt_length, const RequestOptions& options) const;
   int32_t AddSequence(int64_t id, int32_t length,
                       const std::shared_ptr<const RequestOptions>& options);
+  void OpenCache(const RequestOptions& options, SequenceCache* cache);
   void CountComputed();
   void LetFly();
   void AssumeAccepted(int32_t num_drafts, Sequence* sequence);
@@ -205,6 +214,11 @@ class Scheduler {
   void CheckFork(int64_t id, const std::vector<int64_t>& ids,
                  const std::vector<int32_t>& last_tokens) const;
   bool SharesCache(const Sequence& parent) const;
+  void CheckReorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+                    const std::vector<int32_t>& last_tokens) const;
+  struct Continuation;
+  Continuation Continue(Sequence* parent, int32_t last_token, bool stays);
+  void Replace(int32_t slot, Continuation* by);
   static void Inherit(const Sequence& parent, Sequence* child);
   void StartFork(Sequence* parent, Sequence* child);
   void CommitPromptEnd(const PromptEnd& end, int32_t row);

@@ -35,6 +35,9 @@ struct RequestOptions {
   bool prompt_only = false;
   // False: no step is scheduled for a sequence while its last token is pending.
   bool overlap = true;
+  // The sequences are beams: the token that one gets stands in for what Reorder() chooses once all
+  // of them have one, and until then no step is scheduled for it. Without overlap only.
+  bool beam_search = false;
 };
 
 // kNotFinite and kAllBanned are errors: logits with NaN or +inf, and no token left to sample.
@@ -66,8 +69,9 @@ struct Sequence {
   // It is pending and takes no part in overlapped steps: what the batch in flight samples must be
   // known first, or how many of its drafts are right.
   bool waits_for_commit = false;
-  bool overlaps = true;      // options->overlap
-  int32_t length = 0;        // prompt + output, drafts in flight and a pending token included
+  bool awaits_reorder = false;  // a beam: its last token stands in for another one
+  bool overlaps = true;         // options->overlap
+  int32_t length = 0;           // prompt + output, drafts in flight and a pending token included
   int32_t computed = 0;      // tokens whose keys and values are in the cache, drafts in flight too
   int32_t step_tokens = 0;   // tokens to compute in the step at hand
   int32_t pending_row = -1;  // row of the batch in flight with the last token; -1: all known
@@ -95,7 +99,13 @@ struct Sequence {
   int32_t remaining() const { return length - computed; }
   // Those that a step may compute, drafts aside: the token that makes it as long as it may be ends
   // it.
-  int32_t computable() const { return length < max_length && !waits_for_commit ? remaining() : 0; }
+  int32_t computable() const {
+    return length < max_length && !waits_for_commit && !awaits_reorder ? remaining() : 0;
+  }
+  // Those that are its own for good.
+  int32_t known_tokens() const {
+    return static_cast<int32_t>(tokens.size()) - (awaits_reorder ? 1 : 0);
+  }
   bool is_pending() const { return pending_row >= 0; }
   int32_t output_length() const { return length - prompt_length; }
   // Places that it takes among running or queued sequences.
@@ -107,6 +117,18 @@ struct Sequence {
     length = static_cast<int32_t>(tokens.size());
     pending_row = -1;
     waits_for_commit = false;
+  }
+
+  // The last token stands in for the one that a beam gets later.
+  void AwaitReorder() {
+    awaits_reorder = true;
+    if (state == SequenceState::kWaiting) DropLast();  // preempted meanwhile: it samples again
+  }
+  // Take back what stands in for the token of a beam.
+  void DropLast() {
+    tokens.pop_back();
+    --length;
+    awaits_reorder = false;
   }
 
   // Whether the token just appended ends the sequence.

@@ -79,6 +79,12 @@ class SequenceSet {
     Insert(slot);
     PlacesOf(state) += sequences_[slot].places();
   }
+  // It is another one from now on: rows that batches in flight have of it are nobody's.
+  void Renew(int32_t slot) {
+    Erase(slot);
+    sequences_[slot].rank.serial = ++last_serial_;
+    Insert(slot);
+  }
   // Sequences that wait, or that run or receive, followers included.
   int32_t& PlacesOf(SequenceState state) {
     return state == SequenceState::kWaiting ? waiting_places : running_places;

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Beam searches find what transformers finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.engine.messages import RequestError
+from rtp_llm.request.beam_search import BeamSearch
+from rtp_llm.request.constraints import Thinking
+from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.tensor_ranks import ranks
+from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
+
+WORDS, EOS = 97, 2
+SIZES: dict[str, Any] = {
+    "seq_size_per_block": 4,
+    "max_seq_len": 100,
+    "max_running_requests": 40,
+    "max_batch_tokens_size": 64,
+}
+SEARCHES = [
+    {},
+    {"length_penalty": 0.0, "early_stopping": True},
+    {"length_penalty": 2.0},
+    {"length_penalty": -1.0},
+    {"length_penalty": 1.5, "early_stopping": "never"},
+    {"length_penalty": -0.5, "early_stopping": "never"},
+]
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3_5"])
+def models(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any]]:
+    """A folder and transformers' model of it; ends of sequences are likely."""
+    folder = tmp_path_factory.mktemp("model")
+    reference = save_model(folder, request.param, vocab_size=WORDS, eos_token_id=EOS)
+    with each_token_alone():
+        yield folder, reference
+
+
+def expected(model: Any, prompt: list[int], width: int, count: int, **search: Any) -> Any:
+    """transformers' sequences, without the padding, and their scores."""
+    options = {"length_penalty": 1.0, "early_stopping": False, **search}
+    with torch.no_grad():
+        found = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            num_beams=width,
+            num_return_sequences=width,
+            max_new_tokens=count,
+            do_sample=False,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **{"eos_token_id": [EOS, 5], **options},
+        )
+    answers = [row[len(prompt) :].tolist() for row in found.sequences]
+    for answer in answers:
+        stop = next((at for at, token in enumerate(answer) if token in (EOS, 5)), count - 1)
+        del answer[stop + 1 :]
+    return answers, found.sequences_scores.tolist()
+
+
+def search(engine: TinyEngine, prompt: list[int], width: int, count: int, **options: Any) -> int:
+    given = {"n": width, "max_tokens": count, "stop_token_ids": (5,)}
+    return engine.add(prompt, inputs={"beam_search": BeamSearch(**options)}, **given)
+
+
+def answers(engine: TinyEngine, request: int) -> list[Outcome]:
+    return [outcome for (each, _), outcome in sorted(engine.outcomes.items()) if each == request]
+
+
+def score(outcome: Outcome, penalty: float = 1.0) -> float:
+    total = sum(entry.logprob for entry in outcome.logprobs)
+    return float(total / len(outcome.tokens) ** penalty)
+
+
+@pytest.mark.parametrize("width", [2, 5, 16])
+def test_as_transformers(models: tuple[Path, Any], width: int) -> None:
+    folder, reference = models
+    engine = TinyEngine(folder, **SIZES)
+    cases = [(random_prompt(3 + 9 * n, n, WORDS), options) for n, options in enumerate(SEARCHES)]
+    requests = [search(engine, prompt, width, 14, **options) for prompt, options in cases]
+    other = engine.add(random_prompt(9, 5, WORDS), max_tokens=30, logprobs=1, ignore_eos=True)
+    engine.run()
+    engine.assert_all_free()
+    assert len(engine.outcomes[other, 0].logprobs) == 30
+    for request, (prompt, options) in zip(requests, cases, strict=True):
+        wanted, scores = expected(reference, prompt, width, 14, **options)
+        found = answers(engine, request)
+        assert [each.tokens for each in found] == wanted, options
+        penalty = options.get("length_penalty", 1.0)
+        assert [score(each, penalty) for each in found] == pytest.approx(scores, abs=1e-4, rel=1e-5)
+        for each in found:
+            stopped = each.tokens[-1] in (EOS, 5)
+            assert each.finish == ("stop" if stopped else "length")
+
+
+def run(folder: Path, **settings: Any) -> TinyEngine:
+    """Searches and other requests that arrive between steps."""
+    engine = TinyEngine(folder, **{**SIZES, **settings})
+    for number, options in enumerate(SEARCHES * 2):
+        search(engine, random_prompt(5 + 7 * number % 40, number, WORDS), 4, 20, **options)
+        engine.add(random_prompt(3 + number % 5, number, WORDS), max_tokens=55, ignore_eos=True)
+        engine.step()
+    engine.run()
+    engine.assert_all_free()
+    return engine
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_however_steps_are_cut(models: tuple[Path, Any], overlap: bool) -> None:
+    plain = run(models[0], enable_overlap=overlap, reuse_cache=False)
+    few_blocks = models[1].config.model_type == "llama"  # the other one needs more for its states
+    tight = {"kv_cache_mem_mb": 1 if few_blocks else 3, "max_seq_len": 64}
+    engine = run(models[0], enable_overlap=overlap, max_batch_tokens_size=16, **tight)
+    assert engine.engine.stats().preemptions > 0 or not few_blocks
+    for key, outcome in engine.outcomes.items():
+        assert outcome.tokens == plain.outcomes[key].tokens, key
+        assert outcome.finish == plain.outcomes[key].finish
+
+
+@pytest.mark.parametrize(("size", "stages"), [(2, 1), (1, 2)])
+def test_ranks_and_drafts(size: int, stages: int, tmp_path: Path) -> None:
+    save_model(tmp_path, "llama", vocab_size=WORDS, eos_token_id=EOS)
+    plain = run(tmp_path)
+    drafting = run(tmp_path, speculative="ngram", num_speculative_tokens=3)
+    given = {**SIZES, "kv_cache_mem_mb": 8, "pipeline_parallel_size": stages}
+    with ranks(tmp_path, size, **given) as engine:
+        requests = [
+            search(engine, random_prompt(5 + 7 * number % 40, number, WORDS), 4, 20, **options)
+            for number, options in enumerate(SEARCHES * 2)
+        ]
+        engine.run()
+        engine.assert_all_free()
+    for number, request in enumerate(requests):
+        wanted = [each.tokens for each in answers(plain, 2 * number + 1)]
+        assert [each.tokens for each in answers(engine, request)] == wanted
+        assert [each.tokens for each in answers(drafting, 2 * number + 1)] == wanted
+
+
+def test_width_1_is_greedy(models: tuple[Path, Any]) -> None:
+    engine, prompt = TinyEngine(models[0], **SIZES), random_prompt(9, 1, WORDS)
+    request = search(engine, prompt, 1, 12)
+    assert engine.tokens(prompt, max_tokens=12, stop_token_ids=(5,)) == (
+        engine.outcomes[request, 0].tokens
+    )
+
+
+def test_an_abort_of_one_ends_all(models: tuple[Path, Any]) -> None:
+    engine = TinyEngine(models[0], **SIZES)
+    request = search(engine, random_prompt(9, 1, WORDS), 4, 30)
+    for _ in range(5):
+        engine.step()
+    engine.engine.abort([(request, 2)])
+    assert not engine.engine.has_work
+    engine.assert_all_free()
+    assert not any(outcome.tokens for outcome in answers(engine, request))
+
+
+def test_nan_ends_all(models: tuple[Path, Any]) -> None:
+    engine = TinyEngine(models[0], **SIZES)
+    head = engine.built.worker.runner.model
+    request = search(engine, random_prompt(9, 1, WORDS), 4, 30)
+    for _ in range(3):
+        engine.step()
+    computed = head.compute_logits
+    head.compute_logits = lambda hidden: computed(hidden).fill_(torch.nan)
+    engine.run()
+    engine.assert_all_free()
+    for outcome in answers(engine, request):
+        assert (outcome.finish, outcome.error) == ("error", "model_produced_nan")
+        assert not outcome.tokens
+
+
+@pytest.mark.parametrize(
+    ("problem", "fields"),
+    [
+        ("temperature must be 0", {"temperature": 0.5}),
+        ("penalties", {"presence_penalty": 0.5}),
+        ("its own distribution|own distribution", {"min_tokens": 3}),
+        ("n=40 beams need 120 candidates each, the vocabulary has 97", {"n": 40}),
+        ("a grammar or a thinking budget", {"thinking": Thinking(end_ids=(5,), budget=3)}),
+        ("a grammar or a thinking budget", {"grammar": "x"}),
+        ("logits processors", {"processors": [lambda logits, rows: None]}),
+        ("cache blocks", {"n": 16, "max_tokens": 90}),
+        ("is not below|vocabulary|stop_token_ids", {"stop_token_ids": (WORDS,)}),
+    ],
+)
+def test_what_is_refused(models: tuple[Path, Any], problem: str, fields: dict[str, Any]) -> None:
+    engine = TinyEngine(models[0], **{**SIZES, "kv_cache_mem_mb": 1})
+    given = {"n": 2, "max_tokens": 4, "stop_token_ids": (5,), **fields}
+    with pytest.raises(RequestError, match=problem):
+        engine.add([3, 4], inputs={"beam_search": BeamSearch()}, **given)
+    assert not engine.engine.has_work
+    assert not engine.engine._beams

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a beam search asks of the engine's other parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rtp_llm.engine.beams.beam_group import BeamGroup
+from rtp_llm.engine.messages import AddRequest, RequestError
+from rtp_llm.request.sampling_params import check_token_fields
+from rtp_llm.worker.heads.sampling_flags import LOGPROBS, sampling_flags
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.limits import EngineLimits
+
+
+def prepare_beams(request: AddRequest, limits: EngineLimits) -> tuple[AddRequest, BeamGroup]:
+    """The group of a request with ``beam_search``, and the request that is queued: its sequences
+    report the most likely tokens, and the group ends them.
+
+    Raises:
+        RequestError: invalid; says what a beam search cannot have.
+    """
+    params, search = request.sampling, request.beam_search
+    assert search is not None
+    if problem := _problem_of(request):
+        raise RequestError("invalid", f"beam search: {problem}")
+    try:
+        check_token_fields(params, limits.vocab_size)
+    except ValueError as error:
+        raise RequestError("invalid", str(error)) from error
+    room = max(1, limits.max_model_len - len(request.prompt_token_ids))
+    max_tokens = min(params.max_tokens or room, room)
+    eos = () if params.ignore_eos else limits.eos_token_ids
+    group = BeamGroup(params.n, max_tokens, (*eos, *params.stop_token_ids), search)
+    if group.num_candidates > limits.vocab_size:
+        raise RequestError(
+            "invalid",
+            f"beam search: n={params.n} beams need {group.num_candidates} candidates each, "
+            f"the vocabulary has {limits.vocab_size} tokens",
+        )
+    changed = msgspec.structs.replace(
+        params,
+        logprobs=group.num_candidates,
+        max_tokens=params.max_tokens or room,
+        ignore_eos=True,
+        stop_token_ids=(),
+        speculate=False,
+    )
+    return msgspec.structs.replace(request, params=changed), group
+
+
+def _problem_of(request: AddRequest) -> str | None:
+    params = request.sampling
+    if request.grammar is not None or request.thinking is not None:
+        return "a grammar or a thinking budget cannot be combined with it: leave them out"
+    if sampling_flags(params) & ~LOGPROBS:
+        return (
+            "beams are scored by the model's own distribution: temperature must be 0, and "
+            "penalties, logit_bias, min_tokens, no_repeat_ngram_size, allowed_token_ids and "
+            "bad_words must be left out"
+        )
+    return None

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Beam search from text to text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtp_llm import LLM, BeamSearchParams, SamplingParams
+from rtp_llm.testing.engine.tiny_llm import SMALL, save_folder
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = save_folder(tmp_path_factory.mktemp("model"))
+    with LLM(folder, dtype="float32", **SMALL) as made:
+        yield made
+
+
+def test_sequences_begin_with_the_prompt(llm: LLM) -> None:
+    params = BeamSearchParams(beam_width=3, max_tokens=6)
+    outputs = llm.beam_search(["Once upon", [5, 6, 7]], params)
+    assert [len(output.sequences) for output in outputs] == [3, 3]
+    prompt = llm.tokenizer.encode("Once upon")
+    for sequence in outputs[0].sequences:
+        assert sequence.tokens[: len(prompt)] == prompt
+        assert sequence.text == llm.tokenizer.decode(sequence.tokens)
+        assert sequence.cum_logprob == sum(each.logprob for each in sequence.logprobs)
+    sums = [each.cum_logprob / len(each.logprobs) for each in outputs[1].sequences]
+    assert sums == sorted(sums, reverse=True)
+    greedy = SamplingParams(temperature=0, max_tokens=6, logprobs=0)
+    (alone,) = llm.generate([[5, 6, 7]], greedy)
+    narrow = BeamSearchParams(beam_width=1, max_tokens=6)
+    (sequence,) = llm.beam_search([[5, 6, 7]], narrow)[0].sequences
+    stopped = alone.outputs[0].finish_reason == "stop"
+    said = alone.outputs[0].token_ids
+    assert sequence.tokens == [5, 6, 7, *(said[:-1] if stopped else said)]
+    assert sequence.cum_logprob == pytest.approx(alone.outputs[0].cumulative_logprob, abs=1e-4)
+
+
+def test_stop_tokens_are_given_where_they_are_asked_for(llm: LLM) -> None:
+    (found,) = llm.beam_search([[5, 6, 7]], BeamSearchParams(beam_width=2, max_tokens=2))
+    stop = found.sequences[0].tokens[3]
+    given = {"beam_width": 2, "max_tokens": 2, "stop_token_ids": (stop,)}
+    for included in (False, True):
+        params = BeamSearchParams(**given, include_stop_str_in_output=included)
+        (output,) = llm.beam_search([[5, 6, 7]], params)
+        ended = [each for each in output.sequences if each.stop_reason == stop]
+        assert ended
+        for sequence in ended:
+            assert sequence.finish_reason == "stop"
+            assert (sequence.tokens[-1] == stop) == included
+            assert len(sequence.logprobs) == len(sequence.tokens) - 3 + (not included)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("beam_width", 0),
+        ("beam_width", 129),
+        ("max_tokens", 0),
+        ("temperature", 0.7),
+        ("length_penalty", float("nan")),
+        ("early_stopping", "always"),
+    ],
+)
+def test_values_out_of_their_range(field: str, value: Any) -> None:
+    given: Any = {"beam_width": 2, "max_tokens": 2, field: value}
+    with pytest.raises(ValueError, match=field):
+        BeamSearchParams(**given)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Beam search: the best sequences instead of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+# Sequences of one request; see INDEX_BITS of rtp_llm.engine.messages.
+MAX_BEAM_WIDTH = 128
+
+
+class BeamSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """How the ``n`` sequences of a request are chosen.
+
+    Sequences are ranked by the sum of their log-probabilities over their length in generated
+    tokens, a final stop token included, to the power of ``length_penalty``. ``early_stopping``, as
+    in transformers: True ends the search with the n-th sequence that has ended, False once the best
+    open one is worse at its present length than all of n, "never" once it must be worse at any
+    length.
+    """
+
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+
+
+class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of `LLM.beam_search`, in vLLM's names.
+
+    ``beam_width`` sequences are kept, and given. Tokens are scored by the model's own distribution,
+    so ``temperature`` must be 0. An end-of-sequence or stop token is given only with
+    ``include_stop_str_in_output``; it counts in ranks and sums either way. ``length_penalty`` and
+    ``early_stopping``: see BeamSearch. vLLM counts the prompt, too, in the length.
+
+    Raises:
+        ValueError: a value is out of its range; the text names it.
+    """
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+    early_stopping: bool | Literal["never"] = False
+    stop_token_ids: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.beam_width <= MAX_BEAM_WIDTH:
+            raise ValueError(f"beam_width={self.beam_width} must be from 1 to {MAX_BEAM_WIDTH}")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens={self.max_tokens} must be at least 1")
+        if self.temperature != 0:
+            raise ValueError(
+                f"temperature={self.temperature} must be 0: beams are scored by the model's own "
+                "distribution"
+            )
+        if not -100.0 <= self.length_penalty <= 100.0:
+            raise ValueError(f"length_penalty={self.length_penalty} must be from -100 to 100")
+        if self.early_stopping not in (False, True, "never"):
+            raise ValueError(
+                f"early_stopping={self.early_stopping!r} must be True, False or 'never'"
+            )
