@@ -7,6 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -42,6 +43,9 @@ class _Batch:
     cached: int = 0
     queued: float = 0.0
     places: dict[int, int] = field(default_factory=dict)
+
+
+_Ending: TypeAlias = tuple[_Batch, int]  # and how it ended
 
 
 class PromptBatches:
@@ -130,23 +134,32 @@ class PromptBatches:
         if not own.any():
             yield output
             return
-        for number, delta in decode_step(output):
-            if number >= FIRST_ID and (batch := self._owners.pop(number, None)):
-                yield from self._collect(batch, batch.places.pop(number), delta)
-        yield _without_batches(output, all_rows=bool(own.all()))
+        ended = [
+            ending
+            for number, delta in decode_step(output)
+            if number >= FIRST_ID and (batch := self._owners.pop(number, None))
+            for ending in self._collect(batch, batch.places.pop(number), delta)
+        ]
+        if own.all():
+            yield _ended(ended, output)
+            return
+        yield _without_vectors(output)
+        if ended:
+            yield _ended(ended)
 
-    def _collect(self, batch: _Batch, place: int, delta: SequenceDelta) -> Iterator[StepOutput]:
+    def _collect(self, batch: _Batch, place: int, delta: SequenceDelta) -> Iterator[_Ending]:
+        """Take the end of a prompt; the end of its batch, if that is one."""
         batch.left -= 1
         batch.cached += delta.cached_tokens
         batch.queued = max(batch.queued, delta.queue_seconds)
         if delta.error is not None:
             self._drop(batch)
-            yield _finished(batch, FINISH_NAN)
+            yield batch, FINISH_NAN
             return
         batch.pooled[place] = delta.pooled or b""
         if not batch.left:
             del self._batches[batch.request.request_id]
-            yield _finished(batch, FINISH_PROMPT)
+            yield batch, FINISH_PROMPT
 
     def _fail(self, batch: _Batch, error: RequestError) -> RequestFailed:
         self._drop(batch)
@@ -165,44 +178,35 @@ class PromptBatches:
         batch.places.clear()
 
 
-def _finished(batch: _Batch, finish: int) -> StepOutput:
-    """The end of a batch, as the only row of a step."""
-    request_id = np.array([batch.request.request_id], np.int64).tobytes()
-    values = b"".join(batch.pooled)
+def _ended(ended: Sequence[_Ending], step: StepOutput | None = None) -> StepOutput:
+    """The ends of batches, as the rows of a step; ``step``: whose other figures it has."""
+    rows, batches = len(ended), [batch for batch, _ in ended]
+    ids = np.array([batch.request.request_id for batch in batches], np.int64).tobytes()
+    values = [b"".join(batch.pooled) if finish == FINISH_PROMPT else b"" for batch, finish in ended]
     columns = PoolColumns(
-        request_ids=request_id,
-        sizes=np.array([len(values) // 4], np.int32).tobytes(),
-        values=values,
+        request_ids=ids,
+        sizes=np.array([len(each) // 4 for each in values], np.int32).tobytes(),
+        values=b"".join(values),
     )
     return StepOutput(
-        num_rows=1,
-        request_ids=request_id,
-        indexes=np.zeros(1, np.int32).tobytes(),
-        tokens=np.full(1, -1, np.int32).tobytes(),
-        num_tokens=np.zeros(1, np.int32).tobytes(),
-        finish=bytes([finish]),
-        cached_tokens=np.array([batch.cached], np.int32).tobytes(),
-        queue_seconds=np.array([batch.queued], np.float32).tobytes(),
-        pooled=columns if finish == FINISH_PROMPT else None,
+        num_rows=rows,
+        request_ids=ids,
+        indexes=bytes(4 * rows),
+        tokens=np.full(rows, -1, np.int32).tobytes(),
+        num_tokens=bytes(4 * rows),
+        finish=bytes(finish for _, finish in ended),
+        cached_tokens=np.array([batch.cached for batch in batches], np.int32).tobytes(),
+        queue_seconds=np.array([batch.queued for batch in batches], np.float32).tobytes(),
+        pooled=columns if rows else None,
+        num_sequences=step.num_sequences if step else 0,
+        batch_tokens=step.batch_tokens if step else 0,
+        seconds=step.seconds if step else 0.0,
     )
 
 
-def _without_batches(output: StepOutput, *, all_rows: bool) -> StepOutput:
-    """A step without what was collected of it; ``all_rows`` were. Rows that are left over have no
-    stream in the client, which skips them."""
-    if all_rows:
-        return StepOutput(
-            num_rows=0,
-            request_ids=b"",
-            indexes=b"",
-            tokens=b"",
-            num_tokens=b"",
-            finish=b"",
-            cached_tokens=b"",
-            num_sequences=output.num_sequences,
-            batch_tokens=output.batch_tokens,
-            seconds=output.seconds,
-        )
+def _without_vectors(output: StepOutput) -> StepOutput:
+    """A step without what was collected of it. Rows of collected prompts have no stream in the
+    client, which skips them."""
     pooled = output.pooled
     if pooled is None or (np.frombuffer(pooled.request_ids, np.int64) < FIRST_ID).any():
         return output

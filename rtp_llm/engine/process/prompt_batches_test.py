@@ -95,7 +95,7 @@ def test_vectors_come_once_in_order_among_others(folder: Path, kind: Any, queued
     assert sum(len(delta.token_ids) for delta in found[sampled]) == 6
     assert {request for request in found if request < 1 << 55} == {7, 9, sampled}
     bytes_sent = [len(o.pooled.values) for o in loop.sent if isinstance(o, StepOutput) and o.pooled]
-    assert len(bytes_sent) == 2
+    assert 1 <= len(bytes_sent) <= 2  # one for each request, or one for both
     loop.tiny.assert_all_free()
 
 

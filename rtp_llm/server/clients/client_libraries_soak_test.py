@@ -9,6 +9,7 @@ a library asks for a schema by a tool, the demo model, which knows only its own,
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -40,9 +41,15 @@ def is_sum(form: dict[str, int]) -> bool:
     return bool(Sum.model_validate(form, strict=True))
 
 
+def are_unit_vectors(*vectors: list[float]) -> bool:
+    return all(math.isclose(math.hypot(*vector), 1, rel_tol=1e-4) for vector in vectors)
+
+
 def test_langchain(tmp_path: Path) -> None:
-    paths = {"/v1/chat/completions": 5, "/v1/responses": 5, "/v1/messages": 4}
+    paths = {"/v1/chat/completions": 5, "/v1/responses": 5, "/v1/messages": 4, "/v1/embeddings": 2}
     said = turns("langchain", tmp_path, paths)
+    house, garden, again = said.pop("vectors")
+    assert house == again != garden and are_unit_vectors(house, garden)
     assert [*said] == ["chat", "responses", "messages"]
     for turn in said.values():
         assert (turn["calls"], turn["answer"]) == ([CALL], ANSWER)
@@ -57,8 +64,9 @@ def test_instructor(tmp_path: Path) -> None:
 
 
 def test_litellm(tmp_path: Path) -> None:
-    paths = {"/v1/chat/completions": 3, "/v1/messages": 3}
-    chat, messages = turns("litellm", tmp_path, paths).values()
+    paths = {"/v1/chat/completions": 3, "/v1/messages": 3, "/v1/embeddings": 1}
+    chat, messages, vectors = turns("litellm", tmp_path, paths).values()
+    assert len(vectors) == 2 and are_unit_vectors(*vectors)
     assert chat == {"calls": [CALL], "answer": ANSWER, "form": SUM}
     assert is_sum(messages.pop("form"))
     assert messages == {"calls": [CALL], "answer": ANSWER}

@@ -28,7 +28,8 @@ _SWITCHES = {
 def main(library: str, python: str, folder: str) -> None:
     open_loopback()
     model = ROOT / "example" / "demo_model"
-    with process("--served-model-name", MODEL, command=REAL, model=model) as server:
+    flags = ("--served-model-name", MODEL, "--task", "all")
+    with process(*flags, command=REAL, model=model) as server:
         done = subprocess.run(
             [python, "-m", "rtp_llm.testing.clients.turn", library, server.url],
             cwd=folder,

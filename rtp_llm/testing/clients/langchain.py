@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LangChain's chat models: a tool call, streamed, and its result; answers of a schema."""
+"""LangChain's chat models: a tool call, streamed, and its result; answers of a schema; vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
 from rtp_llm.testing.clients import turn as common
 
@@ -39,6 +39,15 @@ def turn(model: Any, methods: list[str]) -> dict[str, Any]:
     }
 
 
+def vectors(url: str) -> list[list[float]]:
+    # Otherwise it tokenises with OpenAI's tokenizer, which it downloads.
+    embeddings = OpenAIEmbeddings(
+        model=common.MODEL, base_url=url, api_key=common.KEY, check_embedding_ctx_length=False
+    )
+    found: list[list[float]] = embeddings.embed_documents(common.TEXTS)
+    return [*found, embeddings.embed_query(common.TEXTS[0])]
+
+
 def turns(url: str) -> dict[str, Any]:
     chat, anthropic = f"{url}/v1", ["json_schema", "function_calling"]
     methods = [*anthropic, "json_mode"]
@@ -46,4 +55,5 @@ def turns(url: str) -> dict[str, Any]:
         "chat": turn(ChatOpenAI(base_url=chat, **FIXED), methods),
         "responses": turn(ChatOpenAI(base_url=chat, use_responses_api=True, **FIXED), methods),
         "messages": turn(ChatAnthropic(base_url=url, **FIXED), anthropic),
+        "vectors": vectors(chat),
     }

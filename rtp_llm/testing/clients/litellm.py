@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LiteLLM, by both protocols: a tool call, streamed, and its result; an answer of a schema."""
+"""LiteLLM, by both protocols: a tool call, streamed, its result, an answer of a schema; vectors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,15 @@ def turn(**fixed: Any) -> dict[str, Any]:
     }
 
 
+def vectors(url: str) -> list[list[float]]:
+    fixed: dict[str, Any] = {"model": f"openai/{common.MODEL}", "api_base": url}
+    answer = litellm.embedding(input=common.TEXTS, api_key=common.KEY, **fixed)
+    return [each["embedding"] for each in answer.data]
+
+
 def turns(url: str) -> dict[str, Any]:
     return {
         "chat": turn(model=f"openai/{common.MODEL}", api_base=f"{url}/v1"),
         "messages": turn(model=f"anthropic/{common.MODEL}", api_base=url),
+        "vectors": vectors(f"{url}/v1"),
     }

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 QUESTION = "What is 123 + 456?"
 IN_JSON = "What is 12 + 30? Answer in JSON."
 MODEL, KEY = "demo", "a key"
+TEXTS = ["a house", "a garden with a house"]  # to embed
 LENGTH = 200  # most tokens of an answer
 
 
