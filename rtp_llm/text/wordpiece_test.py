@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import BertTokenizer, MPNetTokenizer
 
 from rtp_llm.model_folder import ModelFilesError
-from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.text.tokenizer import Tokenizer
-
-with light_transformers():
-    from transformers import BertTokenizer, MPNetTokenizer
 
 WORDS = [
     "the",
