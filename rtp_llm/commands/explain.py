@@ -55,14 +55,14 @@ def _explain(settings: Settings) -> None:
 def _explain_tasks(settings: Settings, config: ModelConfig) -> str:
     """What the model is served for, and what it could be."""
     from rtp_llm.config.tasks import served_tasks
-    from rtp_llm.text.pooling_config import read_pooling
+    from rtp_llm.engine.start.model_pooling import model_pooling
 
     tasks = served_tasks(settings.task, config.tasks)
     others = [task for task in config.tasks if task not in tasks]
     more = f" (--task all: {', '.join(others)}, too)" if others else ""
     lines = [f"tasks: {', '.join(tasks)}{more}"]
     if "embed" in tasks:
-        params = read_pooling(settings.model).params
+        params = model_pooling(settings.model, config).params
         length = ", normalised" if params.normalize else ""
         lines.append(f"embeddings: pooled by {params.pooling_type}{length}")
     if config.classifier is not None:

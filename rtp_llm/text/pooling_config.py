@@ -58,15 +58,15 @@ class PoolingConfig:
     matryoshka: tuple[int, ...] | None = None
 
 
-def read_pooling(folder: str | Path) -> PoolingConfig:
-    """What modules.json and its modules describe: the last token's state, normalised, in a folder
-    without them.
+def read_pooling(folder: str | Path, otherwise: PoolingType = "last") -> PoolingConfig:
+    """What modules.json and its modules describe; in a folder without them pooling by `otherwise`,
+    normalised.
 
     Raises ModelFilesError naming the file for what is not supported, and for broken files.
     """
     file, matryoshka = Path(folder) / MODULES, _matryoshka(Path(folder) / "config.json")
     if not is_there(file):
-        params = PoolingParams(pooling_type="last", normalize=True)
+        params = PoolingParams(pooling_type=otherwise, normalize=True)
         return PoolingConfig(params, matryoshka=matryoshka)
     modules = read_modules(file)
     kinds = [kind for kind, _ in modules]

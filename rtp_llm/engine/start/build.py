@@ -24,12 +24,12 @@ from rtp_llm.engine.ranks.topology_checks import check_topology
 from rtp_llm.engine.start.build_worker import build_worker, prepare
 from rtp_llm.engine.start.encoder_checks import check_encoder
 from rtp_llm.engine.start.memory_plan import weight_bytes
+from rtp_llm.engine.start.model_pooling import model_pooling
 from rtp_llm.engine.start.phases import Phases
 from rtp_llm.engine.start.rank_setup import shares_experts
 from rtp_llm.loader import resolve
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.native import load_runtime
-from rtp_llm.text.pooling_config import PoolingConfig, read_pooling
 from rtp_llm.worker.speculative.grammar_proposer import GrammarProposer
 from rtp_llm.worker.speculative.methods import make_draft_length, make_proposer
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rtp_llm.loader import Report
     from rtp_llm.models.causal_lm import CausalLM
     from rtp_llm.models.config import ModelConfig
+    from rtp_llm.text.pooling_config import PoolingConfig
     from rtp_llm.worker.cache.plan import CachePlan
     from rtp_llm.worker.local_worker import LocalWorker
     from rtp_llm.worker.ranks.ranks_worker import RanksWorker
@@ -156,7 +157,7 @@ def _ready(
 ) -> EngineReady:
     model, config, plan = built.worker.runner.model, built.config, built.plan
     tasks = served_tasks(settings.task, config.tasks)
-    pooling = read_pooling(settings.model) if "embed" in tasks else None
+    pooling = model_pooling(settings.model, config) if "embed" in tasks else None
     return EngineReady(
         max_model_len=plan.max_model_len,
         vocab_size=config.vocab_size,

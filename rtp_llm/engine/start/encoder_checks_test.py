@@ -70,6 +70,13 @@ def test_an_encoder_generates_nothing(folder: Path) -> None:
         engine.add([5, 6])
 
 
+def test_an_encoder_that_does_not_say_how_to_pool(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert TinyEngine(folder).ready.pooling == PoolingParams(pooling_type="mean", normalize=True)
+    assert "has no modules.json: embeddings are normalised means" in caplog.text
+
+
 def test_explain_says_that_there_is_no_cache(folder: Path) -> None:
     device, settings = resolve_device("cpu"), Settings(model=str(folder))
     text = explain(folder, device=device, settings=settings)
