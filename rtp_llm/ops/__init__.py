@@ -7,7 +7,6 @@ Importing this loads no library; the first call does, or `load()`.
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from rtp_llm.ops.schema import OPERATORS
@@ -72,32 +71,16 @@ _REGISTRY = (
 _PUBLIC = {name: f"rtp_llm.ops.{entry.module}" for name, entry in OPERATORS.items()}
 _PUBLIC |= dict.fromkeys(_REGISTRY, "rtp_llm.ops.registry")
 _PUBLIC |= dict.fromkeys(("RopeConfig", "rope_table"), "rtp_llm.ops.rope.rotary_table")
-# What other engines call; the names here go with the next version.
-_MOVED = {
-    name: f"rtp_llm.compat.{module}"
-    for module, names in {
-        "attention_inputs": "AttentionConfigs KvCacheDataType LayerKVCache PyAttentionInputs",
-        "fused_rope": "FusedRopeKVCacheDecodeOp FusedRopeKVCachePrefillOpQKVOut "
-        "FusedRopeKVCachePrefillOpQOut FusedRopeKVCachePrefillOpSplitOut",
-        "fused_rope_params": "CKAttn FusedRopeAttnParams convert_offset_to_block_array",
-        "moe_gates": "FakeBalanceExpert GroupTopK SelectTopk",
-        "rope_inplace": "FusedSetKVBufferArg apply_rope_with_cos_sin_cache_inplace",
-        "rope_style": "RopeSettings RopeStyle",
-    }.items()
-    for name in names.split()
-}
 
 
 def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name) or _MOVED.get(name)
+    module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module 'rtp_llm.ops' has no attribute {name!r}")
-    if name in _MOVED:
-        warnings.warn(f"rtp_llm.ops.{name} is now {module}.{name}", DeprecationWarning, 2)
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, *_MOVED])
+    return sorted(_PUBLIC)
