@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 _ROWS, _INNER, _COLUMNS = 512, 1024, 3072
 
 
-def product_rate(kind: str) -> float:
+def product_rate(kind: str, timer: Callable[[], float] = time.perf_counter) -> float:
     """Floating-point operations per second of the fastest of eight products.
 
     `kind` is float32, bfloat16 or int8 (8-bit operands, 32-bit sums), with torch's present threads.
@@ -21,9 +22,9 @@ def product_rate(kind: str) -> float:
     multiply = torch._int_mm if kind == "int8" else torch.mm
     best = float("inf")
     for _ in range(8):
-        began = time.perf_counter()
+        began = timer()
         multiply(left, right)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, timer() - began)
     return 2 * _ROWS * _INNER * _COLUMNS / best
 
 
