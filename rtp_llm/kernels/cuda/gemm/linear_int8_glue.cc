@@ -11,7 +11,7 @@ namespace {
 using glue::OptionalTensor;
 using glue::Tensor;
 
-// Many rows by the weight in their own type.
+// Multiplies many rows by the weight, widened to the rows' own type.
 Tensor multiply_widened(const Int8LinearArgs& args, const Tensor& x, const OptionalTensor& bias,
                         void* stream) {
   const Tensor wide = glue::empty(x, {args.n, args.k}, args.dtype);
