@@ -16,7 +16,7 @@ from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.rotary import MropeConfig
 from rtp_llm.layers.weights.stored_config import StoredModules, read_stored_modules
 from rtp_llm.model_folder import read_json, token_ids
-from rtp_llm.models.classifier_config import ClassifierConfig
+from rtp_llm.models.classifiers.classifier_config import ClassifierConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings

@@ -11,7 +11,7 @@ from rtp_llm.config.tasks import Task
 
 if TYPE_CHECKING:
     from rtp_llm.models.causal_lm import Architecture
-    from rtp_llm.models.classifier import HeadKind
+    from rtp_llm.models.classifiers.classifier import HeadKind
 
 # Each class is imported only when a model of its architecture is opened.
 _DECODERS = {
@@ -118,7 +118,7 @@ def model_class(architecture: str) -> type[Architecture]:
     module, _, name = row.path.partition(":")
     found: Any = getattr(importlib.import_module(module), name)
     if row.head is not None:
-        from rtp_llm.models.classifier import classifier_class
+        from rtp_llm.models.classifiers.classifier import classifier_class
 
         found = classifier_class(found, architecture, row.head)
     known_class: type[Architecture] = found

@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, layer_norm, linear
 
 from rtp_llm.layers import Layer, LayerOptions, WeightTarget
 from rtp_llm.layers.weights.targets import RowsTarget
-from rtp_llm.models.classifier_config import ClassifierConfig, read_classifier
+from rtp_llm.models.classifiers.classifier_config import ClassifierConfig, read_classifier
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import architecture_of

@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from rtp_llm.layers import Layer, LayerOptions
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.models.causal_lm import ModelOptions
-from rtp_llm.models.classifier_config import read_classifier
+from rtp_llm.models.classifiers.classifier_config import read_classifier
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder import DecoderForCausalLM
 from rtp_llm.models.raw_config import RawConfig
