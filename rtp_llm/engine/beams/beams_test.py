@@ -44,6 +44,13 @@ def models(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         yield folder, reference
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("llama")
+    save_model(path, "llama", vocab_size=WORDS, eos_token_id=EOS)
+    return path
+
+
 def expected(model: Any, prompt: list[int], width: int, count: int, **search: Any) -> Any:
     """transformers' sequences, without the padding, and their scores."""
     options = {"length_penalty": 1.0, "early_stopping": False, **search}
@@ -145,16 +152,16 @@ def test_ranks_and_drafts(size: int, stages: int, tmp_path: Path) -> None:
         assert [each.tokens for each in answers(drafting, 2 * number + 1)] == wanted
 
 
-def test_width_1_is_greedy(models: tuple[Path, Any]) -> None:
-    engine, prompt = TinyEngine(models[0], **SIZES), random_prompt(9, 1, WORDS)
+def test_width_1_is_greedy(folder: Path) -> None:
+    engine, prompt = TinyEngine(folder, **SIZES), random_prompt(9, 1, WORDS)
     request = search(engine, prompt, 1, 12)
     assert engine.tokens(prompt, max_tokens=12, stop_token_ids=(5,)) == (
         engine.outcomes[request, 0].tokens
     )
 
 
-def test_an_abort_of_one_ends_all(models: tuple[Path, Any]) -> None:
-    engine = TinyEngine(models[0], **SIZES)
+def test_an_abort_of_one_ends_all(folder: Path) -> None:
+    engine = TinyEngine(folder, **SIZES)
     request = search(engine, random_prompt(9, 1, WORDS), 4, 30)
     for _ in range(5):
         engine.step()
@@ -164,8 +171,8 @@ def test_an_abort_of_one_ends_all(models: tuple[Path, Any]) -> None:
     assert not any(outcome.tokens for outcome in answers(engine, request))
 
 
-def test_nan_ends_all(models: tuple[Path, Any]) -> None:
-    engine = TinyEngine(models[0], **SIZES)
+def test_nan_ends_all(folder: Path) -> None:
+    engine = TinyEngine(folder, **SIZES)
     head = engine.built.worker.runner.model
     request = search(engine, random_prompt(9, 1, WORDS), 4, 30)
     for _ in range(3):
@@ -177,6 +184,11 @@ def test_nan_ends_all(models: tuple[Path, Any]) -> None:
     for outcome in answers(engine, request):
         assert (outcome.finish, outcome.error) == ("error", "model_produced_nan")
         assert not outcome.tokens
+
+
+@pytest.fixture(scope="module")
+def refusing(folder: Path) -> TinyEngine:
+    return TinyEngine(folder, **{**SIZES, "kv_cache_mem_mb": 1})
 
 
 @pytest.mark.parametrize(
@@ -193,8 +205,8 @@ def test_nan_ends_all(models: tuple[Path, Any]) -> None:
         ("is not below|vocabulary|stop_token_ids", {"stop_token_ids": (WORDS,)}),
     ],
 )
-def test_what_is_refused(models: tuple[Path, Any], problem: str, fields: dict[str, Any]) -> None:
-    engine = TinyEngine(models[0], **{**SIZES, "kv_cache_mem_mb": 1})
+def test_what_is_refused(refusing: TinyEngine, problem: str, fields: dict[str, Any]) -> None:
+    engine = refusing
     given = {"n": 2, "max_tokens": 4, "stop_token_ids": (5,), **fields}
     with pytest.raises(RequestError, match=problem):
         engine.add([3, 4], inputs={"beam_search": BeamSearch()}, **given)
