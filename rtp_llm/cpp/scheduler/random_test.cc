@@ -152,7 +152,7 @@ class RandomTest : public testing::TestWithParam<World> {
 
   void ForkRandom() {
     for (const auto& [id, parent] : std::map<int64_t, Live>(live_)) {
-      if (parent.output.empty() || parent.options.prompt_only || Below(10) != 0) continue;
+      if (parent.output.empty() || parent.options.prompt_only || Below(7) != 0) continue;
       const int64_t child = next_id_++;
       Live made = parent;
       std::vector<int32_t> last;
