@@ -160,8 +160,8 @@ void Scheduler::CheckInputs(int32_t length, const RequestOptions& options) const
   inputs.Check(length);
   Require(config_.mrope || inputs.mrope_offsets.empty(),
           "mrope_offsets: positions have one axis, mrope is not set");
-  Require(options.second_text == 0 || (config_.token_types && 0 < options.second_text &&
-                                       options.second_text < length),
+  Require(options.second_text == 0 ||
+              (config_.token_types && 0 < options.second_text && options.second_text < length),
           "second_text=" + std::to_string(options.second_text) +
               (config_.token_types ? " must be a place in the prompt"
                                    : ": texts have no types, token_types is not set"));

@@ -32,8 +32,8 @@ class SuffixProposer {
   // the same scope, as the prefix cache's extra key, look at each other's outputs.
   void Add(const int64_t* ids, int64_t num_ids, const int32_t* prompt, int64_t num_tokens,
            const std::string& scope = "");
-  // Sequence `id` continues what sequence `from` has so far: `tokens`, of the same scope. Nothing is done if
-  // `from` is unknown.
+  // Sequence `id` continues what sequence `from` has so far: `tokens`, of the same scope. Nothing
+  // is done if `from` is unknown.
   void Fork(int64_t from, int64_t id, const int32_t* tokens, int64_t num_tokens);
   // Unknown ids are ignored.
   void End(const int64_t* ids, int64_t num_ids);
