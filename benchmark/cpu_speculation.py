@@ -133,9 +133,9 @@ class _Gaps:
         engine._commit = self._committing  # type: ignore[method-assign]
         engine._worker.execute = self._executing  # type: ignore[method-assign]
 
-    def _committing(self, outputs: Any) -> None:
+    def _committing(self, outputs: Any) -> Any:
         self._read = time.perf_counter()
-        self._commit(outputs)
+        return self._commit(outputs)
 
     def _executing(self, plan: Any, *, more: bool) -> Any:
         if self._read is not None:

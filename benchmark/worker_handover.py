@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmark.report import Report, parser
 from rtp_llm.native import load_runtime
+from rtp_llm.worker.forked_sequences import ForkedSequences
 from rtp_llm.worker.new_sequences import NewSequences
 from rtp_llm.worker.ranks.rank_processes import RankProcesses
 from rtp_llm.worker.ranks.ranks_worker import RanksWorker
@@ -36,6 +37,7 @@ class NothingWorker(Worker):
     overlaps = False
 
     def add(self, sequences: NewSequences) -> None: ...
+    def fork(self, forked: ForkedSequences) -> None: ...
     def end(self, ids: Iterable[int], *, aborted: bool) -> None: ...
     def execute(self, plan: StepPlan | None, *, more: bool = False) -> StepHandle | None:
         return self
