@@ -37,7 +37,7 @@ def captured(name, answer, moe=None, limits=LIMITS, proven=True, **settings):
         name=name, supports=lambda _: answer, asynchronous=True, graphs_by_default=proven
     )
     model, calls = torch.nn.Module(), []
-    model.config = SimpleNamespace(num_layers=36, moe=moe, has_drafts=False)
+    model.config = SimpleNamespace(num_layers=36, moe=moe, has_drafts=False, encoder=None)
     sizes = build_worker._sizes_to_capture(Settings(model="m", **settings), model, device, limits)
     runner = SimpleNamespace(capture_graphs=lambda *arguments: calls.append(arguments))
     build_worker._capture_graphs(runner, sizes, PLAN, TensorRanks(), None)

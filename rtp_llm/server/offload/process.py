@@ -47,11 +47,16 @@ def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
     """Answer calls until the other end closes; returns the exit code."""
     stream = connection.makefile("rwb")
     libc = ctypes.CDLL(None)
-    base = _address_space()
+    base, has_threads = _address_space(), False
     try:
         while True:
             call, body = _read(stream)
-            _write(stream, _prepare(call, body, tokenizer, base))
+            parallel = KINDS[call.kind].pools and len(body) >= PARALLEL_BYTES
+            if parallel and not has_threads:  # they stay until the process ends
+                base, has_threads = base + _threads() * THREAD_BYTES, True
+            with _parallel(parallel):
+                answer = _prepare(call, body, tokenizer, base)
+            _write(stream, answer)
             if len(body) >= TRIM_BYTES:
                 del body
                 gc.collect()
@@ -61,13 +66,10 @@ def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
 
 
 def _prepare(call: Call, body: bytes, tokenizer: Tokenizer, base: int) -> list[bytes]:
-    """The frame of the answer. `base`: address space, in bytes, used before the first call."""
+    """The frame of the answer. `base`: address space, in bytes, that no call has to account for."""
     model, kind = ServedModel(**vars(call.facts), tokenizer=tokenizer), KINDS[call.kind]
-    threads = _threads()
     try:
-        parallel = kind.pools and len(body) >= PARALLEL_BYTES
-        limit = base + call.memory_bytes + threads * THREAD_BYTES
-        with _parallel(threads if parallel else 1), _limited(limit):
+        with _limited(base + call.memory_bytes):
             answer = pack(kind, kind.prepare(body, model))
         if sum(map(len, answer)) > MAX_ANSWER_BYTES:
             raise too_expensive(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
@@ -86,11 +88,11 @@ def _threads() -> int:
 
 
 @contextlib.contextmanager
-def _parallel(threads: int) -> Iterator[None]:
-    """Let the tokenizer share a batch of texts among threads during the block."""
+def _parallel(parallel: bool) -> Iterator[None]:
+    """Let the tokenizer share a batch of texts among threads during the block, if `parallel`."""
     before = os.environ.get("TOKENIZERS_PARALLELISM", "false")
     os.environ["RAYON_NUM_THREADS"] = str(_threads())  # read when the first of them starts
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else before
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if parallel and _threads() > 1 else before
     try:
         yield
     finally:
