@@ -93,7 +93,8 @@ def test_windows(tmp_path, architecture, changes):
 
 
 @pytest.mark.parametrize(
-    "architecture", [name for name in known_architectures() if "Moe" in name or "Mix" in name]
+    "architecture",
+    [name for name in known_architectures("generate") if "Moe" in name or "Mix" in name],
 )
 def test_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
@@ -108,7 +109,8 @@ def test_experts(tmp_path, architecture):
 
 
 @pytest.mark.parametrize(
-    "architecture", [name for name in known_architectures() if "Next" in name or "3_5" in name]
+    "architecture",
+    [name for name in known_architectures("generate") if "Next" in name or "3_5" in name],
 )
 @pytest.mark.parametrize("changes", [{}, {"full_attention_interval": 3, "num_hidden_layers": 7}])
 def test_linear_attention(tmp_path, architecture, changes):

@@ -36,12 +36,15 @@ def _url(environment: installed.Installed) -> Iterator[str]:
         yield f"{server.url}/v1"
 
 
-def test_the_offline_example_of_the_readme_in_an_empty_folder(
-    environment: installed.Installed, tmp_path: Path
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+EXAMPLES = [block for block in BLOCKS if "from rtp_llm import" in block]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["chat", "similarity"])
+def test_the_offline_examples_of_the_readme_in_an_empty_folder(
+    example: str, environment: installed.Installed, tmp_path: Path
 ) -> None:
     shutil.copytree(DEMO, tmp_path / "demo_model")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (example,) = [block for block in blocks if "from rtp_llm import" in block]
     done = subprocess.run(
         [environment.python, "-c", example],
         cwd=tmp_path,

@@ -6,7 +6,8 @@ from __future__ import annotations
 import msgspec
 from tokenizers import processors
 
-from rtp_llm.testing.server.serving import demo_tokenizer, fake_engine, run, served
+from rtp_llm.testing.server.serving import demo_folder, demo_tokenizer, fake_engine, run, served
+from rtp_llm.text.tokenizer import Tokenizer
 
 
 @run
@@ -23,7 +24,7 @@ async def test_rerank_says_where_documents_begin() -> None:
 
 
 def test_where_the_second_text_begins_follows_from_the_template() -> None:
-    tokenizer, ends = demo_tokenizer(), ("<|im_start|>", "<|im_end|>")
+    tokenizer, ends = Tokenizer.from_folder(demo_folder()), ("<|im_start|>", "<|im_end|>")
     backend = tokenizer._backend
     special = [(name, backend.token_to_id(name)) for name in ends]
     single = "<|im_start|> $A <|im_end|>"
