@@ -3,6 +3,7 @@
 
 #include "rtp_llm/kernels/cuda/collective/all_reduce_one_shot_rows.h"
 #include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot.h"
+#include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot_rows.h"
 
 namespace rtp_llm::cuda {
 namespace {
@@ -38,8 +39,11 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
 template <class Args>
 void sum_and_norm(const Args& args, void* stream) {
   if (args.rows == 0 || args.size == 0) return;
-  if (args.two_shot) return all_reduce_two_shot(args, stream);
-  all_reduce_one_shot(args, stream);
+  visit_float_dtype(args.dtype, [&](auto element) {
+    using T = decltype(element);
+    if (args.two_shot) return sum_and_norm_in_two_shots<T>(args, stream);
+    sum_and_norm_in_one_shot<T>(args, stream);
+  });
 }
 
 }  // namespace
@@ -48,7 +52,7 @@ RTP_LLM_OPERATOR(all_reduce)
 void all_reduce(const AllReduceArgs& args, void* stream) {
   if (args.size == 0) return;
   if (args.two_shot) return all_reduce_two_shot(args, stream);
-  visit_ranks<2>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_dtype_and_ranks<2>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     launch_packs<sum_packs<decltype(element), decltype(most)::value>>(args, stream);
   });
   check_launch("all_reduce");

@@ -3,7 +3,6 @@
 // packs, so that results may take the place of what was sent.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/collective/all_reduce_one_shot.h"
 #include "rtp_llm/kernels/cuda/collective/rank_sum.h"
 
 namespace rtp_llm::cuda {
@@ -43,13 +42,21 @@ __global__ void __launch_bounds__(kRowThreads<kMax>) sum_rows(const __grid_const
   clear_padding(args);
 }
 
-template <class Args>
+// Each T is instantiated in a file of its own: one takes about 8 seconds to compile.
+template <class T, class Args>
 void sum_and_norm_in_one_shot(const Args& args, void* stream) {
-  visit_ranks<2>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_ranks<2>(args.buffers.ranks, [&](auto most) {
     constexpr int kMax = decltype(most)::value;
-    launch_rows<sum_rows<decltype(element), kMax, Args>, kMax>(args, stream);
+    launch_rows<sum_rows<T, kMax, Args>, kMax>(args, stream);
   });
   check_launch("all_reduce_add_rms_norm");
 }
+
+extern template void sum_and_norm_in_one_shot<BFloat16>(const AllReduceAddRmsNormArgs&, void*);
+extern template void sum_and_norm_in_one_shot<Float16>(const AllReduceAddRmsNormArgs&, void*);
+extern template void sum_and_norm_in_one_shot<float>(const AllReduceAddRmsNormArgs&, void*);
+extern template void sum_and_norm_in_one_shot<BFloat16>(const AllReduceAddRmsNormFp8Args&, void*);
+extern template void sum_and_norm_in_one_shot<Float16>(const AllReduceAddRmsNormFp8Args&, void*);
+extern template void sum_and_norm_in_one_shot<float>(const AllReduceAddRmsNormFp8Args&, void*);
 
 }  // namespace rtp_llm::cuda

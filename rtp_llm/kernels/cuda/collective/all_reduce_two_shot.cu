@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot.h"
+
 #include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot_rows.h"
 
 namespace rtp_llm::cuda {
@@ -41,7 +43,7 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocks)
 }  // namespace
 
 void all_reduce_two_shot(const AllReduceArgs& args, void* stream) {
-  visit_ranks<4>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_dtype_and_ranks<4>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
     constexpr auto kernel = sum_packs_in_two_shots<decltype(element), decltype(most)::value>;
     launch_packs<kernel>(args, stream);
   });

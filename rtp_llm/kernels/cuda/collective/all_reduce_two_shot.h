@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums of all_reduce.h in two shots, for three ranks or more.
+// The sum of all_reduce.h in two shots, for three ranks or more.
 #pragma once
 
 #include "rtp_llm/kernels/common/collective/all_reduce.h"
@@ -7,7 +7,5 @@
 namespace rtp_llm::cuda {
 
 void all_reduce_two_shot(const AllReduceArgs& args, void* stream);
-void all_reduce_two_shot(const AllReduceAddRmsNormArgs& args, void* stream);
-void all_reduce_two_shot(const AllReduceAddRmsNormFp8Args& args, void* stream);
 
 }  // namespace rtp_llm::cuda

@@ -9,7 +9,6 @@
 // operation may be done in place.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/collective/all_reduce_two_shot.h"
 #include "rtp_llm/kernels/cuda/collective/rank_sum.h"
 
 namespace rtp_llm::cuda {
@@ -100,13 +99,21 @@ __global__ void __launch_bounds__(kRowThreads<kMax>)
   clear_padding(args);
 }
 
-template <class Args>
+// Each T is instantiated in a file of its own: one takes about 8 seconds to compile.
+template <class T, class Args>
 void sum_and_norm_in_two_shots(const Args& args, void* stream) {
-  visit_ranks<4>(args.dtype, args.buffers.ranks, [&](auto element, auto most) {
+  visit_ranks<4>(args.buffers.ranks, [&](auto most) {
     constexpr int kMax = decltype(most)::value;
-    launch_rows<sum_rows_in_two_shots<decltype(element), kMax, Args>, kMax>(args, stream);
+    launch_rows<sum_rows_in_two_shots<T, kMax, Args>, kMax>(args, stream);
   });
   check_launch("all_reduce_add_rms_norm");
 }
+
+extern template void sum_and_norm_in_two_shots<BFloat16>(const AllReduceAddRmsNormArgs&, void*);
+extern template void sum_and_norm_in_two_shots<Float16>(const AllReduceAddRmsNormArgs&, void*);
+extern template void sum_and_norm_in_two_shots<float>(const AllReduceAddRmsNormArgs&, void*);
+extern template void sum_and_norm_in_two_shots<BFloat16>(const AllReduceAddRmsNormFp8Args&, void*);
+extern template void sum_and_norm_in_two_shots<Float16>(const AllReduceAddRmsNormFp8Args&, void*);
+extern template void sum_and_norm_in_two_shots<float>(const AllReduceAddRmsNormFp8Args&, void*);
 
 }  // namespace rtp_llm::cuda

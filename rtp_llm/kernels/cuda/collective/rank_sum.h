@@ -197,15 +197,21 @@ __device__ inline void norm_row(const Args& args, const Row<T>& row, int packs, 
 
 // -- launches ------------------------------------------------------------------------------------
 
-// Calls body(T{}, integral_constant<int, ranks at most>{}), which is kFewest or more.
+// Calls body(integral_constant<int, ranks at most>{}), which is kFewest or more.
 template <int kFewest, class Body>
-void visit_ranks(DType dtype, int ranks, Body&& body) {
+void visit_ranks(int ranks, Body&& body) {
+  if constexpr (kFewest <= 2) {
+    if (ranks <= 2) return body(std::integral_constant<int, 2>{});
+  }
+  if (ranks <= 4) return body(std::integral_constant<int, 4>{});
+  body(std::integral_constant<int, kMaxRanks>{});
+}
+
+// Calls body(T{}, integral_constant<int, ranks at most>{}).
+template <int kFewest, class Body>
+void visit_dtype_and_ranks(DType dtype, int ranks, Body&& body) {
   visit_float_dtype(dtype, [&](auto element) {
-    if constexpr (kFewest <= 2) {
-      if (ranks <= 2) return body(element, std::integral_constant<int, 2>{});
-    }
-    if (ranks <= 4) return body(element, std::integral_constant<int, 4>{});
-    body(element, std::integral_constant<int, kMaxRanks>{});
+    visit_ranks<kFewest>(ranks, [&](auto most) { body(element, most); });
   });
 }
 
