@@ -118,22 +118,6 @@ def read_prompt_texts(folder: str | Path) -> PromptTexts:
     return PromptTexts(texts, default)
 
 
-def read_matryoshka(folder: str | Path) -> tuple[int, ...] | None:
-    """The sizes that embeddings may be cut to, as config.json declares them in vLLM's keys: empty
-    for any, None if it declares none.
-
-    Raises ModelFilesError for sizes that are no list of positive integers.
-    """
-    file = Path(folder) / "config.json"
-    config = read_json(file)
-    sizes = config.get("matryoshka_dimensions")
-    if sizes is None:
-        return () if config.get("is_matryoshka") is True else None
-    if not isinstance(sizes, list) or not all(type(each) is int and each > 0 for each in sizes):
-        raise ModelFilesError(f"{file}: matryoshka_dimensions {shown(sizes)} is no list of sizes")
-    return tuple(sizes)
-
-
 def read_modules(file: Path) -> list[tuple[str, str]]:
     """The last part of the type, and the path, of each module of a modules.json."""
     try:

@@ -15,7 +15,7 @@ from rtp_llm.layers.encoder_attention import EncoderAttentionShape, EncoderMixer
 from rtp_llm.models.config import Features, ModelConfig, make_config
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
-from rtp_llm.models.encoders.layer_types import NEAR, layer_types, rope_of_type
+from rtp_llm.models.encoders.layer_types import FULL, NEAR, layer_types, rope_of_type
 from rtp_llm.models.encoders.read_config import renamed, with_encoder
 from rtp_llm.models.gemma3_layer import Gemma3Layer, gemma_norm
 from rtp_llm.models.raw_config import RawConfig
@@ -52,7 +52,7 @@ class Gemma3TextModel(EncoderModel):
             local_rope=rope_of_type(raw, NEAR, "rope_local_base_freq", size),
         )
         bias = raw.flag("attention_bias")
-        full = rope_of_type(raw, "full_attention", "rope_theta", size)
+        full = rope_of_type(raw, FULL, "rope_theta", size)
         plain = replace(raw, values={**raw.values, "rope_parameters": None, "rope_scaling": None})
         windows = tuple(near if kind == NEAR else 0 for kind in kinds)
         features = Features(

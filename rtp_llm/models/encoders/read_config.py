@@ -11,7 +11,7 @@ from rtp_llm.model_folder import read_json
 from rtp_llm.models.config import ModelConfig, number_type
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.label_head import read_labels
-from rtp_llm.models.raw_config import RawConfig
+from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import architecture_of, refuse
 from rtp_llm.ops.rope.rotary_table import RopeConfig
 
@@ -46,7 +46,7 @@ def encoder_config(
         num_layers=layers,
         num_heads=heads,
         rms_norm_eps=norm_eps,
-        max_position_embeddings=min(encoder.longest, _longest_sentence(raw) or encoder.longest),
+        max_position_embeddings=_longest_sentence(raw, encoder),
         tie_word_embeddings=False,
         hidden_act=raw.text("hidden_act"),
         dtype=number_type(raw),
@@ -62,7 +62,7 @@ def encoder_config(
 def with_encoder(raw: RawConfig, config: ModelConfig, encoder: EncoderConfig) -> ModelConfig:
     """The config of a decoder's layers that read both ways."""
     check_heads(raw, config.head_dim)
-    longest = min(encoder.longest, _longest_sentence(raw) or encoder.longest)
+    longest = _longest_sentence(raw, encoder)
     config = replace(config, max_position_embeddings=longest, encoder=encoder)
     return replace(config, tie_word_embeddings=False, eos_token_ids=(), bos_token_id=None)
 
@@ -99,12 +99,13 @@ def _check(raw: RawConfig) -> None:
         raise raw.error("position_embedding_type", kind, '"absolute"')
 
 
-def _longest_sentence(raw: RawConfig) -> int | None:
-    """The tokens that sentence-transformers would keep of a text; None: as many as possible."""
+def _longest_sentence(raw: RawConfig, encoder: EncoderConfig) -> int:
+    """The tokens that sentence-transformers would keep of a text: as many as there are positions,
+    unless its file says otherwise."""
     longest = read_json(raw.folder / _SENTENCES).get("max_seq_length")
     if longest is None:
-        return None
+        return encoder.longest
     if isinstance(longest, bool) or not isinstance(longest, int) or longest < 2:
         file = raw.folder / _SENTENCES
-        raise type(raw.error("", 0, ""))(f"{file}: max_seq_length must be an integer from 2")
-    return longest
+        raise ModelConfigError(f"{file}: max_seq_length must be an integer from 2")
+    return min(encoder.longest, longest)
