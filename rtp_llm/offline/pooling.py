@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from rtp_llm.offline.prompt_job import EncodedPrompt, PoolingJob
 from rtp_llm.offline.prompts import PlainPrompt, Prompt, list_prompts
 from rtp_llm.request.params import POOLING_TASKS, PoolingParams, PoolingTask
 from rtp_llm.request.sampling_params import truncate_prompt
-from rtp_llm.text.pooling_config import read_prompt_texts
+from rtp_llm.text.pooling_config import PromptTexts, read_prompt_texts
 from rtp_llm.text.rerank_template import conversation_frame, conversation_text, is_conversation
 
 if TYPE_CHECKING:
@@ -84,9 +85,7 @@ class PoolingMethods:
         several = [given] * len(listed) if isinstance(given, PoolingParams) else list(given)
         if len(several) != len(listed):
             raise ValueError(f"{len(several)} pooling_params for {len(listed)} prompts")
-        before = ""
-        if task == "embed":
-            before = read_prompt_texts(self.settings.model).before(prompt_name)
+        before = self._prompt_texts.before(prompt_name) if task == "embed" else ""
         encoded = []
         for prompt, params in zip(listed, several, strict=True):
             keep = params.truncate_prompt_tokens or truncate_prompt_tokens
@@ -192,11 +191,13 @@ class PoolingMethods:
             return self._cosines(first, second, truncate_prompt_tokens, use_tqdm)
         params = msgspec.structs.replace(pooling_params or PoolingParams(), task="score")
         several = first * len(second) if len(first) == 1 else first
-        encoded, begins = [], self._second_texts(first)
-        for pair in zip(several, second, strict=True):
-            ids = self._pair_ids(*pair, truncate_prompt_tokens, instruction)
-            prompt = PlainPrompt(pair[1], None)
-            encoded.append((EncodedPrompt(prompt, ids, second_text=begins[pair[0]]), params))
+        pairs, keep = list(zip(several, second, strict=True)), truncate_prompt_tokens
+        encoded = [
+            (EncodedPrompt(PlainPrompt(document, None), ids, second_text=begin), params)
+            for (_, document), (ids, begin) in zip(
+                pairs, self._encode_pairs(pairs, keep, instruction), strict=True
+            )
+        ]
         return [
             each.converted(ScoringRequestOutput, ScoringOutput(float(each.outputs.data[0])))
             for each in self._pool(encoded, use_tqdm)
@@ -259,38 +260,45 @@ class PoolingMethods:
             for one, other in zip(several, second, strict=True)
         ]
 
-    def _second_texts(self, queries: Sequence[str]) -> dict[str, int]:
-        """Where the document begins after each query; 0: it has no token type of its own."""
-        if is_conversation(self.tokenizer.model_config):
-            return dict.fromkeys(queries, 0)
-        return {query: self.tokenizer.second_text(query) for query in queries}
+    @cached_property
+    def _prompt_texts(self) -> PromptTexts:
+        return read_prompt_texts(self.settings.model)
 
-    def _pair_ids(
-        self, query: str, document: str, keep: int | None, instruction: str | None
-    ) -> list[int]:
-        """The ids of a pair; ``keep`` limits their number."""
-        tokenizer, limit = self.tokenizer, self.ready.max_model_len
+    def _longest(self, keep: int | None) -> int | None:
+        """The most tokens that are kept of a text; None: no text is truncated. Raises ValueError if
+        the model cannot take as many."""
+        limit = self.ready.max_model_len
         if keep is not None and keep > limit:
             truncate_prompt([], keep, limit, 0)  # says so
-        longest = limit if keep == -1 else keep
-        if not is_conversation(tokenizer.model_config):
+        return limit if keep == -1 else keep
+
+    def _encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], keep: int | None, instruction: str | None
+    ) -> list[tuple[list[int], int]]:
+        """The ids of each pair, of which ``keep`` are kept, and where its document begins; 0: it
+        has no token type of its own."""
+        tokenizer, longest = self.tokenizer, self._longest(keep)
+        if is_conversation(tokenizer.model_config):
+            frame = conversation_frame(tokenizer)
+            room = None
             if longest is not None:
-                return tokenizer.encode_pair(query, document, longest)
-            return tokenizer.encode_batch([(query, document)])[0]
-        frame = conversation_frame(tokenizer)
-        ids = tokenizer.encode(conversation_text(query, document, instruction), False)
-        if longest is not None:
-            ids = ids[: max(1, longest - len(frame.before) - len(frame.after))]
-        return [*frame.before, *ids, *frame.after]
+                room = max(1, longest - len(frame.before) - len(frame.after))
+            texts = [conversation_text(*pair, instruction) for pair in pairs]
+            encoded = tokenizer.encode_batch(texts, False)
+            return [([*frame.before, *ids[:room], *frame.after], 0) for ids in encoded]
+        begins = {query: tokenizer.second_text(query) for query in {pair[0] for pair in pairs}}
+        if longest is None:
+            listed = tokenizer.encode_batch(pairs)
+        else:
+            listed = [tokenizer.encode_pair(*pair, longest) for pair in pairs]
+        return [(ids, begins[query]) for ids, (query, _) in zip(listed, pairs, strict=True)]
 
     def _pooled_ids(self, prompt: PlainPrompt, before: str, keep: int | None) -> list[int]:
         """The ids of a prompt, after the text ``before`` it, of which ``keep`` are kept."""
-        limit = self.ready.max_model_len
         if prompt.token_ids is not None:
+            limit = self.ready.max_model_len
             return truncate_prompt(prompt.token_ids, keep, limit, 0, side="right")
-        text = before + (prompt.text or "")
-        if keep is None:
+        text, longest = before + (prompt.text or ""), self._longest(keep)
+        if longest is None:
             return self.tokenizer.encode(text)
-        if keep > limit:
-            truncate_prompt([], keep, limit, 0)  # says so
-        return self.tokenizer.encode_truncated(text, limit if keep == -1 else keep)
+        return self.tokenizer.encode_truncated(text, longest)
