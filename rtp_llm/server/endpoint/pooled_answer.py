@@ -56,20 +56,23 @@ class Pooled:
         """The numbers of each input's vector."""
         return map(floats, self.rows())
 
-    def parts(self, *, per_token: bool) -> Iterator[memoryview]:
-        """The bytes of each input, which has one row, or one for each token."""
-        sizes = self.lengths if per_token else [1] * len(self.lengths)
-        view = memoryview(self.values)
-        width = len(view) // sum(sizes)
-        for first, last in pairwise(accumulate(sizes, initial=0)):
+    def token_rows(self) -> Iterator[memoryview]:
+        """The bytes of each input that has a row for each of its tokens."""
+        width, view = len(self.values) // self.prompt_tokens, memoryview(self.values)
+        for first, last in pairwise(accumulate(self.lengths, initial=0)):
             yield view[first * width : last * width]
 
-    def token_rows(self) -> Iterator[list[list[float]]]:
+    def token_numbers(self) -> Iterator[list[list[float]]]:
         """The numbers of each token of each input."""
-        view = memoryview(self.values)
-        width = len(view) // self.prompt_tokens
-        for first, last in pairwise(accumulate(self.lengths, initial=0)):
-            yield [floats(view[at * width : (at + 1) * width]) for at in range(first, last)]
+        size = len(self.values) // self.prompt_tokens
+        for row in self.token_rows():
+            yield [floats(row[at : at + size]) for at in range(0, len(row), size)]
+
+
+def separated(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The entries of a JSON list or object, with commas between them."""
+    for index, part in enumerate(parts):
+        yield b"," + part if index else part
 
 
 def floats(row: memoryview) -> list[float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rtp_llm.request.params import POOLING_TASKS
-from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint
+from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, separated
 from rtp_llm.server.protocols.embeddings import bodies
 from rtp_llm.server.protocols.embeddings.openai import encoder, list_inputs
 from rtp_llm.server.protocols.embeddings.score import list_fields
@@ -102,13 +102,14 @@ def write_pooled(options: PoolingOptions, pooled: Pooled) -> Iterator[bytes]:
     yield msgspec.json.encode({**fields, "object": "list"})[:-1] + b',"data":['
     parts: Iterator[object] = pooled.numbers()
     if options.base64:
-        rows = pooled.parts(per_token=options.per_token)
+        rows = pooled.token_rows() if options.per_token else pooled.rows()
         parts = (base64.b64encode(row).decode() for row in rows)
     elif options.per_token:
-        parts = pooled.token_rows()
-    for index, data in enumerate(parts):
-        each = {"index": index, "object": "pooling", "data": data}
-        yield (b"," if index else b"") + msgspec.json.encode(each)
+        parts = pooled.token_numbers()
+    yield from separated(
+        msgspec.json.encode({"index": index, "object": "pooling", "data": data})
+        for index, data in enumerate(parts)
+    )
     yield b"]}"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, floats
+from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, floats, separated
 from rtp_llm.server.protocols.embeddings.bodies import RankedDocument
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.parse import parse_request
@@ -154,8 +154,8 @@ def write_embeddings(options: CohereOptions, pooled: Pooled) -> Iterator[bytes]:
     yield b',"embeddings":{'
     for number, name in enumerate(dict.fromkeys(options.types)):
         yield b'%b"%b":[' % (b"," if number else b"", name.encode())
-        for index, row in enumerate(pooled.rows()):
-            yield (b"," if index else b"") + msgspec.json.encode(_CONVERTED[name](row))
+        convert = _CONVERTED[name]
+        yield from separated(msgspec.json.encode(convert(row)) for row in pooled.rows())
         yield b"]"
     yield b"}}"
 

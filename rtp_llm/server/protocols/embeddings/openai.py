@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, floats
+from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, floats, separated
 from rtp_llm.server.protocols.embeddings.bodies import EmbeddingRequest, Inputs, PooledBody
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.parse import parse_request
@@ -77,11 +77,11 @@ def list_inputs(given: Inputs, param: str = "input") -> list[Input]:
 def write_embeddings(options: EmbeddingOptions, pooled: Pooled) -> Iterator[bytes]:
     """The parts of the answer."""
     yield b'{"object":"list","data":['
-    comma = b""
     encode = _text if options.base64 else _numbers
-    for index, row in enumerate(pooled.rows()):
-        yield b'%b{"object":"embedding","index":%d,"embedding":%b}' % (comma, index, encode(row))
-        comma = b","
+    yield from separated(
+        b'{"object":"embedding","index":%d,"embedding":%b}' % (index, encode(row))
+        for index, row in enumerate(pooled.rows())
+    )
     tokens = pooled.prompt_tokens
     yield b'],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
         msgspec.json.encode(options.model),

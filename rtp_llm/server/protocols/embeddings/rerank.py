@@ -14,6 +14,7 @@ from rtp_llm.server.protocols.embeddings import bodies
 from rtp_llm.server.protocols.embeddings.cohere import CohereRanking
 from rtp_llm.server.protocols.embeddings.openai import encoder
 from rtp_llm.server.protocols.embeddings.scoring import score_pairs, scores_of
+from rtp_llm.server.protocols.embeddings.tei import tei_truncation
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.parse import parse_request
 from rtp_llm.server.turn.pooled_prompts import Truncation
@@ -84,8 +85,7 @@ def _truncation(request: bodies.RerankRequest, form: str, model: ServedModel) ->
     if request.truncate_prompt_tokens is not None:
         return Truncation(request.truncate_prompt_tokens, request.truncation_side or "right")
     if form == "tei":
-        side = (request.truncation_direction or "right").lower()
-        return Truncation(-1 if request.truncate else None, side, "truncate")
+        return tei_truncation(request.truncate, request.truncation_direction)
     if request.max_tokens_per_doc is not None:
         fits = request.max_tokens_per_doc >= model.limits.max_model_len
         return Truncation(-1 if fits else request.max_tokens_per_doc, name="max_tokens_per_doc")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint
+from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, separated
 from rtp_llm.server.protocols.embeddings.bodies import Inputs
 from rtp_llm.server.protocols.embeddings.classify import labels_of
 from rtp_llm.server.protocols.embeddings.openai import list_inputs
@@ -29,6 +29,11 @@ from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.errors import bad_request
 
 
+def tei_truncation(truncate: bool | None, direction: str | None) -> Truncation:
+    """What becomes of texts that are too long, by the fields of `TeiOptions`."""
+    return Truncation(-1 if truncate else None, (direction or "right").lower(), "truncate")
+
+
 class TeiOptions(msgspec.Struct, kw_only=True):
     """Fields of all. `truncate`: cut longer texts, instead of refusing them;
     `truncation_direction`: where."""
@@ -38,8 +43,7 @@ class TeiOptions(msgspec.Struct, kw_only=True):
 
     def truncation(self) -> Truncation:
         """What becomes of texts that are too long."""
-        side = (self.truncation_direction or "right").lower()
-        return Truncation(-1 if self.truncate else None, side, "truncate")
+        return tei_truncation(self.truncate, self.truncation_direction)
 
 
 class TeiParameters(TeiOptions, kw_only=True):
@@ -120,8 +124,8 @@ def prepare_embed(
 
 def write_vectors(_options: TeiEmbedOptions, pooled: Pooled) -> Iterator[bytes]:
     """The answer."""
-    for index, row in enumerate(pooled.numbers()):
-        yield (b"," if index else b"[") + msgspec.json.encode(row)
+    yield b"["
+    yield from separated(map(msgspec.json.encode, pooled.numbers()))
     yield b"]"
 
 

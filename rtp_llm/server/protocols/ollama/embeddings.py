@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint
+from rtp_llm.server.endpoint.pooled_answer import Pooled, PooledEndpoint, separated
 from rtp_llm.server.protocols.ollama.names import check_name
 from rtp_llm.server.protocols.ollama.protocol import OllamaOptions
 from rtp_llm.server.turn.body_kind import BodyKind
@@ -108,8 +108,7 @@ def write_embeddings(options: OllamaEmbedOptions, pooled: Pooled) -> Iterator[by
         yield b'{"embedding":' + msgspec.json.encode(next(pooled.numbers())) + b"}"
         return
     yield b'{"model":' + msgspec.json.encode(options.model) + b',"embeddings":['
-    for index, row in enumerate(pooled.numbers()):
-        yield (b"," if index else b"") + msgspec.json.encode(row)
+    yield from separated(map(msgspec.json.encode, pooled.numbers()))
     duration = int((time.monotonic() - options.began) * 1e9)
     yield b'],"total_duration":%d,"load_duration":0,"prompt_eval_count":%d}' % (
         duration,
