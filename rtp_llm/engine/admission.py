@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -154,10 +154,7 @@ class Admission:
                 constraints = self._constraints.continuations(source, output, last)
             slots = self._scheduler.fork(source, ids, last_tokens=last_tokens)
         except (self._queue_full, ValueError) as error:
-            kind: Literal["invalid", "queue_full"] = (
-                "invalid" if isinstance(error, ValueError) else "queue_full"
-            )
-            raise RequestError(kind, f"{name}: {error}") from error
+            raise _refusal(error, f"{name}: ") from error
         if seeds is None:
             seeds = self._seeds.seeds_for(None, len(ids))
         forked = ForkedSequences(source, source_slot, ids, slots, seeds, tokens, last)
@@ -228,9 +225,14 @@ class Admission:
                 **options,
             )
         except (self._queue_full, ValueError) as error:
-            invalid = isinstance(error, ValueError)
-            raise RequestError("invalid" if invalid else "queue_full", str(error)) from error
+            raise _refusal(error) from error
         return slots
+
+
+def _refusal(error: Exception, place: str = "") -> RequestError:
+    """How a request fails that the scheduler refuses: as invalid, or because its queue is full."""
+    invalid = isinstance(error, ValueError)
+    return RequestError("invalid" if invalid else "queue_full", f"{place}{error}")
 
 
 def is_constrained(request: AddRequest) -> bool:

@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-# Sequences of one request; see INDEX_BITS of rtp_llm.engine.messages.
-MAX_BEAM_WIDTH = 128
+from rtp_llm.request.sampling_params import MAX_SEQUENCES
 
 
 class BeamSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +47,8 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.beam_width <= MAX_BEAM_WIDTH:
-            raise ValueError(f"beam_width={self.beam_width} must be from 1 to {MAX_BEAM_WIDTH}")
+        if not 1 <= self.beam_width <= MAX_SEQUENCES:
+            raise ValueError(f"beam_width={self.beam_width} must be from 1 to {MAX_SEQUENCES}")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens={self.max_tokens} must be at least 1")
         if self.temperature != 0:
