@@ -54,7 +54,7 @@ def work(connection: socket.socket, tokenizer: Tokenizer) -> int:
             parallel = KINDS[call.kind].pools and len(body) >= PARALLEL_BYTES
             if parallel and not has_threads:  # they stay until the process ends
                 base, has_threads = base + _threads() * THREAD_BYTES, True
-            with _parallel(parallel):
+            with _parallel() if parallel else contextlib.nullcontext():
                 answer = _prepare(call, body, tokenizer, base)
             _write(stream, answer)
             if len(body) >= TRIM_BYTES:
@@ -88,11 +88,11 @@ def _threads() -> int:
 
 
 @contextlib.contextmanager
-def _parallel(parallel: bool) -> Iterator[None]:
-    """Let the tokenizer share a batch of texts among threads during the block, if `parallel`."""
+def _parallel() -> Iterator[None]:
+    """Let the tokenizer share a batch of texts among threads during the block."""
     before = os.environ.get("TOKENIZERS_PARALLELISM", "false")
     os.environ["RAYON_NUM_THREADS"] = str(_threads())  # read when the first of them starts
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if parallel and _threads() > 1 else before
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if _threads() > 1 else before
     try:
         yield
     finally:
