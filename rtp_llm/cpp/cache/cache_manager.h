@@ -41,8 +41,7 @@ struct BlockCopy {
 };
 
 // Block pools, tables and the prefix cache of all groups; without groups, sequences hold nothing.
-// Only one thread (the scheduler's) calls
-// it; transfer threads may pin blocks through pool().
+// Only one thread (the scheduler's) calls it; transfer threads may pin blocks through pool().
 class CacheManager {
  public:
   // Throws std::invalid_argument for groups that cannot work.

@@ -156,11 +156,10 @@ void Scheduler::Replace(int32_t slot, Continuation* by) {
       cache_.Close(&by->cache);
       by->runs = false;
     }
+    cache_.Close(&sequence.cache);
     if (by->runs) {
-      cache_.Close(&sequence.cache);
       std::swap(sequence.cache, by->cache);
     } else {
-      cache_.Close(&sequence.cache);
       OpenCache(*sequence.options, &sequence.cache);
       by->computed = 0;
     }
