@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import pathlib
 import statistics
 import time
@@ -22,8 +21,8 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher
 
-from benchmark.random_model import SHAPES, cache_folder, config_folder
-from benchmark.random_tokenizer import save_random_tokenizer
+from benchmark.random_model import SHAPES
+from benchmark.random_tokenizer import dummy_folder
 from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 from rtp_llm.config.settings import Settings
@@ -75,22 +74,12 @@ def main() -> None:
 def _build(shape: str | None, batch: int, threads: int) -> BuiltEngine:
     settings: dict[str, Any] = {"model": str(DEMO), "kv_cache_mem_mb": 128, "num_threads": threads}
     if shape is not None:
-        settings = {"model": str(_random_model(shape)), "load_format": "dummy"}
+        settings = {"model": str(dummy_folder(shape)), "load_format": "dummy"}
         settings |= {"kv_cache_mem_mb": 64} if shape.startswith("tiny") else {}
     built = build_engine(Settings(**settings, max_seq_len=512, max_running_requests=batch))
     while built.engine.has_idle_work:
         built.engine.work_idle()
     return built
-
-
-def _random_model(shape: str) -> pathlib.Path:
-    """A folder with the config of a shape, a token that ends answers, and a tokenizer."""
-    folder = cache_folder() / f"{shape}-grammar"
-    folder.mkdir(parents=True, exist_ok=True)
-    config = json.loads((config_folder(shape) / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": 0}))
-    save_random_tokenizer(folder / "tokenizer.json", config["vocab_size"])
-    return folder
 
 
 def _schema(number: int) -> dict[str, Any]:

@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tokenizer of as many tokens as wanted, of random pieces, for models with random weights."""
+"""A tokenizer of as many tokens as wanted, of random parts, for models with random weights."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import random
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
+from benchmark.random_model import cache_folder, config_folder
+
 _LONGEST = 12  # characters; tokens of trained tokenizers are mostly shorter
+
+
+def dummy_folder(shape: str) -> pathlib.Path:
+    """A folder with the config of a shape, a token that ends answers, and a tokenizer, for
+    --load-format dummy."""
+    folder = cache_folder() / f"{shape}-tokenizer"
+    folder.mkdir(parents=True, exist_ok=True)
+    config = json.loads((config_folder(shape) / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": 0}))
+    save_random_tokenizer(folder / "tokenizer.json", config["vocab_size"])
+    return folder
 
 
 def save_random_tokenizer(file: pathlib.Path, vocab_size: int) -> None:

@@ -21,6 +21,9 @@ from rtp_llm.testing.server_processes import REAL
 TINY = ["--shape", "tiny", "--quick", "--setting", "kv_cache_mem_mb=64"]
 NEXT = [*TINY[2:], "--shape", "tiny-next", "--uniform-routing"]
 PROGRAMS = {
+    "beam_search": [
+        *("--shape", "tiny", "--requests", "2", "--width", "3", "--tokens", "4", "--rounds", "1")
+    ],
     "abuse": ["--abuse", "slow headers", "--seconds", "0.2", "--connections", "20"],
     "cpu_speculation": ["--quick", "--batch", "2"],
     "cluster_size": [],
