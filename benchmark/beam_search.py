@@ -50,10 +50,8 @@ def main() -> None:
             "plain": lambda: llm.generate(prompts, sampling, use_tqdm=False),
             "beams": lambda: llm.beam_search(prompts, beams, use_tqdm=False),
         }
-        turns = {
-            name: functools.partial(step_ms, call, arguments.tokens, clock)
-            for name, call in work.items()
-        }
+        steps = arguments.tokens
+        turns = {name: functools.partial(step_ms, work[name], steps, clock) for name in work}
         figures = interleave(turns, arguments.rounds)
     report = Report("Beam search, time of a step", COLUMNS)
     pairs = zip(figures["beams"].values, figures["plain"].values, strict=True)
