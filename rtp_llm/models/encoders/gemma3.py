@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import ForwardBatch
-from rtp_llm.layers import Embedding, Layer, LayerOptions, Rotary
+from rtp_llm.layers import Embedding, Layer, LayerOptions
 from rtp_llm.layers.encoder_attention import EncoderAttentionShape, EncoderMixer
 from rtp_llm.models.config import Features, ModelConfig, make_config
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
-from rtp_llm.models.encoders.layer_types import FULL, NEAR, layer_types, rope_of_type
+from rtp_llm.models.encoders.layer_types import FULL, NEAR, RotaryByType, layer_types, rope_of_type
 from rtp_llm.models.encoders.read_config import renamed, with_encoder
 from rtp_llm.models.gemma3_layer import Gemma3Layer, gemma_norm
 from rtp_llm.models.raw_config import RawConfig
@@ -74,12 +74,9 @@ class _Layers(Layer):
         num_positions: int,
     ) -> None:
         super().__init__()
-        assert config.encoder is not None
-        assert config.encoder.local_rope is not None
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, options)
         self._scale = float(torch.tensor(config.hidden_size**0.5, dtype=options.dtype))
-        self.full = Rotary(config.rope, num_positions, options.device)
-        self.near = Rotary(config.encoder.local_rope, num_positions, options.device)
+        self.rotary = RotaryByType(config, num_positions, options.device)
         self._windows = [shape.window for shape in shapes]
         self.layers = nn.ModuleList(
             _make_layer(config, shape, options.inside(f"layers.{index}"))
@@ -91,8 +88,7 @@ class _Layers(Layer):
         residual = self.embed_tokens(batch.token_ids).mul_(self._scale)
         pending: Tensor | None = None
         for layer, window in zip(self.layers, self._windows, strict=True):
-            rotary = self.near if window else self.full
-            pending = layer(pending, residual, rotary.cos_sin, batch)
+            pending = layer(pending, residual, self.rotary.cos_sin(window), batch)
         return self.norm.after(pending, residual)
 
 

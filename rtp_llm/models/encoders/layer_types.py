@@ -5,12 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+from torch import Tensor
+
+from rtp_llm.layers import Layer, Rotary
 from rtp_llm.model_folder import finite, shown
+from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import refuse
 from rtp_llm.ops.rope.rotary_table import RopeConfig
 
 FULL, NEAR = "full_attention", "sliding_attention"
+
+
+class RotaryByType(Layer):
+    """The rotations of layers without a window and of those with one."""
+
+    def __init__(self, config: ModelConfig, num_positions: int, device: torch.device) -> None:
+        super().__init__()
+        encoder = config.encoder
+        assert encoder is not None
+        assert encoder.local_rope is not None
+        self.full = Rotary(config.rope, num_positions, device)
+        self.near = Rotary(encoder.local_rope, num_positions, device)
+
+    def cos_sin(self, window: int) -> Tensor | None:
+        """The table of a layer; see Rotary."""
+        return (self.near if window else self.full).cos_sin
 
 
 def layer_types(raw: RawConfig, every: int, *, full_last: bool = False) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from rtp_llm.attention import ForwardBatch
-from rtp_llm.layers import Embedding, Layer, LayerOptions, Rotary, make_linear
+from rtp_llm.layers import Embedding, Layer, LayerOptions, make_linear
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
 from rtp_llm.layers.layer_norm import LayerNorm
@@ -17,7 +17,7 @@ from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
 from rtp_llm.models.encoders.label_head import HeadNames
-from rtp_llm.models.encoders.layer_types import FULL, NEAR, layer_types, rope_of_type
+from rtp_llm.models.encoders.layer_types import FULL, NEAR, RotaryByType, layer_types, rope_of_type
 from rtp_llm.models.encoders.read_config import encoder_config, head_dim, renamed
 from rtp_llm.models.raw_config import RawConfig
 
@@ -86,12 +86,8 @@ class _Layers(Layer):
         num_positions: int,
     ) -> None:
         super().__init__()
-        encoder = config.encoder
-        assert encoder is not None
-        assert encoder.local_rope is not None
         self.embeddings = _Embeddings(config, options.inside("embeddings"))
-        self.full = Rotary(config.rope, num_positions, options.device)
-        self.near = Rotary(encoder.local_rope, num_positions, options.device)
+        self.rotary = RotaryByType(config, num_positions, options.device)
         self._windows = [shape.window for shape in shapes]
         self.layers = nn.ModuleList(
             _ModernBertLayer(index, config, shape, options.inside(f"layers.{index}"))
@@ -103,8 +99,7 @@ class _Layers(Layer):
         residual = self.embeddings.norm(self.embeddings.tok_embeddings(batch.token_ids))
         pending: Tensor | None = None
         for layer, window in zip(self.layers, self._windows, strict=True):
-            rotary = self.near if window else self.full
-            pending = layer(pending, residual, batch, rotary.cos_sin)
+            pending = layer(pending, residual, batch, self.rotary.cos_sin(window))
         assert pending is not None
         return self.final_norm.add(pending, residual)
 
