@@ -19,13 +19,12 @@ from rtp_llm.engine.messages import (
     StepOutput,
     TokenLogprob,
 )
-from rtp_llm.worker.heads.pool import Pooled
-from rtp_llm.worker.heads.score import PromptScores
+from rtp_llm.worker.heads.prompt_outputs import Pooled, PromptScores
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result
     from rtp_llm.engine.beams.beam_group import Hypothesis
-    from rtp_llm.worker.heads.prompt_heads import PromptOutput
+    from rtp_llm.worker.heads.prompt_outputs import PromptOutput
     from rtp_llm.worker.heads.sampler import Logprobs
     from rtp_llm.worker.worker import StepOutputs
 

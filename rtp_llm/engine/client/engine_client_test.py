@@ -326,13 +326,17 @@ def _is_zombie(pid: str) -> bool:
         return True
 
 
-def test_the_client_imports_no_torch():
-    code = (
-        "import sys, rtp_llm.engine.client.engine_client; "
-        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    )
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("rtp_llm.engine.client.engine_client", {"torch", "numpy"}),
+        # Of a process that tests start again and again.
+        (MODULE, {"torch"}),
+    ],
+)
+def test_what_imports_no_torch(module, heavy):
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"],
         capture_output=True,
         text=True,
         check=True,

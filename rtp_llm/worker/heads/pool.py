@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from rtp_llm.request.params import PoolingParams, PoolingType
+from rtp_llm.worker.heads.prompt_outputs import Pooled
 
 if TYPE_CHECKING:
     from rtp_llm.device import Download
@@ -74,15 +74,6 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda scores: torch.softmax(scores, 1),
     "identity": lambda scores: scores,
 }
-
-
-@dataclass(frozen=True)
-class Pooled:
-    """``values`` float32 [R, W]: of a sequence's prompt, of which R is 1 unless each token has its
-    own; W is the width of an embedding, or the number of labels."""
-
-    sequence: int
-    values: NDArray[np.float32]
 
 
 @dataclass

@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rtp_llm.worker.heads.pool import Pooled, PoolHead
-from rtp_llm.worker.heads.score import PromptScores, ScoreHead
+from rtp_llm.worker.heads.pool import PoolHead
+from rtp_llm.worker.heads.score import ScoreHead
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rtp_llm.worker.heads.prompt_outputs import PromptOutput
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import HeadPlan
-
-PromptOutput: TypeAlias = PromptScores | Pooled
 
 
 class PromptHead(Protocol):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.worker.heads.prompt_outputs import PromptScores
 
 if TYPE_CHECKING:
     from rtp_llm.device import Download
@@ -24,23 +25,6 @@ if TYPE_CHECKING:
 _SLICE = 64
 # Alternatives of a slice: its message is read in an event loop, which must not be blocked.
 _SLICE_ENTRIES = 2**15
-
-
-@dataclass(frozen=True)
-class PromptScores:
-    """Log-probabilities of P prompt tokens of ``sequence``, from position ``start`` on.
-
-    ids int32 [P], chosen float32 [P], values float32 [P, k], top_ids int32 [P, k], ranks int32 [P]:
-    how many tokens are at least as likely, itself included.
-    """
-
-    sequence: int
-    start: int
-    ids: NDArray[np.int32]
-    chosen: NDArray[np.float32]
-    values: NDArray[np.float32]
-    top_ids: NDArray[np.int32]
-    ranks: NDArray[np.int32]
 
 
 @dataclass
