@@ -23,6 +23,13 @@ import torch
 import transformers
 from torch import Tensor
 
+from benchmark.encoder_shapes import (
+    ENCODER_SHAPES,
+    TOKENS,
+    embedding_operations,
+    encoder_config,
+    save_pooling,
+)
 from benchmark.product_rate import product_rate
 from benchmark.random_model import cache_folder
 from benchmark.random_tokenizer import save_random_tokenizer
@@ -30,11 +37,6 @@ from benchmark.report import Report, parser
 from benchmark.rounds import Figure, interleave
 from rtp_llm import LLM
 
-SHAPES = {  # hidden, layers, heads, inner
-    "tiny": (64, 2, 2, 128),
-    "minilm": (384, 6, 12, 1536),
-    "bert-base": (768, 12, 12, 3072),
-}
 LENGTHS: dict[str, tuple[int, ...]] = {
     "16": (16,),
     "64": (64,),
@@ -42,7 +44,6 @@ LENGTHS: dict[str, tuple[int, ...]] = {
     "mixed": (16, 200, 40, 24, 90, 12, 256, 64),
 }
 BATCHES = (1, 8, 32)
-VOCABULARY = 1000
 COLUMNS = ("shape", "tokens", "batch", "ms", "peer", "peer ms", "x peer", "spread", "% of limit")
 
 Contender = Callable[[], float]
@@ -50,7 +51,7 @@ Contender = Callable[[], float]
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--shape", choices=list(SHAPES), action="append")
+    flags.add_argument("--shape", choices=list(ENCODER_SHAPES), action="append")
     flags.add_argument("--length", choices=list(LENGTHS), action="append")
     flags.add_argument("--batch", type=int, action="append")
     flags.add_argument("--rounds", type=int)
@@ -100,7 +101,9 @@ def add_cell(
     repeats = min(50, max(1, int(0.2 / seconds(work["ours"], 1, time.perf_counter))))
     turns = {each: functools.partial(seconds, call, repeats, clock) for each, call in work.items()}
     figures = interleave(turns, rounds)
-    limit = operations(shape, [len(text) for text in texts]) / product_rate("float32", clock)
+    limit = embedding_operations(shape, [len(text) for text in texts]) / product_rate(
+        "float32", clock
+    )
     for peer in peers:
         pairs = zip(figures["ours"].values, figures[peer].values, strict=True)
         ratios = Figure(tuple(theirs / ours for ours, theirs in pairs))
@@ -126,7 +129,7 @@ def texts_of(lengths: tuple[int, ...], batch: int) -> list[list[int]]:
     """Token ids, the same ones every time."""
     generator = torch.Generator().manual_seed(0)
     return [
-        torch.randint(1, VOCABULARY, (lengths[i % len(lengths)],), generator=generator).tolist()
+        torch.randint(1, TOKENS, (lengths[i % len(lengths)],), generator=generator).tolist()
         for i in range(batch)
     ]
 
@@ -139,37 +142,16 @@ def padded_batch(texts: list[list[int]]) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def operations(shape: str, lengths: list[int]) -> float:
-    """Return the multiplications and additions of all products of the texts."""
-    hidden, layers, _, inner = SHAPES[shape]
-    weights = hidden * (4 * hidden + 2 * inner)
-    return sum(layers * (2.0 * n * weights + 4.0 * n * n * hidden) for n in lengths)
-
-
 def encoder_folder(shape: str) -> pathlib.Path:
     """A folder as users have it, with mean pooling; the same weights every time."""
     folder = cache_folder() / f"encoder-{shape}"
     if (folder / "model.safetensors").exists():
         return folder
-    hidden, layers, heads, inner = SHAPES[shape]
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-    )
+    config = transformers.AutoConfig.for_model(**encoder_config(shape))
     folder.mkdir(parents=True, exist_ok=True)
-    save_random_tokenizer(folder / "tokenizer.json", VOCABULARY)
-    types = {"": "Transformer", "1_Pooling": "Pooling"}
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(types.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    save_random_tokenizer(folder / "tokenizer.json", config.vocab_size)
+    save_pooling(folder, "mean_tokens", normalize=False)
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
 

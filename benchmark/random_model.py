@@ -210,10 +210,14 @@ def step_operations(shape: str, batch: int) -> float:
 
 def prompt_operations(shape: str, length: int) -> float:
     """Floating-point operations of a prompt: layers, causal attention, one row of logits."""
+    return layer_operations(shape, length) + 2.0 * _output_weights(shape)
+
+
+def layer_operations(shape: str, length: int) -> float:
+    """Floating-point operations of a prompt's layers, with causal attention."""
     sizes = SHAPES[shape]
     heads = _full_layers(sizes) * sizes["num_attention_heads"]
-    attention = length**2 * heads * sum(_head_sizes(sizes))
-    return 2.0 * (length * _active_weights(shape) + _output_weights(shape)) + attention
+    return 2.0 * length * _active_weights(shape) + length**2 * heads * sum(_head_sizes(sizes))
 
 
 def _active_weights(shape: str) -> float:

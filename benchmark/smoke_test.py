@@ -31,6 +31,7 @@ PROGRAMS = {
     "embeddings": ["--quick", "--rounds", "1", "--length", "mixed", "--batch", "3"],
     "fairness": ["--seconds", "1", "--rounds", "1", "--interval", "0.5", "--clients", "10"],
     "fused_rope_steps": [*TINY, "--setting", "max_seq_len=512", "--batch", "2", "--length", "40"],
+    "gpu_embeddings": ["--shape", "tiny", "--rounds", "1", "--length", "7", "--batch", "3"],
     "gpu_verify": [*TINY, "--batch", "2"],
     "gpu_first_token": [*TINY, "--setting", "max_seq_len=512", "--length", "40"],
     "gpu_generate": [*TINY, "--batch", "3", "--peer", "eager"],
