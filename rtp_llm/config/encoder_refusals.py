@@ -12,7 +12,7 @@ ENCODER_REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "encoder",
         "--enable-graphs",
-        "Steps of an encoder are not captured as graphs; they run eagerly.",
+        "MPNet attends prompt by prompt, which no graph captures; its steps run eagerly.",
         _LEAVE_OUT,
     ),
     Refusal("encoder", "--kv-cache-dtype", _NO_CACHE, _LEAVE_OUT),

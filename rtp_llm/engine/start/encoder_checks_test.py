@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rtp_llm.loader import explain
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.request.params import PoolingParams
+from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.encoder_models import save_encoder
 from rtp_llm.testing.models.transformers_models import random_prompt
@@ -48,6 +50,10 @@ def test_every_row_is_tested() -> None:
 @pytest.mark.parametrize("flag", REFUSED)
 def test_what_encoders_cannot_do_is_refused(folder: Path, flag: str) -> None:
     config = read_model_config(folder)
+    if flag == "--enable-graphs":  # of MPNet only
+        check_encoder(Settings(**REFUSED[flag]), config)
+        assert config.encoder is not None
+        config = replace(config, encoder=replace(config.encoder, position_buckets=32))
     check_encoder(Settings(), config)
     with pytest.raises(EngineStartError, match=f"BertModel: {flag} is not supported: "):
         check_encoder(Settings(**REFUSED[flag]), config)
@@ -82,4 +88,13 @@ def test_explain_says_that_there_is_no_cache(folder: Path) -> None:
     text = explain(folder, device=device, settings=settings)
     assert "attention: both ways over whole prompts" in text
     assert explain_cache(settings, device) == "KV cache: none; longest prompt 320 tokens"
-    assert explain_graphs(settings, device).startswith("graphs: none: Steps of an encoder")
+    assert explain_graphs(settings, device).startswith("graphs: none: a CPU step")
+
+
+def test_explain_counts_graphs_of_whole_prompts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture_on_cpu(monkeypatch)
+    settings = Settings(model=str(folder), enable_graphs=True, max_batch_tokens_size=16384)
+    text = explain_graphs(settings, resolve_device("cpu"))
+    assert text.startswith("graphs: 28, of whole prompts of up to 4096 tokens; about ")

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from rtp_llm.config.refusals import get_refusal
 from rtp_llm.engine.start.rank_setup import padded_tokens, shares_experts
 from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
-from rtp_llm.worker.inputs.graph_sizes import GraphSize, count_graphs, graph_sizes, launch_work
+from rtp_llm.worker.inputs.graph_sizes import (
+    GraphSize,
+    count_graphs,
+    encoder_sizes,
+    graph_sizes,
+    launch_work,
+)
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -29,11 +35,15 @@ class GraphChoice:
     def __str__(self) -> str:
         if not self.sizes:
             return f"graphs: none: {self.reason}"
-        decoding = max(size.sequences for size in self.sizes if size.longest == 1)
+        decoding = max((size.sequences for size in self.sizes if size.longest == 1), default=0)
         others = max((size.tokens for size in self.sizes if size.longest > 1), default=0)
+        what = (
+            f"decode steps of up to {decoding} sequences, and of prompts and drafts"
+            if decoding
+            else "whole prompts"
+        )
         return (
-            f"graphs: {self.count}, of decode steps of up to {decoding} sequences, and of "
-            f"prompts and drafts of up to {others} tokens; about "
+            f"graphs: {self.count}, of {what} of up to {others} tokens; about "
             f"{self.count * GRAPH_BYTES // MIB} MiB on top of the results of a step"
         )
 
@@ -50,7 +60,7 @@ def choose_graphs(
 
     ``token_bytes`` of the weights are for one token: see `graph_sizes`.
     """
-    if config.encoder is not None:
+    if config.encoder is not None and config.encoder.position_buckets:
         return GraphChoice([], get_refusal("encoder", "--enable-graphs").reason)
     if settings.enable_graphs is False:
         return GraphChoice([], "enable_graphs is off")
@@ -69,6 +79,10 @@ def choose_graphs(
     drafts = limits.max_draft_tokens
     layers = -(-config.num_layers // settings.pipeline_parallel_size)
     work = launch_work(layers, settings.ranks_per_engine > 1)
+    if config.encoder is not None:
+        lengths = limits.max_running, weight_bytes, limits.max_model_len
+        sizes = encoder_sizes(most, *lengths, work)
+        return GraphChoice(sizes, count=len(sizes))
     sizes = graph_sizes(most, limits.max_running, weight_bytes, drafts, token_bytes, work)
     count = count_graphs(sizes, drafts if graphs_draft(settings, config) else None)
     return GraphChoice(sizes, count=count)

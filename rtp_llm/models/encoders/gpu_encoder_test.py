@@ -43,3 +43,35 @@ def test_vectors_equal_transformers(kind: str, dtype: str, least: float, tmp_pat
         wanted = expected_states(reference, prompt).mean(0)
         assert cosine_similarity(found, wanted, dim=0) > least
     engine.assert_all_free()
+
+
+@pytest.mark.parametrize("kind", sorted({*ENCODERS} - {"mpnet"}))
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 0.99999), ("bfloat16", 0.9995)])
+def test_graphs_give_what_eager_steps_do(
+    kind: str, dtype: str, least: float, tmp_path: Path
+) -> None:
+    """What padding holds, and what an earlier step has left there, reaches no vector."""
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
+    from rtp_llm.testing.engine.whole_prompts import (
+        PROMPT_BATCHES,
+        PROMPT_TOKENS,
+        capture_all,
+        mean_states,
+    )
+
+    assert DEVICE is not None
+    if not DEVICE.supports("graph_capture"):
+        pytest.skip("this device captures no graphs")
+    save_encoder(tmp_path, kind)
+    own = {"device_type": DEVICE.name, "dtype": dtype, "kv_cache_mem_mb": None}
+    own |= {"max_batch_tokens_size": PROMPT_TOKENS}
+    eager = TinyEngine(tmp_path, enable_graphs=False, **own)
+    captured = TinyEngine(tmp_path, enable_graphs=True, **own)
+    capture_all(captured)
+    graphs = captured.built.worker.runner._graphs
+    assert graphs is not None and {size for _, size in PROMPT_BATCHES} <= graphs._captured.keys()
+    for lengths, _ in PROMPT_BATCHES:
+        expected = mean_states(eager, lengths, pairs=kind == "bert")
+        found = mean_states(captured, lengths, pairs=kind == "bert")
+        assert cosine_similarity(found, expected, dim=1).min() > least
+    captured.assert_all_free()

@@ -20,6 +20,7 @@ from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 from rtp_llm.worker.inputs.graph_sizes import (
     GraphSize,
     decode_sizes,
+    encoder_sizes,
     graph_sizes,
 )
 
@@ -40,7 +41,8 @@ class Model:
             raise torch.OutOfMemoryError("no memory for this graph")
         hidden = torch.zeros(len(batch.token_ids), 3)
         # A copy: the inputs change with every replay.
-        seen = (batch.slot_mapping[0].clone(), batch.seq_lens.clone(), batch.cu_seqlens_q.clone())
+        slots = [each.clone() for each in batch.slot_mapping[:1]]
+        seen = (*slots, batch.seq_lens.clone(), batch.cu_seqlens_q.clone())
         self.calls.append((batch, hidden, seen))
         self.compute(batch, hidden)
         return hidden
@@ -50,6 +52,8 @@ class Model:
         """Token, position, and the sum of the sequence's blocks."""
         hidden[:] = -1
         sums = sum(table.clamp(min=0).sum(1) for table in batch.block_table)
+        if not batch.block_table:
+            sums = torch.zeros(len(batch.seq_lens))
         bounds = batch.cu_seqlens_q.tolist()
         for row in range(len(batch.seq_lens)):
             part = slice(bounds[row], bounds[row + 1])
@@ -216,6 +220,40 @@ def test_drafts_are_verified_in_sizes_by_batch_and_tokens_of_a_sequence(lengths,
     assert inputs.cu_seqlens_q.tolist() == bounds + [total] * (size.sequences - len(lengths))
     assert inputs.seq_lens[len(lengths) :].tolist() == [0] * (size.sequences - len(lengths))
     assert inputs.slot_mapping[0].tolist() == [*range(total), *[-1] * (size.tokens - total)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size"),
+    [
+        ([1], GraphSize(16, 4, 9)),
+        ([9, 7], GraphSize(16, 4, 9)),
+        ([9, 1, 1, 1, 1], GraphSize(16, 16, 9)),  # too many for the size of four sequences
+        ([9] * 4, GraphSize(64, 4, 9)),
+        ([2] * 64, GraphSize(128, 64, 9)),
+        ([1] * 65, None),  # too many sequences
+        ([9] * 8, GraphSize(128, 64, 9)),
+        ([10], None),  # a prompt longer than captured ones
+        ([9] * 57, None),  # too many tokens
+    ],
+)
+def test_whole_prompts_of_encoders_run_in_sizes_by_tokens(lengths, size):
+    """No prefix, no cache, no decode step; what is padded belongs to no sequence."""
+    sizes = encoder_sizes(512, 64, SMALL, max_model_len=LONGEST, max_work=4e12)
+    graphs, model, _ = made(sizes, groups=0)
+    batch = batch_of(lengths, groups=0)
+    batch.max_seqlen_k, batch.seq_lens = max(lengths), np.array(lengths, np.int32)
+    replayed = replay(graphs, batch)
+    if size is None:
+        assert replayed is None
+        return
+    assert replayed[:, :2].tolist() == [[10 + t, 5 + t] for t in range(sum(lengths))]
+    inputs, total = inputs_of(model, size), sum(lengths)
+    padding = size.sequences - len(lengths)
+    bounds = np.cumsum([0, *lengths]).tolist()
+    assert inputs.cu_seqlens_q.tolist() == bounds + [total] * padding
+    assert inputs.seq_lens.tolist() == lengths + [0] * padding
+    assert inputs.token_ids[total:].tolist() == [0] * (size.tokens - total)
+    assert inputs.slot_mapping == inputs.block_table == ()
 
 
 def test_tables_name_blocks_that_exist_behind_the_last_one():

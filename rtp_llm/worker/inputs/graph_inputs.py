@@ -185,18 +185,24 @@ class GraphInputs:
         correction = None if self._sampled is None else self._sampled.correction
         if correction is not None:
             numbers[_REJECTED, : batch.num_seqs] = correction.of_sequence
-        tables = batch.block_table
-        width = min(tables[0].shape[1], self._tables.shape[2])  # attention comes first
+        self._send(host, batch)
+        if correction is not None:
+            self._correct(correction, batch)
+
+    def _send(self, host: NDArray[np.int32], batch: StepPlan) -> None:
+        """Copy the numbers to the device, and the used parts of the tables, if there are any."""
+        tables, width = batch.block_table, 0
+        if self._tabled:
+            width = min(tables[0].shape[1], self._tables.shape[2])  # attention comes first
         used = (len(self._tabled), batch.num_seqs, width)
         end = self._count + math.prod(used)
         for group, part in zip(self._tabled, host[self._count : end].reshape(used), strict=True):
             np.copyto(part, tables[group][:, :width])
             self._fill_ends(part, batch.seq_lens)
         self._staged.send(end)
-        sent = self._staged.on_device[self._count : end].view(used)
-        self._tables[:, : batch.num_seqs, :width].copy_(sent)
-        if correction is not None:
-            self._correct(correction, batch)
+        if self._tabled:
+            sent = self._staged.on_device[self._count : end].view(used)
+            self._tables[:, : batch.num_seqs, :width].copy_(sent)
 
     def _correct(self, correction: Correction, batch: StepPlan) -> None:
         """Correct on the device for drafts that the plan assumed to be accepted, but which the

@@ -15,7 +15,10 @@ _LAYER_WORK = 4e12 / 36
 # often waited for one of them. Larger ones compute for longer, and padding costs them more.
 _RANKS_WORK = 1.5
 _WORTH_IT = 64  # tokens for which any model reads its weights for longer than it computes
-# A prompt alone, or one that joins sequences that decode.
+# Steps of an encoder, of whole prompts only, take the host as long to launch, but compute for less
+# time than those of decoders of a GPU's size.
+_ENCODER_TOKENS = (*_PROMPT_TOKENS, 1536, 2048, 3072, 4096)
+# A prompt alone, or one that joins sequences that decode; of an encoder few or many prompts.
 _PROMPT_SEQUENCES = (4, 64)
 # A padded step computes at most this multiple of its tokens, otherwise it runs eagerly; but the
 # smallest tiles of tensor cores have 16 rows anyway.
@@ -71,15 +74,33 @@ def graph_sizes(
     ``max_work``: of `launch_work`.
     """
 
-    def most(of_weights: int) -> int:
-        return min(max_batch_tokens, max(_WORTH_IT, int(max_work / max(1, of_weights))))
-
     decode = decode_sizes(min(max_batch_tokens, max_running))
-    short = most(weight_bytes)
-    verified = short if token_bytes is None else most(token_bytes)
+    short = _most_tokens(max_batch_tokens, weight_bytes, max_work)
+    verified = short
+    if token_bytes is not None:
+        verified = _most_tokens(max_batch_tokens, token_bytes, max_work)
     verify = verify_sizes(1 + max_draft_tokens, verified, max_running) if max_draft_tokens else []
     sizes = [decode.pop(), *decode[:1], *verify[:1], *decode[1:], *verify[1:]]
     return list(dict.fromkeys([*sizes, *prompt_sizes(short, max_running)]))
+
+
+def encoder_sizes(
+    max_batch_tokens: int,
+    max_running: int,
+    weight_bytes: int,
+    max_model_len: int,
+    max_work: float,
+) -> list[GraphSize]:
+    """All sizes to capture for an encoder, the largest first, whose memory the others share: so
+    many tokens of whole prompts, each of which has up to ``max_model_len``."""
+    most = _most_tokens(max_batch_tokens, weight_bytes, max_work)
+    sizes = _sizes_by_tokens(_ENCODER_TOKENS, most, max_running, max_model_len)
+    return sorted(sizes, reverse=True)
+
+
+def _most_tokens(max_batch_tokens: int, weight_bytes: int, max_work: float) -> int:
+    """The tokens of the largest prompts for which graphs pay off."""
+    return min(max_batch_tokens, max(_WORTH_IT, int(max_work / max(1, weight_bytes))))
 
 
 def count_graphs(sizes: Sequence[GraphSize], max_draft_tokens: int | None) -> int:
@@ -107,10 +128,16 @@ def verify_sizes(queries: int, most: int, max_sequences: int) -> list[GraphSize]
 
 def prompt_sizes(most: int, max_sequences: int) -> list[GraphSize]:
     """Prompts of up to ``most`` tokens, alone or among sequences that decode."""
-    sizes = {
-        GraphSize(tokens, min(sequences, max_sequences, tokens), tokens)
-        for tokens in _PROMPT_TOKENS
+    return sorted(_sizes_by_tokens(_PROMPT_TOKENS, most, max_sequences, most))
+
+
+def _sizes_by_tokens(
+    buckets: Sequence[int], most: int, max_sequences: int, longest: int
+) -> set[GraphSize]:
+    """Sizes of up to ``most`` tokens, for few and for many sequences."""
+    return {
+        GraphSize(tokens, min(sequences, max_sequences, tokens), min(tokens, longest))
+        for tokens in buckets
         for sequences in _PROMPT_SEQUENCES
         if tokens <= most
     }
-    return sorted(sizes)

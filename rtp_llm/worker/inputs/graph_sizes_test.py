@@ -8,6 +8,7 @@ import pytest
 from rtp_llm.worker.inputs.graph_sizes import (
     GraphSize,
     decode_sizes,
+    encoder_sizes,
     graph_sizes,
     launch_work,
     prompt_sizes,
@@ -95,3 +96,11 @@ def test_where_a_token_goes_to_few_experts_larger_batches_verify():
 def test_there_are_few_sizes_and_none_twice(draft_tokens, running, weights):
     sizes = graph_sizes(8192, running, weights, draft_tokens)
     assert len(set(sizes)) == len(sizes) <= 2 * len(decode_sizes(running)) + 20
+
+
+def test_sizes_of_an_encoder_hold_whole_prompts_and_the_largest_comes_first():
+    sizes = encoder_sizes(16384, 256, SMALL, max_model_len=512, max_work=4e12)
+    assert sizes[:2] == [GraphSize(3072, 64, 512), GraphSize(3072, 4, 512)]
+    assert sizes[-2:] == [GraphSize(16, 16, 16), GraphSize(16, 4, 16)]
+    assert not any(size.longest == 1 for size in sizes), "no step decodes"
+    assert encoder_sizes(600, 1, 1, max_model_len=600, max_work=4e12)[0] == GraphSize(512, 1, 512)
