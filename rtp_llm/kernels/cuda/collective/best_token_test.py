@@ -23,6 +23,17 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded_kernels() -> None:
+    """Load both kernels by a rank without a peer: loading may wait for kernels that wait."""
+    ranks = StreamRanks(1, CAPACITY)
+    logits, found = torch.randn(3, 40), torch.zeros(3, dtype=torch.int32)
+    status = torch.zeros(3, dtype=torch.int8)
+    ranks.run(partial(best_of, ranks, [logits], [found], [status]))
+    x = torch.ones(9, 512).bfloat16()
+    ranks.run(lambda rank: ops.all_reduce(x, *ranks.among(rank)))
+
+
 def rows_of_logits(count: int, columns: int) -> Tensor:
     """Random ones; ties, zeros with signs, rows of -inf and of what is no number."""
     logits = torch.randn(count, columns)
