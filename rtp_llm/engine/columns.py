@@ -11,6 +11,7 @@ import numpy as np
 from rtp_llm.engine.messages import (
     FINISH_EOS,
     FINISH_LENGTH,
+    FINISH_NO_BEAM,
     INDEX_BITS,
     INDEX_MASK,
     LogprobColumns,
@@ -132,30 +133,31 @@ def error_columns(sequences: Sequence[int], finish: int) -> StepOutput:
 
 
 def beam_columns(
-    request_id: int, hypotheses: Sequence[Hypothesis], cached_tokens: int
+    request_id: int, count: int, hypotheses: Sequence[Hypothesis], cached_tokens: int
 ) -> StepOutput:
-    """The message of a beam search that is over: each of its sequences as a whole, the best one
-    first."""
-    count, lengths = len(hypotheses), [len(each.tokens) for each in hypotheses]
-    width = max(lengths)
-    tokens = np.full((count, width), -1, np.int32)
+    """The message that a beam search over ``count`` sequences has ended: the first ones come as a
+    whole, the best one first, and the others have no tokens."""
+    lengths = [len(each.tokens) for each in hypotheses]
+    none = count - len(lengths)
+    tokens = np.full((count, max(lengths, default=0)), -1, np.int32)
     for row, each in enumerate(hypotheses):
         tokens[row, : lengths[row]] = each.tokens
     logprobs = LogprobColumns(
         places=np.flatnonzero(tokens >= 0).astype(np.int32).tobytes(),
         wanted=np.zeros(sum(lengths), np.int32).tobytes(),
-        chosen=np.concatenate([each.logprobs for each in hypotheses]).tobytes(),
+        chosen=b"".join(each.logprobs.tobytes() for each in hypotheses),
         top_ids=np.zeros(sum(lengths), np.int32).tobytes(),
         top_values=np.zeros(sum(lengths), np.float32).tobytes(),
         width=1,
     )
     ends = [FINISH_EOS if each.stopped else FINISH_LENGTH for each in hypotheses]
+    ends += [FINISH_NO_BEAM] * none
     return StepOutput(
         num_rows=count,
         request_ids=np.full(count, request_id, np.int64).tobytes(),
         indexes=np.arange(count, dtype=np.int32).tobytes(),
         tokens=tokens.tobytes(),
-        num_tokens=np.array(lengths, np.int32).tobytes(),
+        num_tokens=np.array([*lengths, *[0] * none], np.int32).tobytes(),
         finish=bytes(ends),
         cached_tokens=np.full(count, cached_tokens, np.int32).tobytes(),
         logprobs=logprobs,

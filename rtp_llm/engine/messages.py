@@ -24,11 +24,12 @@ from rtp_llm.request.params import PoolingParams, PoolingType, RequestParams
 from rtp_llm.request.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-SequenceError = Literal["model_produced_nan", "no_allowed_tokens"]
+SequenceError = Literal["model_produced_nan", "no_allowed_tokens", "too_few_sequences"]
 FailureKind = Literal["invalid", "queue_full", "internal", "stalled"] | SequenceError
 
 FINISH_NONE, FINISH_EOS, FINISH_STOP_TOKEN, FINISH_LENGTH, FINISH_NAN, FINISH_BANNED = range(6)
 FINISH_PROMPT = 6  # nothing was to be sampled
+FINISH_NO_BEAM = 7  # a beam search gives no sequence under this index
 FINISH_REASONS: tuple[FinishReason | None, ...] = (
     None,
     "stop",
@@ -37,10 +38,12 @@ FINISH_REASONS: tuple[FinishReason | None, ...] = (
     "error",
     "error",
     "stop",
+    "error",
 )
 SEQUENCE_ERRORS: dict[int, SequenceError] = {
     FINISH_NAN: "model_produced_nan",
     FINISH_BANNED: "no_allowed_tokens",
+    FINISH_NO_BEAM: "too_few_sequences",
 }
 ERROR_MESSAGES: dict[SequenceError, str] = {
     "model_produced_nan": (
@@ -52,6 +55,10 @@ ERROR_MESSAGES: dict[SequenceError, str] = {
         "The settings of this request forbid every token: its grammar, allowed_token_ids, "
         "bad_words, logit_bias, min_tokens, no_repeat_ngram_size and logits processors leave none "
         "to sample."
+    ),
+    "too_few_sequences": (
+        "The settings of this request allow fewer sequences than its beam search is asked for: "
+        "lower n, or loosen its grammar, allowed_token_ids or bad_words."
     ),
 }
 

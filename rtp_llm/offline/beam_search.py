@@ -59,8 +59,9 @@ def beam_search_output(
     found: RequestOutput, params: BeamSearchParams, tokenizer: Tokenizer
 ) -> BeamSearchOutput:
     """The output of a prompt. Raises RequestError if its logits have NaN or infinity."""
-    prompt = found.prompt_token_ids
-    return BeamSearchOutput([_sequence(prompt, each, params, tokenizer) for each in found.outputs])
+    prompt, missing = found.prompt_token_ids, "too_few_sequences"
+    outputs = [each for each in found.outputs if each.stop_reason != missing]
+    return BeamSearchOutput([_sequence(prompt, each, params, tokenizer) for each in outputs])
 
 
 def _sequence(

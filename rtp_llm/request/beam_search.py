@@ -10,6 +10,8 @@ import msgspec
 
 from rtp_llm.request.sampling_params import MAX_SEQUENCES
 
+MAX_LENGTH_PENALTY = 100
+
 
 class BeamSearch(msgspec.Struct, frozen=True, kw_only=True):
     """How the ``n`` sequences of a request are chosen.
@@ -18,11 +20,12 @@ class BeamSearch(msgspec.Struct, frozen=True, kw_only=True):
     tokens, a final stop token included, to the power of ``length_penalty``. ``early_stopping``, as
     in transformers: True ends the search with the n-th sequence that has ended, False once the best
     open one is worse at its present length than all of n, "never" once it must be worse at any
-    length.
+    length. ``num_return_sequences``: how many of the best are given, None: all ``n``.
     """
 
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+    num_return_sequences: int | None = None
 
 
 class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +59,11 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True):
                 f"temperature={self.temperature} must be 0: beams are scored by the model's own "
                 "distribution"
             )
-        if not -100.0 <= self.length_penalty <= 100.0:
-            raise ValueError(f"length_penalty={self.length_penalty} must be from -100 to 100")
+        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
+            raise ValueError(
+                f"length_penalty={self.length_penalty} must be from -{MAX_LENGTH_PENALTY} to "
+                f"{MAX_LENGTH_PENALTY}"
+            )
         if self.early_stopping not in (False, True, "never"):
             raise ValueError(
                 f"early_stopping={self.early_stopping!r} must be True, False or 'never'"

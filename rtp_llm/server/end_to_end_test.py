@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -208,6 +209,44 @@ def test_a_disconnect_frees_the_blocks(server: Process) -> None:
     wait_for(lambda: numbers()[3] == left + 1, 60)
     wait_for(lambda: numbers()[1] == 0 and numbers()[0] >= free, 60)
     assert numbers()[2] < steps + LONG
+
+
+def test_beams_online_equal_offline(client: openai.OpenAI, server: Process, folder: Path) -> None:
+    """The best two of three beams, whole and streamed; a client that goes away frees all."""
+    from rtp_llm import LLM, BeamSearchParams
+
+    with LLM(folder, dtype="float32", num_threads=1, kv_cache_mem_mb=16) as llm:
+        params = BeamSearchParams(beam_width=3, max_tokens=8, length_penalty=0.5)
+        found = llm.beam_search(["a house", "Once"], params)
+        prompts = [llm.tokenizer.encode(text) for text in ("a house", "Once")]
+    best = [each for output in found for each in output.sequences[:2]]
+    given = {"beam_width": 3, "length_penalty": 0.5, "return_token_ids": True}
+    body: Any = {"model": "tiny", "prompt": ["a house", "Once"], "max_tokens": 8, "n": 2}
+    online = client.completions.create(**body, logprobs=0, extra_body=given)
+    assert len(online.choices) == 4
+    for number, (choice, wanted) in enumerate(zip(online.choices, best, strict=True)):
+        prompt = prompts[number // 2]
+        ids = [*prompt, *choice.to_dict()["token_ids"]]
+        assert ids[: len(wanted.tokens)] == wanted.tokens
+        assert choice.finish_reason == wanted.finish_reason
+        assert choice.logprobs is not None and choice.logprobs.token_logprobs is not None
+        assert sum(choice.logprobs.token_logprobs) == pytest.approx(wanted.cum_logprob, abs=1e-4)
+    texts = dict.fromkeys(range(4), "")
+    for chunk in client.completions.create(**body, stream=True, extra_body=given):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert [*texts.values()] == [choice.text for choice in online.choices]
+
+    idle = read_metrics(server.url)
+    long = {"prompt": "a house", "use_beam_search": True, "n": 4, "max_tokens": 6000}
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    content = json.dumps(long | {"ignore_eos": True})
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/v1/completions", content, headers)
+    wait_for(lambda: read_metrics(server.url)["rtp_llm_running_sequences"] == 4, 60)
+    connection.close()
+    wait_for(lambda: read_metrics(server.url)["rtp_llm_running_sequences"] == 0, 60)
+    free = "rtp_llm_kv_cache_free_blocks"
+    wait_for(lambda: read_metrics(server.url)[free] >= idle[free], 60)
 
 
 def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:

@@ -50,6 +50,11 @@ class BeamGroup:
         self.ended: list[Hypothesis] = []  # the best ones, the best first
 
     @property
+    def best(self) -> list[Hypothesis]:
+        """What the search gives."""
+        return self.ended[: self._search.num_return_sequences]
+
+    @property
     def num_candidates(self) -> int:
         """Continuations of each beam that may matter: so many that there is one for each beam even
         if all stop ids are among them."""

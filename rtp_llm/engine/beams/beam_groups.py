@@ -96,8 +96,9 @@ class BeamGroups:
                 search.cached_tokens = int(result.cached_tokens[row])
                 self._take(search, sequence, logprobs, entries[row])
                 if len(search.there) == search.group.width and not self._choose(search):
-                    found = search.group.ended, search.cached_tokens
-                    messages.append(beam_columns(sequence >> INDEX_BITS, *found))
+                    request, count = sequence >> INDEX_BITS, len(search.ids)
+                    best, cached = search.group.best, search.cached_tokens
+                    messages.append(beam_columns(request, count, best, cached))
                     ended += self.all_beams([sequence])
         result.num_tokens[rows] = 0
         result.finish[rows] = 0

@@ -160,6 +160,16 @@ def test_width_1_is_greedy(folder: Path) -> None:
     )
 
 
+def test_the_best_of_more_beams(folder: Path) -> None:
+    engine, prompt = TinyEngine(folder, **SIZES), random_prompt(9, 1, WORDS)
+    requests = [search(engine, prompt, 5, 12, num_return_sequences=n) for n in (None, 2)]
+    engine.run()
+    every, best = (answers(engine, request) for request in requests)
+    assert [each.tokens for each in best[:2]] == [each.tokens for each in every[:2]]
+    assert [each.error for each in best] == [None] * 2 + ["too_few_sequences"] * 3
+    assert not any(each.error for each in every)
+
+
 def test_an_abort_of_one_ends_all(folder: Path) -> None:
     engine = TinyEngine(folder, **SIZES)
     request = search(engine, random_prompt(9, 1, WORDS), 4, 30)

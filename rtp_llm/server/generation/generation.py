@@ -184,7 +184,7 @@ class Generation:
         self.usage = Usage(prompt_tokens=sum(len(job.prompt_ids) for job in jobs))
         if any(job.parser.reasoning for job in jobs):
             self.usage.reasoning_tokens = 0
-        self.num_choices = sum(job.params.n for job in jobs)
+        self.num_choices = sum(job.num_choices for job in jobs)
         self.account: Account | None = None
         """The client whose share of the engine the request uses."""
         self.failure: ApiError | None = None
@@ -194,6 +194,7 @@ class Generation:
         self.times: SequenceTimes | None = None
         """Time of the first token of any sequence."""
         self._reserved: float | None = None
+        self._unseen_tokens = 0  # of beams
 
     def _requested_tokens(self) -> tuple[int, int]:
         """Tokens of prompts and answers: the minimum requested, and the maximum possible."""
@@ -257,12 +258,13 @@ class Generation:
             return
         reserved, self._reserved = self._reserved, None
         refused = self.failure is not None and self.first_token_seconds is None
-        used = (0, 0) if refused else (self.usage.prompt_tokens, self.usage.completion_tokens)
+        completion_tokens = self.usage.completion_tokens + self._unseen_tokens
+        used = (0, 0) if refused else (self.usage.prompt_tokens, completion_tokens)
         self.account.settle(reserved, *used)
 
     async def _run(self, job: Job) -> AsyncGenerator[ChoiceDelta, None]:
         request_id = self._engine.new_request_id()
-        numbers = range(job.first_choice, job.first_choice + job.params.n)
+        numbers = range(job.first_choice, job.first_choice + job.num_choices)
         choices = [_Choice(number, job, self._tokenizer, self._started) for number in numbers]
         unfinished, cached = len(choices), 0
         try:
@@ -296,6 +298,7 @@ class Generation:
         finally:
             if unfinished:
                 self._metrics.requested.abort(unfinished)
+            self._unseen_tokens += _unseen_tokens(job, choices)
             if len(self._jobs) == 1:
                 self._settle()
         raise unavailable("The request was ended by the server.", "aborted")
@@ -341,6 +344,17 @@ class Generation:
         self._metrics.tokens.generated += tokens
 
 
+def _unseen_tokens(job: Job, choices: Sequence[_Choice]) -> int:
+    """Tokens of a job's beams that no choice shows: each of them grows with the longest one, and
+    with a search that is cut short as far as it may."""
+    if job.beam_search is None:
+        return 0
+    seen = [choice.times.tokens for choice in choices]
+    ended = all(choice.finished for choice in choices)
+    grown = max(seen) if ended else job.params.max_tokens or 0
+    return job.params.n * grown - sum(seen)
+
+
 def _params(job: Job) -> RequestParams:
     """What the engine is asked for; scores of a prompt alone cost no sampled token."""
     scores = job.params.prompt_logprobs
@@ -358,6 +372,7 @@ def _request(request_id: int, job: Job, account: Account | None) -> AddRequest:
         extra_key=(key.cache_scope if key else "") + job.cache_salt,
         grammar=job.grammar,
         thinking=job.thinking,
+        beam_search=job.beam_search,
         tenant=key.name if key else "",
         tenant_weight=key.weight if key else 1.0,
     )

@@ -27,7 +27,7 @@ from rtp_llm.server.openapi.openapi_bounds import (
 )
 from rtp_llm.server.openapi.openapi_chat import (
     describe_batch,
-    describe_best_of,
+    describe_beams,
     describe_chat,
     describe_constraints,
     describe_structural_tag,
@@ -154,7 +154,7 @@ def _describe_bodies(components: Schema, served: Served) -> None:
     chat, batch, completion = (components[kind.__name__] for kind in own[:3])
     for each, areas in ((chat, ("request",)), (batch, ("request",)), (completion, _COMPLETION)):
         _name_refused(each["properties"], *areas)
-        describe_best_of(each["properties"], max_choices(served))
+        describe_beams(each["properties"], max_choices(served))
         describe_constraints(each["properties"])
     describe_structural_tag(components["StructuredOutputs"]["properties"]["structural_tag"])
     for each in (chat, batch):

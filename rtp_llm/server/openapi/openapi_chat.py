@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from rtp_llm.config.refusals import get_refusal
+from rtp_llm.request.beam_search import MAX_LENGTH_PENALTY
 from rtp_llm.server.turn.render import THINKING_SWITCHES
 from rtp_llm.server.types.openai_bodies import StreamOptions
 
@@ -49,11 +50,29 @@ def describe_structural_tag(tag: Schema) -> None:
     written["anyOf"] = [{"required": ["format"]}, {"required": ["structures", "triggers"]}]
 
 
-def describe_best_of(properties: Schema, most: int) -> None:
-    """`most`: of `n`."""
-    number = {"type": "integer", "minimum": 1, "maximum": most}
-    said = "The value of n: every candidate is given out."
-    properties["best_of"] = {"anyOf": [number, {"type": "null"}], "description": said}
+def describe_beams(properties: Schema, most: int) -> None:
+    """Describe the fields of a beam search. `most`: of `n`."""
+    width = {"type": "integer", "minimum": 1, "maximum": most}
+    penalty = {"type": "number", "minimum": -MAX_LENGTH_PENALTY, "maximum": MAX_LENGTH_PENALTY}
+    for name, kind, said in (
+        ("best_of", width, "With use_beam_search the number of beams, otherwise the value of n."),
+        (
+            "beam_width",
+            width,
+            "The number of beams, of which the n best are given; above 1 it asks "
+            "for a beam search.",
+        ),
+        ("num_beams", width, "Another name of beam_width."),
+        ("length_penalty", penalty, "Only 1 without a beam search."),
+    ):
+        properties[name] = {"anyOf": [kind, {"type": "null"}], "description": said}
+    properties["use_beam_search"]["description"] = (
+        "The most likely sequences instead of samples; a stream has them at its end. Without a "
+        "width there are n beams."
+    )
+    properties["early_stopping"]["description"] = (
+        "As in transformers; only false without a beam search."
+    )
 
 
 def describe_chat(
@@ -107,6 +126,11 @@ def describe_batch(properties: Schema, most: int) -> None:
         ("functions", []),
         ("n", 1),
         ("best_of", 1),
+        ("use_beam_search", False),
+        ("beam_width", None),
+        ("num_beams", None),
+        ("length_penalty", 1),
+        ("early_stopping", False),
     ):
         properties[name] = {"enum": [None, empty], "description": said}
     for name in ("tool_choice", "function_call"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.server.turn.grammar_source import GrammarSource
 from rtp_llm.server.turn.sampling import Lengths
 from rtp_llm.server.types.jobs import AnswerOptions
@@ -52,7 +53,7 @@ class ChatTurn:
     """One chat request. `sampling`: its sampling fields, under vLLM's names.
 
     `lengths`: limits on the answer, with the field names for errors; `grammar`: the grammar of the
-    answer after the reasoning (a response format).
+    answer after the reasoning (a response format); `beam_search`: how the choices are found.
     """
 
     prompt: ChatPrompt
@@ -61,3 +62,4 @@ class ChatTurn:
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     grammar: GrammarSource | None = None
     options: AnswerOptions = field(default_factory=AnswerOptions)
+    beam_search: BeamSearch | None = None

@@ -11,11 +11,12 @@ from rtp_llm.server.turn.answer_options import (
     completion_logprobs,
     prompt_logprobs,
 )
+from rtp_llm.server.turn.beam_options import with_beams
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.fill_in_middle import middle_prompt, suffix_tokens, with_ends
 from rtp_llm.server.turn.grammar_source import encoded
-from rtp_llm.server.turn.parse import Body, check_best_of, parse_request
+from rtp_llm.server.turn.parse import Body, parse_request
 from rtp_llm.server.turn.prepared import PreparedCompletion
 from rtp_llm.server.turn.prompts import check_size, encode_prompt, make_job
 from rtp_llm.server.turn.sampling import (
@@ -49,16 +50,17 @@ def completion_of(
     request: CompletionRequest, model: ServedModel
 ) -> tuple[list[Job], CompletionResponseOptions]:
     """One job per prompt, and the response options; raises ApiError."""
-    check_best_of(request)
+    drop = _drops_answer(request)
+    request, beam_search = (request, None) if drop else with_beams(request, model)
     tokens = suffix_tokens(request, model)
     request = with_ends(request, tokens)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, completion_logprobs(request, model), prompt_top)
     grammar = constraint_of(request)
     prompts = _prompts(request, model, tokens)
-    drop = _drops_answer(request)
-    jobs = completion_jobs(request, model, prompts, options, b"" if drop else encoded(grammar))
-    choices = jobs[0].params.n
+    fields = {"grammar_source": b"" if drop else encoded(grammar), "beam_search": beam_search}
+    jobs = completion_jobs(request, model, prompts, options, **fields)
+    choices = jobs[0].num_choices
     tokenizer = model.tokenizer
     response_options = CompletionResponseOptions(
         model=model.name,
@@ -119,9 +121,10 @@ def completion_jobs(
     model: ServedModel,
     prompts: list[tuple[str | None, list[int]]],
     options: AnswerOptions,
-    grammar_source: bytes,
+    **fields: Any,
 ) -> list[Job]:
-    """One job per prompt, given as (text or None, ids); raises ApiError."""
+    """One job per prompt, given as (text or None, ids); raises ApiError. `fields`: additional
+    fields of each Job."""
     drop = _drops_answer(request)
     lengths = completion_lengths(request, model.defaults)
     scored = [options.prompt_logprobs, options.top_logprobs if request.echo else None]
@@ -140,17 +143,16 @@ def completion_jobs(
             prompt_logprobs=max((each for each in scored if each is not None), default=None),
             bad_words=words,
         )
-        first = len(jobs) * params.n
         jobs.append(
             make_job(
                 request,
                 model.limits,
                 ids,
                 params,
-                first_choice=first,
+                first_choice=sum(job.num_choices for job in jobs),
                 continues_prompt=True,
                 prompt_only=drop,
-                grammar_source=grammar_source,
+                **fields,
             )
         )
     return jobs

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from rtp_llm.config.refusals import find_refusal, get_refusal
+from rtp_llm.config.refusals import OTHER_ENDPOINTS, find_refusal, get_refusal
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.bounds import check_bounds
 from rtp_llm.server.types.errors import ApiError, bad_request
-from rtp_llm.server.types.openai_bodies import ChatRequest, CompletionRequest, StreamOptions
+from rtp_llm.server.types.openai_bodies import CompletionRequest, StreamOptions
 
 T = TypeVar("T", bound=msgspec.Struct)
 Body: TypeAlias = bytes | dict[str, Any]  # as it came, or as `decode` returns it
@@ -102,7 +102,7 @@ def _is_unknown(kind: type[msgspec.Struct], name: str, value: Any) -> bool:
     if is_harmless(name, value):
         return False
     refusal = find_refusal("completion", name) if kind is CompletionRequest else None
-    refusal = refusal or find_refusal("request", name)
+    refusal = refusal or find_refusal("request", name) or find_refusal(OTHER_ENDPOINTS, name)
     if refusal is not None:
         raise bad_request(refusal.message, param=name, code="unsupported")
     return True
@@ -160,12 +160,6 @@ def parse_request(
     if requested is not None:
         model.check_name(requested)
     return request, ignored
-
-
-def check_best_of(request: ChatRequest | CompletionRequest) -> None:
-    """Raise ApiError 400 unless every candidate is returned (best_of equals n)."""
-    if request.best_of not in (None, request.n or 1):
-        raise refused("best_of", "best_of")
 
 
 def refused(name: str, param: str, area: str = "request") -> ApiError:

@@ -60,6 +60,7 @@ def prepare_turn(turn: ChatTurn, model: ServedModel) -> Job:
         thinking=_thinking(turn, rendered, parser, grammar, model),
         parser=parser,
         single_call=not turn.tool_choice.parallel,
+        beam_search=turn.beam_search,
     )
 
 

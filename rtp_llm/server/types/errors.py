@@ -102,7 +102,7 @@ def from_engine(error: RequestError | EngineDeadError) -> ApiError:
         return ApiError(408, text, code="read_too_slowly")
     if error.kind == "invalid":
         return bad_request(error.message, code="invalid_value")
-    if error.kind == "no_allowed_tokens":
+    if error.kind in ("no_allowed_tokens", "too_few_sequences"):
         return bad_request(error.message, code=error.kind)
     if error.kind == "model_produced_nan":
         return ApiError(500, error.message, kind=SERVER, code=error.kind)

@@ -107,7 +107,7 @@ CASES: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     (CHAT_PATH, {"prompt_logprobs": 1, "stream": True}, 400, "prompt_logprobs", "stream=true"),
     (CHAT_PATH, {"truncate_prompt_tokens": 0}, 400, "truncate_prompt_tokens", "must be -1 or"),
     (CHAT_PATH, {"truncate_prompt_tokens": 257}, 400, "truncate_prompt_tokens", "context of 256"),
-    (CHAT_PATH, {"best_of": 2}, 400, "best_of", "not ranked"),
+    (CHAT_PATH, {"best_of": 2}, 400, "best_of", "ranked by a beam search only"),
     (
         CHAT_PATH,
         {"continue_final_message": True, "add_generation_prompt": True},
@@ -138,7 +138,7 @@ CASES: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     (TEXT_PATH, {"logprobs": 21}, 400, "logprobs", "between 0 and 20"),
     (TEXT_PATH, {"logprobs": True}, 400, "logprobs", "expected int or null, got bool"),
     (TEXT_PATH, {"max_tokens": 0}, 400, "max_tokens", "between 1 and"),
-    (TEXT_PATH, {"best_of": 2}, 400, "best_of", "not ranked"),
+    (TEXT_PATH, {"best_of": 2}, 400, "best_of", "ranked by a beam search only"),
     (TEXT_PATH, {"suffix": "x"}, 400, "suffix", "no tokens to fill in the middle"),
     ("/tokenize", {}, 400, "prompt", "Give one of prompt and messages"),
     ("/tokenize", {"prompt": "a", "messages": [HELLO]}, 400, "prompt", "Give one of"),
@@ -226,7 +226,7 @@ async def test_megabytes_of_prompt_are_refused_by_their_beginning() -> None:
             check(response, 400, "prompt", "in the prompt and 1 for the answer")
 
 
-@pytest.mark.parametrize("name", ["thinking_budget", "beam_width"])
+@pytest.mark.parametrize("name", ["thinking_budget", "variable_num_beams"])
 @run
 async def test_zero_is_not_nothing(name: str) -> None:
     async with served() as server:

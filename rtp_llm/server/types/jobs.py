@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Grammar, Thinking
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
@@ -20,7 +21,7 @@ class Job:
     its text matches; `grammar_source`: the source of `grammar` until it is compiled, see
     GrammarSource; `first_choice`: index of its first choice; `prompt_only`: the answer is neither
     shown nor counted; `parser`: parses the answer; `single_call`: the answer ends after its first
-    tool call.
+    tool call; `beam_search`: how the choices are found, with `params.n` as the width.
     """
 
     prompt_ids: list[int]
@@ -38,6 +39,13 @@ class Job:
     thinking: Thinking | None = None
     parser: ParserSpec = field(default_factory=ParserSpec)
     single_call: bool = False
+    beam_search: BeamSearch | None = None
+
+    @property
+    def num_choices(self) -> int:
+        """Choices given for the prompt: all sequences, or the best of the beams."""
+        best = None if self.beam_search is None else self.beam_search.num_return_sequences
+        return self.params.n if best is None else best
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,17 @@ class SamplingFields(ConstraintFields, kw_only=True):
     cache_salt: str | None = None
 
 
+class BeamFields(SamplingFields, kw_only=True):
+    """Fields of a beam search: vLLM's and, as `num_beams`, those of transformers and RTP-LLM."""
+
+    best_of: int | None = None
+    use_beam_search: bool | None = None
+    beam_width: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+
+
 class CalledFunction(msgspec.Struct, kw_only=True):
     """The function of a call and its arguments: JSON in a text, or the object itself."""
 
@@ -188,7 +199,7 @@ class ToolChoiceObject(msgspec.Struct, kw_only=True):
     allowed_tools: AllowedTools | None = None
 
 
-class ChatFields(SamplingFields, kw_only=True):
+class ChatFields(BeamFields, kw_only=True):
     """The fields of chats besides their messages."""
 
     tools: list[ToolDefinition] | None = None
@@ -199,7 +210,6 @@ class ChatFields(SamplingFields, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    best_of: int | None = None
     reasoning_effort: str | None = None
     # ---
     enable_thinking: bool | None = None
@@ -226,7 +236,7 @@ class BatchChatRequest(ChatFields, kw_only=True):
     messages: list[list[Message]]
 
 
-class CompletionRequest(SamplingFields, kw_only=True):
+class CompletionRequest(BeamFields, kw_only=True):
     """POST /v1/completions. `prompt`: a text, texts, token ids, or lists of token ids.
 
     `suffix`: what follows the answer, for models that fill in the middle.
@@ -236,7 +246,6 @@ class CompletionRequest(SamplingFields, kw_only=True):
     suffix: str | None = None
     echo: bool | None = None
     logprobs: int | None = None
-    best_of: int | None = None
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):

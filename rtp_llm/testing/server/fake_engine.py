@@ -14,6 +14,7 @@ import msgspec
 from rtp_llm.config.settings import Settings
 from rtp_llm.config.tasks import TASKS
 from rtp_llm.engine.client.restarts import Restarts
+from rtp_llm.engine.deltas import merge_deltas
 from rtp_llm.engine.messages import (
     AddRequest,
     ClientRequest,
@@ -38,7 +39,11 @@ Script = Callable[[AddRequest, int], list[int]]
 Pool = Callable[[list[int], PoolingParams], list[float]]
 EOS = 4  # <|im_end|> of testing/model_folders.py
 # In a script: instead of a token the sequence gets this error.
-ERRORS: dict[int, SequenceError] = {-2: "model_produced_nan", -3: "no_allowed_tokens"}
+ERRORS: dict[int, SequenceError] = {
+    -2: "model_produced_nan",
+    -3: "no_allowed_tokens",
+    -4: "too_few_sequences",
+}
 
 
 def ready_message(max_model_len: int = 256, vocab_size: int = 512) -> EngineReady:
@@ -65,6 +70,7 @@ class FakeStream:
         )
         self.done = [0] * request.params.n
         self.open = set(range(request.params.n))
+        self.held: dict[int, SequenceDelta] = {}  # of a beam search
 
     def __aiter__(self) -> FakeStream:
         return self
@@ -92,11 +98,28 @@ class FakeStream:
         for index in sorted(self.open):
             request = self.request
             delta = self._pooled(request) if isinstance(request, AddPrompts) else self._delta(index)
-            self.queue.put_nowait(delta)
+            self._give(delta)
         if not self.open:
             self.engine.streams.pop(self.request.request_id, None)
             self.queue.put_nowait(None)
         return stepped, stepped + max(0, prompt - self.engine.cached_tokens)
+
+    def _give(self, delta: SequenceDelta) -> None:
+        """Pass a delta on; of a beam search all at its end, and what is not among the best last."""
+        search = self.request.beam_search if isinstance(self.request, AddRequest) else None
+        if search is None:
+            self.queue.put_nowait(delta)
+            return
+        held = self.held.get(delta.index)
+        self.held[delta.index] = merge_deltas(held, delta) if held else delta
+        if self.open:
+            return
+        for index, whole in sorted(self.held.items()):
+            if index >= (search.num_return_sequences or len(self.held)):
+                whole = SequenceDelta(
+                    index=index, token_ids=[], finish_reason="error", error="too_few_sequences"
+                )
+            self.queue.put_nowait(whole)
 
     def _pooled(self, request: AddPrompts) -> SequenceDelta:
         """The end of a request that pools."""

@@ -60,7 +60,8 @@ def prepare_infill(body: bytes, model: ServedModel) -> PreparedJobs[InfillRespon
         requested.max_tokens = lengths.resolve(len(ids), model.limits)
     with in_their_names():
         source = b"" if drop else encoded(grammar)
-        jobs = completion_jobs(requested, model, [(None, ids)], AnswerOptions(), source)
+        given = requested, model, [(None, ids)], AnswerOptions()
+        jobs = completion_jobs(*given, grammar_source=source)
     response_options = InfillResponseOptions(
         model=model.name,
         fields=tuple(request.response_fields or ()),

@@ -231,7 +231,8 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     requested.max_tokens = lengths.resolve(len(ids), model.limits)
     grammar, answer_options = encoded(_grammar(request)), _answer_options(request)
     with in_their_names(PLACE):
-        (job,) = completion_jobs(requested, model, [(None, ids)], answer_options, grammar)
+        given = requested, model, [(None, ids)], answer_options
+        (job,) = completion_jobs(*given, grammar_source=grammar)
     return job
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rtp_llm.config.refusals import OTHER_ENDPOINTS
 from rtp_llm.server.protocols.openai.chat_request import chat_job
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.constraint import constraint_of
-from rtp_llm.server.turn.parse import parse_request
+from rtp_llm.server.turn.parse import is_harmless, parse_request, refused
 from rtp_llm.server.turn.prepared import PreparedChat
 from rtp_llm.server.turn.prompts import check_size
 from rtp_llm.server.turn.served_model import NotInline, ServedModel
 from rtp_llm.server.types.errors import bad_request
 from rtp_llm.server.types.jobs import ChatResponseOptions
-from rtp_llm.server.types.openai_bodies import BatchChatRequest, ChatFields, ChatRequest
+from rtp_llm.server.types.openai_bodies import (
+    BatchChatRequest,
+    BeamFields,
+    ChatFields,
+    ChatRequest,
+    SamplingFields,
+)
 
 
 def prepare_chat_batch(body: bytes, model: ServedModel) -> PreparedChat:
@@ -46,6 +53,9 @@ def _check(request: BatchChatRequest) -> None:
         if getattr(request, name):
             text = f"{name}: not in a batch of conversations; send them to /v1/chat/completions."
             raise bad_request(text, name, "unsupported")
+    for name in BeamFields.__struct_fields__[len(SamplingFields.__struct_fields__) :]:
+        if name != "best_of" and not is_harmless(name, getattr(request, name)):
+            raise refused(name, name, OTHER_ENDPOINTS)
     if request.n not in (None, 1):
         text = f"n={request.n}: each conversation of a batch has one choice; leave it out."
         raise bad_request(text, "n", "unsupported")

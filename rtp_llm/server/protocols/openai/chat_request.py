@@ -6,11 +6,12 @@ from __future__ import annotations
 from rtp_llm.server.protocols.openai.chat_messages import conversation
 from rtp_llm.server.protocols.openai.functions import choice, declared, with_tool_calls
 from rtp_llm.server.turn.answer_options import answer_options, chat_logprobs, prompt_logprobs
+from rtp_llm.server.turn.beam_options import with_beams
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.chat_turn import ChatPrompt, ChatTurn, ReasoningOptions
 from rtp_llm.server.turn.constraint import constraint_of
 from rtp_llm.server.turn.grammar_source import GrammarSource
-from rtp_llm.server.turn.parse import Body, check_best_of, parse_request
+from rtp_llm.server.turn.parse import Body, parse_request
 from rtp_llm.server.turn.prepare_turn import prepare_turn
 from rtp_llm.server.turn.prepared import PreparedChat
 from rtp_llm.server.turn.sampling import chat_lengths
@@ -36,7 +37,7 @@ def chat_job(
     request: ChatRequest, grammar: GrammarSource | None, model: ServedModel
 ) -> tuple[Job, ChatResponseOptions]:
     """The job of a conversation and its response options; raises ApiError."""
-    check_best_of(request)
+    request, beam_search = with_beams(request, model)
     prompt_top = prompt_logprobs(request, model)
     options = answer_options(request, model, chat_logprobs(request, model), prompt_top)
     turn = ChatTurn(
@@ -46,6 +47,7 @@ def chat_job(
         sampling=request,
         lengths=chat_lengths(request, model.defaults, model.limits),
         options=options,
+        beam_search=beam_search,
     )
     job = prepare_turn(turn, model)
     last = turn.prompt.messages[-1]
@@ -53,7 +55,7 @@ def chat_job(
     shown = request.include_reasoning is not False
     reasoning_fields = model.reasoning_fields if shown else ()
     response_options = ChatResponseOptions(
-        model.name, job.params.n, options, echoes, reasoning_fields, bool(request.functions)
+        model.name, job.num_choices, options, echoes, reasoning_fields, bool(request.functions)
     )
     return job, response_options
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from rtp_llm.config.refusals import OTHER_ENDPOINTS
 from rtp_llm.server.protocols.openai.chat_request import chat_job
 from rtp_llm.server.turn.body_kind import BodyKind
 from rtp_llm.server.turn.completion import completion_of
 from rtp_llm.server.turn.constraint import constraint_of
-from rtp_llm.server.turn.parse import parse_request
+from rtp_llm.server.turn.parse import parse_request, refused
 from rtp_llm.server.turn.prepared import PreparedBody, PreparedJobs
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.jobs import AnswerOptions, Job
@@ -109,6 +110,8 @@ def _generate_request(
     job: Job,
     options: AnswerOptions,
 ) -> GenerateRequest:
+    if job.beam_search is not None:
+        raise refused("use_beam_search", "use_beam_search", OTHER_ENDPOINTS)
     stream_options = {
         "include_usage": options.include_usage,
         "continuous_usage_stats": options.continuous_usage,
