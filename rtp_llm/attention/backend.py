@@ -81,6 +81,7 @@ class AttentionConfig:
         windows = ", ".join(str(window) for window in self.windows if window)
         kind = f"window {windows}" if windows else "full"
         kind += ", and full" if windows and 0 in self.windows else ""
+        kind += ", with sinks" if self.sinks else ""
         dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"{self.capabilities}, {dtype}, {self.num_heads} heads over {self.num_kv_heads} "
@@ -151,12 +152,19 @@ class AttentionBackend(Backend[AttentionConfig]):
         self._q_size = config.num_heads * config.head_dim
 
     def attend(
-        self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+        self,
+        qkv: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        rotation: Rotation,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Compute attention [T, H * D] from the packed projection.
 
         `qkv` [T, (H + 2 Hk) D] holds query, key, then value heads; it may be overwritten. The
-        step's keys and values are written to the layer's cache.
+        step's keys and values are written to the layer's cache. `sinks` float32 [H] is a logit of
+        each head that takes its share of the softmax and has no value; given iff `config.sinks`.
         """
         config = self.config
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
@@ -166,10 +174,17 @@ class AttentionBackend(Backend[AttentionConfig]):
         self._rotate(qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim)
         batch.layer_written(layer)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
-        return self.forward(q, layer, window, batch).flatten(1)
+        return self.forward(q, layer, window, batch, sinks).flatten(1)
 
     @abstractmethod
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Attention of `q` [T, H, D] (rows may be strided) over the layer's cache -> [T, H, D].
 
         The step's keys and values are already in `batch.kv_cache[layer]`.

@@ -62,10 +62,17 @@ class CudaSm90Backend(PagedAttentionBackend):
         if self._has_triton:
             compile_prompt_tiles(self.config, self.scale, kv_cache, split_only=True)
 
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         if batch.max_seqlen_q == 1 or self._has_few_rows(batch):
-            return super().forward(q, layer, window, batch)
-        return self._call(ops.paged_attention, q, layer, window, batch)
+            return super().forward(q, layer, window, batch, sinks)
+        return self._call(ops.paged_attention, q, layer, window, batch, sinks)
 
     def _has_few_rows(self, batch: ForwardBatch) -> bool:
         """Whether there are too few tiles to keep all multiprocessors busy."""

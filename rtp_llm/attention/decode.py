@@ -53,20 +53,33 @@ class DecodeBackend(PartialBackend):
         super().__init__(config, others)
         self._counters: Tensor | None = None
 
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        return self.others.forward(q, layer, window, batch)
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        return self.others.forward(q, layer, window, batch, sinks)
 
     def warm_up(self, kv_cache: Tensor) -> None:
         self._zeros(kv_cache.device)
         super().warm_up(kv_cache)
 
     def attend(
-        self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+        self,
+        qkv: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        rotation: Rotation,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         sequences = batch.seq_lens.shape[0]
         is_decode = batch.max_seqlen_q == 1 and qkv.shape[0] == sequences
         if not is_decode or sequences * self.config.num_kv_heads > _MAX_ITEMS:
-            return self.others.attend(qkv, layer, window, batch, rotation)
+            return self.others.attend(qkv, layer, window, batch, rotation, sinks)
         batch.wait_for_layer(layer)
         group = batch.layer_group[layer]
         cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation

@@ -153,6 +153,7 @@ def test_a_cache_of_eight_bits(monkeypatch, change, reason):
         ({"num_heads": 18, "num_kv_heads": 2, "head_dim": 256}, "9 heads of 256 share keys"),
         ({"block_size": 4}, "blocks of 4; it takes powers of two from 8 on"),
         ({"causal": False}, "one token sees no later ones"),
+        ({"sinks": True}, "it has no attention sinks"),
     ],
 )
 def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason):
@@ -171,7 +172,6 @@ def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason)
     [
         ({"dtype": torch.float64}, "no kernel for torch.float64"),
         ({"kv_dtype": torch.int8}, "KV cache must have the type of the queries"),
-        ({"sinks": True}, "attention sinks"),
         ({"capabilities": HOPPER, "head_dim": 576}, "for cuda takes heads of at most 512"),
         ({"capabilities": XPU, "head_dim": 320}, "for xpu takes heads of at most 256"),
     ],

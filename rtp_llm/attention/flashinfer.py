@@ -97,15 +97,28 @@ class FlashInferBackend(PartialBackend):
         self._answer = False
 
     def attend(
-        self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+        self,
+        qkv: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        rotation: Rotation,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         if not self._takes(batch):
-            return self.others.attend(qkv, layer, window, batch, rotation)
-        return super().attend(qkv, layer, window, batch, rotation)
+            return self.others.attend(qkv, layer, window, batch, rotation, sinks)
+        return super().attend(qkv, layer, window, batch, rotation, sinks)
 
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         if not self._takes(batch):
-            return self.others.forward(q, layer, window, batch)
+            return self.others.forward(q, layer, window, batch, sinks)
         assert batch.host is not None
         group = batch.layer_group[layer]
         decodes = batch.max_seqlen_q == 1 and len(q) == len(batch.host.seq_lens)

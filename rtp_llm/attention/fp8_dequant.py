@@ -70,16 +70,29 @@ class Fp8DequantBackend(PartialBackend):
         self._plans: dict[int, _Plan | None] = {}
 
     def attend(
-        self, qkv: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+        self,
+        qkv: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        rotation: Rotation,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         if self._plan(qkv.device, layer, window, batch) is None:
-            return self.others.attend(qkv, layer, window, batch, rotation)
-        return super().attend(qkv, layer, window, batch, rotation)
+            return self.others.attend(qkv, layer, window, batch, rotation, sinks)
+        return super().attend(qkv, layer, window, batch, rotation, sinks)
 
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         plan = self._plan(q.device, layer, window, batch)
         if plan is None:
-            return self.others.forward(q, layer, window, batch)
+            return self.others.forward(q, layer, window, batch, sinks)
         return ops.paged_attention(
             q,
             self._widen(batch.kv_cache[layer], plan.pages),
@@ -91,6 +104,7 @@ class Fp8DequantBackend(PartialBackend):
             self.scale,
             window=window,
             soft_cap=self.config.soft_cap,
+            sinks=sinks,
         )
 
     def _plan(

@@ -37,7 +37,7 @@ class _Others(AttentionBackend):
     def __init__(self):
         self.steps = []
 
-    def forward(self, q, layer, window, batch):
+    def forward(self, q, layer, window, batch, sinks=None):
         self.steps.append(batch)
         return torch.zeros_like(q)
 
@@ -73,11 +73,12 @@ def step_over(batch, narrow):
 def test_it_is_attention_over_the_widened_cache(monkeypatch, lengths, window):
     monkeypatch.setattr(module, "_ROWS_WORTH_IT", 1)
     batch, narrow = narrow_batch(lengths)
-    expected = batch.expected(window=window)
+    sinks = torch.randn(CONFIG.num_heads) if window else None
+    expected = batch.expected(window=window, sinks=sinks)
     if window:
         forget_old_blocks(batch, window)
-    others = _Others()
-    actual = Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, window, step_over(batch, narrow))
+    others, step = _Others(), step_over(batch, narrow)
+    actual = Fp8DequantBackend(CONFIG, others).forward(batch.q, 0, window, step, sinks)
     assert not others.steps
     assert_near(actual, expected.to(HALF))
 

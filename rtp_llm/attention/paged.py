@@ -34,8 +34,6 @@ class PagedAttentionBackend(AttentionBackend):
             return Support.no(
                 f"the kernel for {config.capabilities} takes heads of at most {max_head_dim}"
             )
-        if config.sinks:
-            return Support.no("attention sinks need a tensor per layer, which no model passes yet")
         return Support.yes()
 
     def __init__(self, config: AttentionConfig) -> None:
@@ -47,8 +45,15 @@ class PagedAttentionBackend(AttentionBackend):
         """The kernel to use, with the signature of rtp_llm.ops.paged_attention."""
         return ops.paged_attention
 
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
-        return self._call(self._attend, q, layer, window, batch)
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        return self._call(self._attend, q, layer, window, batch, sinks)
 
     def _call(
         self,
@@ -57,6 +62,7 @@ class PagedAttentionBackend(AttentionBackend):
         layer: int,
         window: int,
         batch: ForwardBatch,
+        sinks: Tensor | None,
     ) -> Tensor:
         return attend(
             q,
@@ -70,4 +76,5 @@ class PagedAttentionBackend(AttentionBackend):
             causal=self.config.causal,
             window=window,
             soft_cap=self.config.soft_cap,
+            sinks=sinks,
         )

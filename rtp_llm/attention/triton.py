@@ -63,5 +63,6 @@ def compile_prompt_tiles(
         causal=config.causal,
         windows=config.windows,
         soft_cap=config.soft_cap,
+        has_sinks=config.sinks,
         split_only=split_only,
     )

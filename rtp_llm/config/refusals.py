@@ -166,8 +166,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "quantized checkpoint",
-        "Of the quantised formats only FP8 can be read: quant_method fp8, fbgemm_fp8, and "
-        "compressed-tensors of the format float-quantized.",
+        "Of the quantised formats FP8 and MXFP4 can be read: quant_method fp8, fbgemm_fp8, mxfp4, "
+        "and compressed-tensors of the format float-quantized.",
         "Take the model's unquantised weights; --quantization quantises them while loading.",
     ),
     Refusal(

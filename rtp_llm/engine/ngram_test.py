@@ -44,7 +44,9 @@ def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, t
     assert sum(per_place) == sum(each.accepted_drafts for each in outcomes)
 
 
-@pytest.mark.parametrize("family", ["deepseek_v3", "qwen3_moe", "qwen3_next", "qwen3_5_moe"])
+@pytest.mark.parametrize(
+    "family", ["deepseek_v3", "gpt_oss", "qwen3_moe", "qwen3_next", "qwen3_5_moe"]
+)
 def test_latents_experts_and_states(tmp_path: Path, family: str) -> None:
     save_model(tmp_path, family)
     with each_token_alone():

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.attention import (
@@ -29,7 +31,8 @@ from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.interleaved import Interleaved
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards, shard_target
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class AttentionShape:
 
     `norm_eps` is the epsilon of the query and key norms (None: no norms); `norm_offset` is added to
     their weights. `output_gate`: the result is multiplied by a sigmoid gate whose rows follow each
-    head's query rows in the checkpoint's q_proj. `input_size` is the input width of the
+    head's query rows in the checkpoint's q_proj. `sinks`: each head has a logit that takes part in
+    the softmax and has no value. `input_size` is the input width of the
     projections if it is wider than `hidden_size`, the width of the output. `heads` and `kv_heads`
     say which of the model's heads a tensor-parallel rank holds.
     """
@@ -53,6 +57,7 @@ class AttentionShape:
     window: int = 0
     norm_offset: float = 0.0
     output_gate: bool = False
+    sinks: bool = False
     input_size: int = 0
     heads: Shard | None = None
     kv_heads: Shard | None = None
@@ -98,6 +103,7 @@ class AttentionShape:
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             windows=(self.window,),
+            sinks=self.sinks,
             **vars(options),
         )
 
@@ -108,11 +114,24 @@ class AttentionShape:
         return AttentionLayer(index, self, backend, options)
 
 
+class Sinks(nn.Module):
+    """The sinks of a layer's heads, `weight` float32 [H]."""
+
+    def __init__(self, shape: AttentionShape, options: LayerOptions) -> None:
+        super().__init__()
+        self.weight = options.parameter(shape.num_heads, dtype=torch.float32)
+        self._heads = shape.heads
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield path.rstrip("."), shard_target(RowsTarget(self.weight), self._heads)
+
+
 class AttentionLayer(Mixer):
     """Attention of layer `index` over the paged cache, in place on the fused projection."""
 
     q_norm: RMSNorm | None
     k_norm: RMSNorm | None
+    sinks: Sinks | None
 
     def __init__(
         self, index: int, shape: AttentionShape, backend: AttentionBackend, options: LayerOptions
@@ -133,6 +152,7 @@ class AttentionLayer(Mixer):
         out, bias, shards = {"o_proj": shape.hidden_size}, shape.output_bias, shape.output_shards
         self.o_proj = make_linear(q_size, out, bias, options, shards=shards)
         self.q_norm = self.k_norm = None
+        self.sinks = Sinks(shape, options) if shape.sinks else None
         if shape.norm_eps is not None:
             size, eps, offset = shape.head_dim, shape.norm_eps, shape.norm_offset
             self.q_norm = RMSNorm(size, eps, options, offset)
@@ -172,7 +192,8 @@ class AttentionLayer(Mixer):
             rotation = Rotation(
                 cos_sin, q_norm.weight, k_norm.weight, q_norm.eps, norm_offset=q_norm.offset
             )
-        mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation)
+        sinks = None if self.sinks is None else self.sinks.weight
+        mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation, sinks)
         if gate is not None:
             ops.sigmoid_gate(mixed, gate)
         return self.o_proj.add_to(residual, mixed)

@@ -3,17 +3,22 @@
 
 transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.down_proj` [E, K, I],
 and saves them that way with save_original_format=False; in FP8, `..._scale_inv` next to them holds
-the block scales. The rows of one expert are contiguous, so each expert's tensor is a byte range of
-the file.
+the block scales. gpt-oss has its experts in these tensors, too, but transposed and with the rows of
+gate and up alternating; in MXFP4 each becomes `..._blocks` and `..._scales`, which are not
+transposed. Its experts have biases, `..._bias`.
+
+The rows of one expert are contiguous, so each expert's tensor is a byte range of the file.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rtp_llm.layers.weights.fp8_formats import SCALE_NAMES
-from rtp_llm.layers.weights.stored_format import WEIGHT_NAME
+from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES
+from rtp_llm.layers.weights.stored_format import BIAS_NAME, WEIGHT_NAME
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.models.config_fields import MAX_EXPERTS
@@ -25,6 +30,8 @@ _STACKED = {
     ".experts.down_proj": ("down_proj",),
 }
 _SCALES = "_scale_inv"
+# What the names of tensors of gpt-oss have after that of the stacked weight.
+_ENDS = tuple(f"_{suffix}" for suffix in (BIAS_NAME, BLOCKS, SCALES))
 
 
 def split_experts(tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
@@ -55,6 +62,9 @@ def _has_whole_blocks(weight: TensorEntry | None, parts: int) -> bool:
 
 
 def _parts(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> Iterator[TensorEntry]:
+    if (stem := _alternating(entry, tensors)) is not None:
+        yield from _whole(entry, stem)
+        return
     stem = entry.name.removesuffix(_SCALES)
     names = next((_STACKED[end] for end in _STACKED if stem.endswith(end)), ())
     if not names or len(entry.shape) != 3 or not _can_split(entry, len(names)):
@@ -73,3 +83,22 @@ def _parts(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> Iterator[T
             made = replace(entry, name=f"{path}.{expert}.{name}.{kind}", shape=shape, offset=offset)
             yield made
             offset += made.size
+
+
+def _alternating(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> str | None:
+    """The name of gpt-oss' stacked weight that `entry` is a tensor of; None: it is not."""
+    stem = next((entry.name.removesuffix(end) for end in _ENDS if entry.name.endswith(end)), "")
+    stem = stem or entry.name
+    known = stem.endswith(tuple(_STACKED)) and f"{stem}_{BIAS_NAME}" in tensors
+    return stem if known and 2 <= len(entry.shape) <= 4 and entry.shape[0] <= MAX_EXPERTS else None
+
+
+def _whole(entry: TensorEntry, stem: str) -> Iterator[TensorEntry]:
+    """Each expert's share of `entry`, of all parts together; the pairs of a row form one axis."""
+    (path, _, name), suffix = stem.rpartition("."), entry.name[len(stem) + 1 :] or WEIGHT_NAME
+    experts, *rest = entry.shape
+    shape = (rest[0], math.prod(rest[1:])) if len(rest) > 1 else tuple(rest)
+    size = entry.size // max(1, experts)
+    for expert in range(experts):
+        named = f"{path}.{expert}.{name}.{suffix}"
+        yield replace(entry, name=named, shape=shape, offset=entry.offset + expert * size)

@@ -16,6 +16,7 @@ from torch import nn
 from rtp_llm.layers import local_target, weight_targets
 from rtp_llm.layers.weights.fp8_formats import Fp8Format
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
+from rtp_llm.layers.weights.interleaved import parts_of
 from rtp_llm.layers.weights.stored_config import StoredModules
 from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
 from rtp_llm.models.refusals import refuse
@@ -89,14 +90,14 @@ def describe(
     device: Device,
 ) -> str:
     """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
-    sizes: dict[tuple[str, str], int] = defaultdict(int)
+    sizes: dict[tuple[str, str, int], int] = defaultdict(int)
     for module, stored in formats.items():
         entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
-        sizes[stored.title, stored.why_dequantized(dtype, device)] += math.prod(entry.shape)
+        sizes[_use(stored, dtype, device)] += math.prod(entry.shape)
     text = ""
-    for (title, reason), size in sizes.items():
+    for (title, reason, weights), size in sizes.items():
         text += f", {size / _MIB:.1f} MiB of {title} "
-        text += f"{_grown(size, dtype)}: {reason}" if reason else "as they are"
+        text += f"{_grown(size * weights, dtype)}: {reason}" if reason else "as they are"
     scales = (f"{module}.{scale}" for module in formats for scale in _INPUT_SCALES)
     if any(scale in checkpoint.tensors for scale in scales):
         text += "; stored scales of activations are not used: each token gets its own"
@@ -105,17 +106,23 @@ def describe(
 
 def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once how much memory quantised weights take that are kept as floats."""
-    sizes: dict[tuple[str, str], int] = defaultdict(int)
+    sizes: dict[tuple[str, str, int], int] = defaultdict(int)
     for _, target in weight_targets(model):
-        if isinstance(kept := local_target(target), DequantizingTarget):
-            stored = kept.stored
-            sizes[stored.title, stored.why_dequantized(dtype, device)] += math.prod(kept.shape)
-    for (title, reason), size in sizes.items():
+        for kept in parts_of(local_target(target)):
+            if isinstance(kept, DequantizingTarget):
+                sizes[_use(kept.stored, dtype, device)] += math.prod(kept.shape)
+    for (title, reason, weights), size in sizes.items():
         level = logging.WARNING if reason else logging.INFO
         why = reason or "their layers compute with floats"
-        _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, _grown(size, dtype), why)
+        grown = _grown(size * weights, dtype)
+        _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, grown, why)
 
 
-def _grown(stored: int, dtype: torch.dtype) -> str:
+def _use(stored: StoredFormat, dtype: torch.dtype, device: Device) -> tuple[str, str, int]:
+    """A format's title, why its weights are dequantised, and how many an entry holds."""
+    return stored.title, stored.why_dequantized(dtype, device), stored.weights_per_entry
+
+
+def _grown(weights: int, dtype: torch.dtype) -> str:
     name = str(dtype).removeprefix("torch.")
-    return f"become {stored * dtype.itemsize / _MIB:.1f} MiB of {name} while loading"
+    return f"become {weights * dtype.itemsize / _MIB:.1f} MiB of {name} while loading"

@@ -9,9 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import torch
+
 from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.layers.weights.stored_config import StoredModules
-from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
 from rtp_llm.model_folder import ModelFilesError, name_of
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config import ModelConfig
@@ -46,8 +48,17 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
     for name in targets:
         if stored := checkpoint.unreadable.get(name):
             raise refuse("other number type", f"{name} is stored as {stored}", config.architecture)
+        entry = checkpoint.tensors.get(name)
+        if entry is not None and not _has_weights(entry, options):
+            found = f"{name} is stored as U8 in {entry.file}"
+            raise refuse("other number type", found, config.architecture)
     formats = config.stored or StoredModules(())
     _check(targets, checkpoint, lambda name: model.ignores(name) or formats.ignores(name))
+
+
+def _has_weights(entry: TensorEntry, options: ModelOptions) -> bool:
+    """Whether bytes are those of a stored format, and not numbers."""
+    return entry.dtype is not torch.uint8 or entry.name.rpartition(".")[0] in options.formats
 
 
 def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from rtp_llm.config.tasks import Task
+from rtp_llm.layers.activation import SWIGLU_OAI
 from rtp_llm.layers.attention import AttentionShape
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
@@ -50,6 +51,7 @@ _TAKEN = (
     "mla",
     "norm_offset",
     "output_gate",
+    "sinks",
     "delta_net",
     "mtp_layers",
     "mrope",
@@ -71,6 +73,7 @@ class Features:
     mla: MlaShape | None = None
     norm_offset: float = 0.0
     output_gate: bool = False
+    sinks: bool = False
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
@@ -87,7 +90,8 @@ class ModelConfig:
     `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
     `stored`: how it stores the weights of modules that are not floats. With
     `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
-    of norms; with `output_gate` a gate multiplies the attention result. `linear_layers`: whether
+    of norms; with `output_gate` a gate multiplies the attention result; `sinks`: heads have them,
+    see AttentionShape. `linear_layers`: whether
     each layer uses the linear attention `delta_net` instead of softmax attention. `mtp_layers` is
     the number of multi-token prediction layers that follow the last layer in the checkpoint, and
     `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
@@ -124,6 +128,7 @@ class ModelConfig:
     mla: MlaShape | None = None
     norm_offset: float = 0.0
     output_gate: bool = False
+    sinks: bool = False
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
@@ -224,7 +229,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         eos_token_ids=_eos_token_ids(raw),
         bos_token_id=next(iter(raw.token_ids("bos_token_id")), None),
         # If no layer uses the experts, there are none to load, compute or share.
-        moe=replace(features.moe, activation=act) if features.moe and any(moe_layers) else None,
+        moe=_experts(features.moe, act) if features.moe and any(moe_layers) else None,
         moe_layers=moe_layers,
         stored=read_stored_modules(raw.values),
         linear_layers=features.linear_layers or (False,) * layers,
@@ -232,6 +237,11 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
     )
     _check(raw, config)
     return config
+
+
+def _experts(moe: MoeConfig, hidden_act: str) -> MoeConfig:
+    """The experts with the model's activation, unless they have one that it has no name for."""
+    return moe if moe.activation == SWIGLU_OAI else replace(moe, activation=hidden_act)
 
 
 def _head_dim(raw: RawConfig, hidden: int, heads: int) -> int:

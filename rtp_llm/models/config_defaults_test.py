@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -55,7 +56,8 @@ def test_plain_keys(tmp_path, architecture):
     assert ours.rms_norm_eps == theirs.rms_norm_eps
     assert ours.max_position_embeddings == theirs.max_position_embeddings
     assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
-    assert ours.rope.style == theirs.rope_parameters["rope_type"] == "default"
+    style = "yarn" if architecture == "GptOssForCausalLM" else "default"
+    assert ours.rope.style == theirs.rope_parameters["rope_type"] == style
     assert ours.tie_word_embeddings == theirs.tie_word_embeddings
     assert ours.hidden_act == theirs.hidden_act
     assert ours.bos_token_id == theirs.bos_token_id
@@ -94,7 +96,7 @@ def test_windows(tmp_path, architecture, changes):
 
 @pytest.mark.parametrize(
     "architecture",
-    [name for name in known_architectures("generate") if "Moe" in name or "Mix" in name],
+    [name for name in known_architectures("generate") if re.search("Moe|Mix|GptOss", name)],
 )
 def test_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
@@ -184,6 +186,25 @@ PUBLISHED = {
         "rope_theta": 1e6,
         "router_aux_loss_coef": 0.02,
     },
+    "gpt-oss-20b": {
+        "architectures": ["GptOssForCausalLM"],
+        "attention_bias": True,
+        "experts_per_token": 4,
+        "initial_context_length": 4096,
+        "num_experts_per_tok": 4,
+        "num_local_experts": 32,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
+        "quantization_config": {
+            "quant_method": "mxfp4",
+            "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
+        },
+        "rope_scaling": YARN | {"rope_type": "yarn", "beta_fast": 32.0, "truncate": False},
+        "rope_theta": 150000,
+        "router_aux_loss_coef": 0.9,
+        "sliding_window": 128,
+        "swiglu_limit": 7.0,
+    },
     "DeepSeek-V2-Lite": {
         "architectures": ["DeepseekV2ForCausalLM"],
         "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"},
@@ -249,4 +270,4 @@ def test_published_forms_are_read(tmp_path, name):
     sizes = {"num_hidden_layers": 4, "max_position_embeddings": 512}
     config = ours_of(tmp_path, changes["architectures"][0], **{**changes, **sizes})
     assert config.num_layers == 4
-    assert (config.moe is not None) == any(word in name for word in ("MoE", "Mix", "Deep"))
+    assert (config.moe is not None) == any(word in name for word in ("MoE", "Mix", "Deep", "oss"))

@@ -181,6 +181,8 @@ FIELDS: dict[str, Field] = {
     "shared_expert_intermediate_size": _size(2**24),
     "sliding_window": _count(LONGEST_CONTEXT),
     "sliding_window_pattern": _size(MAX_LAYERS),
+    "swiglu_alpha": _positive(1e6),
+    "swiglu_limit": _positive(1e6),
     "tie_word_embeddings": _FLAG,
     "topk_group": _count(MAX_EXPERTS),
     "topk_method": _TEXT,

@@ -170,6 +170,7 @@ class DecoderForCausalLM(Architecture):
             norm_eps=config.rms_norm_eps if config.qk_norm else None,
             norm_offset=config.norm_offset,
             output_gate=config.output_gate,
+            sinks=config.sinks,
         )
         layers: tuple[MixerShape, ...] = tuple(
             config.delta_net if linear and config.delta_net else replace(attention, window=window)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _DECODERS = {
     "DeepseekV2ForCausalLM": "rtp_llm.models.deepseek_v2:DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM": "rtp_llm.models.deepseek_v3:DeepseekV3ForCausalLM",
+    "GptOssForCausalLM": "rtp_llm.models.gpt_oss:GptOssForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.mistral:MistralForCausalLM",
     "MixtralForCausalLM": "rtp_llm.models.mixtral:MixtralForCausalLM",

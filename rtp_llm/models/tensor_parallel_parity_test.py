@@ -29,6 +29,7 @@ from rtp_llm.testing.models.fp8_checkpoints import (
     store_as_fp8,
 )
 from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.mxfp4_checkpoints import store_as_mxfp4
 from rtp_llm.testing.models.open_model import open_model
 from rtp_llm.testing.models.transformers_models import CLEAR_GAP, random_prompt, save_model
 from rtp_llm.testing.ranks import run_ranks
@@ -44,14 +45,16 @@ TOLERANCE, ROUNDED = 1e-5, 5e-2
 class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
-    `fp8`: how it is stored in FP8. `draft`: "mtp", "eagle3" or "model", what is opened with it.
-    `rounds`: activations are rounded, where the order of a sum may decide between two numbers.
+    `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4. `draft`: "mtp", "eagle3" or
+    "model", what is opened with it. `rounds`: activations are rounded, where the order of a sum may
+    decide between two numbers.
     """
 
     kind: str
     settings: dict[str, Any] = field(default_factory=dict)
     opened: dict[str, Any] = field(default_factory=dict)
     fp8: Style | None = None
+    mxfp4: bool = False
     draft: str = ""
     rounds: bool = False
 
@@ -67,6 +70,8 @@ class Case:
             save_model(folder / "other", "qwen2", seed=1)
         if self.fp8 is not None:
             store_as_fp8(folder, style=self.fp8)
+        if self.mxfp4:
+            store_as_mxfp4(folder)
 
     def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
         drafts: dict[str, dict[str, Any]] = {
@@ -80,7 +85,16 @@ class Case:
     def __str__(self) -> str:
         texts = [f"{key}={value}" for key, value in {**self.settings, **self.opened}.items()]
         return " ".join(
-            filter(None, [self.kind, self.draft, self.fp8 and f"fp8 {self.fp8.kind}", *texts])
+            filter(
+                None,
+                [
+                    self.kind,
+                    self.draft,
+                    self.fp8 and f"fp8 {self.fp8.kind}",
+                    "mxfp4" * self.mxfp4,
+                    *texts,
+                ],
+            )
         )
 
 
@@ -124,6 +138,8 @@ CASES = [
     Case("qwen3_moe", {"norm_topk_prob": False, "decoder_sparse_step": 2}),
     Case("mixtral"),
     Case("qwen2_moe", {"mlp_only_layers": [1]}),
+    Case("gpt_oss"),
+    Case("gpt_oss", {"intermediate_size": 96}, mxfp4=True),
     Case("deepseek_v2"),
     Case("deepseek_v3", {"attention_bias": True}),
     Case("deepseek_v3", {"q_lora_rank": None}),

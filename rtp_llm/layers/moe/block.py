@@ -25,7 +25,8 @@ from rtp_llm.layers.moe.strategy import choose_executor
 from rtp_llm.layers.moe.triton_experts import TritonExecutor
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.stacked import StackedLinearWeights, weight_format
+from rtp_llm.layers.weights.interleaved import Interleaved
+from rtp_llm.layers.weights.stacked import StackedLinearWeights, StoredExperts, weight_format
 from rtp_llm.layers.weights.targets import WeightTarget, weight_targets
 
 
@@ -133,10 +134,20 @@ class _Experts(nn.Module):
         super().__init__()
         hidden, inner, names = config.hidden_size, config.intermediate_size, config.names
         options = options.inside(names.experts)
-        parts = {names.gate_proj: inner, names.up_proj: inner}
-        experts = config.num_experts
-        self.gate_up = StackedLinearWeights(hidden, parts, experts, options, local)
-        self.down = StackedLinearWeights(inner, {names.down_proj: hidden}, experts, options, local)
+        parts, down = {names.gate_proj: inner, names.up_proj: inner}, {names.down_proj: hidden}
+        experts, stored = config.num_experts, _stored(config)
+        self.gate_up = StackedLinearWeights(hidden, parts, experts, options, local, stored)
+        self.down = StackedLinearWeights(inner, down, experts, options, local, stored)
+
+
+def _stored(config: MoeConfig) -> StoredExperts:
+    """Which tensors of an expert a checkpoint has."""
+    names = config.names
+    if not names.gate_up_proj:
+        return StoredExperts(bias=config.expert_bias)
+    parts, groups = (names.gate_proj, names.up_proj), config.intermediate_size
+    alternate = Interleaved(names.gate_up_proj, parts, groups)
+    return StoredExperts((alternate,), transposed=True, bias=config.expert_bias)
 
 
 def expert_context(
@@ -144,7 +155,8 @@ def expert_context(
 ) -> ExpertContext:
     """The context from which a block's executor is chosen; `options` are the block's."""
     names = config.names
-    parts = (names.gate_proj, names.up_proj, names.down_proj)
+    gate_up = (names.gate_up_proj,) if names.gate_up_proj else (names.gate_proj, names.up_proj)
+    parts = (*gate_up, names.down_proj)
     return ExpertContext(
         config=config,
         capabilities=options.capabilities,

@@ -11,7 +11,8 @@ class ExpertNames:
     """Names of a block's parts in a checkpoint, relative to the block.
 
     `block` is the name of the block itself, usually "mlp". `shared` names the shared experts, which
-    form one module.
+    form one module. `gate_up_proj`: the one tensor in which rows of the gate and of up alternate
+    ("": each has its own); floats of such experts are stored transposed, [columns, rows].
     """
 
     block: str = "mlp"
@@ -20,6 +21,7 @@ class ExpertNames:
     gate_proj: str = "gate_proj"
     up_proj: str = "up_proj"
     down_proj: str = "down_proj"
+    gate_up_proj: str = ""
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
 
@@ -31,7 +33,9 @@ class MoeConfig:
     There are `num_experts` routed experts, and each token goes to `top_k` of them.
     `intermediate_size` is the size of one expert, `shared_intermediate_size` of all shared experts
     together (0: none); with `shared_gate` a sigmoid weighs their sum. `correction_bias`: the
-    checkpoint has a bias that is used for the selection only.
+    checkpoint has a bias that is used for the selection only; `router_bias` is added to the
+    router's logits. `expert_bias`: the projections of experts have biases. `activation` is that of
+    GatedActivation, `alpha` and `limit` are for "swigluoai".
     """
 
     hidden_size: int
@@ -47,7 +51,11 @@ class MoeConfig:
     group_best: int = 2
     shared_intermediate_size: int = 0
     shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
     activation: str = "silu"
+    alpha: float = 1.702
+    limit: float = 7.0
     names: ExpertNames = field(default_factory=ExpertNames)
 
     def __post_init__(self) -> None:
@@ -80,6 +88,13 @@ class MoeConfig:
                 f"the best {self.group_best} experts of a group count, and it has {size}: "
                 "expected at least as many"
             )
+
+    @property
+    def why_not_plain(self) -> str:
+        """What kernels that apply silu and add no biases lack; empty if nothing."""
+        if self.activation != "silu":
+            return f"its activation is silu, not {self.activation}"
+        return "it adds no biases" if self.expert_bias else ""
 
     @property
     def plain_softmax(self) -> bool:

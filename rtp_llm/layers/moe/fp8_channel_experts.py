@@ -27,8 +27,8 @@ class Fp8ChannelExecutor(Executor):
     def supports(cls, context: ExpertContext) -> Support:
         if context.weights != "fp8_channel":
             return Support.no(f"it takes FP8 weights with channel scales, not {context.weights}")
-        if context.config.activation != "silu":
-            return Support.no(f"its activation is silu, not {context.config.activation}")
+        if other := context.config.why_not_plain:
+            return Support.no(other)
         missing = [
             name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
         ]

@@ -52,8 +52,8 @@ class _Fp8Executor(Executor):
     def supports(cls, context: ExpertContext) -> Support:
         if context.weights != "fp8":
             return Support.no(f"it takes FP8 weights, not {context.weights} ones")
-        if context.config.activation != "silu":
-            return Support.no(f"its activation is silu, not {context.config.activation}")
+        if other := context.config.why_not_plain:
+            return Support.no(other)
         missing = [
             name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
         ]

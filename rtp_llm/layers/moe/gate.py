@@ -20,6 +20,7 @@ class Gate(Layer):
     """Router logits and expert selection; weights are never quantised, logits are float32."""
 
     bias: nn.Parameter | None
+    logit_bias: nn.Parameter | None
 
     def __init__(self, config: MoeConfig, options: LayerOptions) -> None:
         super().__init__()
@@ -28,6 +29,9 @@ class Gate(Layer):
         self.bias = None
         if config.correction_bias:
             self.bias = options.parameter(config.num_experts, dtype=torch.float32)
+        self.logit_bias = None
+        if config.router_bias:
+            self.logit_bias = options.parameter(config.num_experts, dtype=torch.float32)
         self._product = make_float_product(self.weight)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,9 +58,12 @@ class Gate(Layer):
 
     def logits(self, x: Tensor) -> Tensor:
         """x [T, hidden] -> float32 [T, experts]; the row stride is free."""
-        return self._product(x, self.weight)
+        logits = self._product(x, self.weight)
+        return logits if self.logit_bias is None else logits.add_(self.logit_bias)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}weight", RowsTarget(self.weight)
         if self.bias is not None:
             yield f"{path}e_score_correction_bias", RowsTarget(self.bias)
+        if self.logit_bias is not None:
+            yield f"{path}bias", RowsTarget(self.logit_bias)

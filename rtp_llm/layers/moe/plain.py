@@ -24,7 +24,8 @@ class PlainExecutor(Executor):
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)
-        self._activation = GatedActivation(context.config.activation)
+        config = context.config
+        self._activation = GatedActivation(config.activation, config.alpha, config.limit)
         self._gate_up, self._down = weights.gate_up, weights.down
 
     @classmethod
@@ -44,6 +45,16 @@ class PlainExecutor(Executor):
     def execute(self, dispatched: Dispatched) -> Tensor:
         rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
         x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
-        gated = self._activation(ops.grouped_linear(x, self._gate_up.weight, offsets))
-        y = ops.grouped_linear(gated, self._down.weight, offsets)
+        gate_up, down = self._gate_up, self._down
+        # Rows past those of the local experts are not used, whatever is added to them.
+        experts = dispatched.ids.flatten()[rows].clamp_(min=0) if gate_up.bias is not None else rows
+        gated = self._activation(
+            _with_bias(ops.grouped_linear(x, gate_up.weight, offsets), gate_up.bias, experts)
+        )
+        y = _with_bias(ops.grouped_linear(gated, down.weight, offsets), down.bias, experts)
         return ops.sum_experts(y, places, dispatched.weights)
+
+
+def _with_bias(rows: Tensor, bias: Tensor | None, experts: Tensor) -> Tensor:
+    """Add each row's bias, `bias` [E, N], in place; `experts` [R]."""
+    return rows if bias is None else rows.add_(bias.index_select(0, experts))

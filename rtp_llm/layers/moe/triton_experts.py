@@ -38,8 +38,8 @@ class TritonExecutor(Executor):
             return Support.no("float32 products do not run on tensor cores")
         if context.weights != "plain":
             return Support.no(f"it takes no {context.weights} weights")
-        if context.config.activation != "silu":
-            return Support.no(f"its activation is silu, not {context.config.activation}")
+        if other := context.config.why_not_plain:
+            return Support.no(other)
         missing = [
             name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
         ]

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.fp8_formats import Fp8Format
 from rtp_llm.layers.weights.fp8_targets import QuantizingTarget
+from rtp_llm.layers.weights.layout import WeightLayout
 from rtp_llm.layers.weights.stored_format import (
     FLOAT,
     WEIGHT_NAME,
@@ -26,20 +26,12 @@ from rtp_llm.quantization.fp8 import BlockRows, padded, quantize_blocks
 from rtp_llm.quantization.fp8_channels import quantize_channels
 
 
-class Fp8Layout(ABC):
-    """weight e4m3 [..., rows, columns] of all `parts` (name -> rows) in order, and its scales.
+class Fp8Layout(WeightLayout):
+    """weight e4m3 and float32 scales. Floats that are loaded into it are quantised."""
 
-    Floats that are loaded into it are quantised.
-    """
-
-    formats: ClassVar[frozenset[str]]  # those kept as they are stored
-
-    def __init__(self, parts: Mapping[str, int], columns: int) -> None:
-        self.parts, self.columns = dict(parts), columns
-
-    @abstractmethod
-    def make(self, options: LayerOptions, *outer: int) -> tuple[nn.Parameter, nn.Parameter]:
-        """Allocate the weight and the float32 scales; `outer` are axes in front of the rows."""
+    @classmethod
+    def takes(cls, options: LayerOptions) -> bool:
+        return options.multiplies_fp8 and options.quantization in ("none", "fp8")
 
     @abstractmethod
     def slices(self, weight: Tensor, scale: Tensor, part: str) -> tuple[Tensor, Tensor]:
@@ -52,10 +44,7 @@ class Fp8Layout(ABC):
     def targets(
         self, weight: Tensor, scale: Tensor, part: str, stored: StoredFormat
     ) -> NamedTargets:
-        """(name suffix, target) pairs that load `part` from the format it is stored in.
-
-        Raises FormatError for a format that is neither float nor one of `formats`.
-        """
+        """See WeightLayout; FormatError unless the format is float or one of `formats`."""
         weight, scale = self.slices(weight.detach(), scale.detach(), part)
         if stored is FLOAT:
             yield WEIGHT_NAME, self.quantizing_target(weight, scale)

@@ -26,10 +26,16 @@ class DequantizingTarget:
     loads_last = True
 
     def __init__(
-        self, weight: Tensor, scales: Tensor, dequantize: Dequantize, stored: StoredFormat
+        self,
+        weight: Tensor,
+        scales: Tensor,
+        dequantize: Dequantize,
+        stored: StoredFormat,
+        shape: tuple[int, ...] | None = None,
     ) -> None:
+        """`shape` is that of the quantised rows, if it is not that of `weight`."""
         self._rows, self._scales, self._dequantize = RowsTarget(weight), scales, dequantize
-        self.stored, self.shape = stored, self._rows.shape
+        self.stored, self.shape = stored, shape or self._rows.shape
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None

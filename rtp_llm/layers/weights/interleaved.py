@@ -10,7 +10,12 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.weights.targets import WeightTarget, loads_last, rows_together
+from rtp_llm.layers.weights.targets import (
+    RowsTarget,
+    WeightTarget,
+    loads_last,
+    rows_together,
+)
 
 _CPU = torch.device("cpu")
 
@@ -66,22 +71,70 @@ def interleave(targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
     """Create a target for a tensor that interleaves the rows of `targets` in `groups` groups."""
     if len(targets) == 1:
         return targets[0]
+    if all(each.shape[0] == groups for each in targets):
+        return _AlternatingTarget(targets)
     return _InterleavedTarget(targets, groups)
+
+
+def parts_of(target: WeightTarget) -> tuple[WeightTarget, ...]:
+    """The targets that `interleave` made one of, or `target` itself."""
+    inside = isinstance(target, _InterleavedTarget | _AlternatingTarget)
+    return target.targets if inside else (target,)
+
+
+class _AlternatingTarget:
+    """Row i goes to target i % n of n, all at once: a loop over rows would take minutes."""
+
+    def __init__(self, targets: Sequence[WeightTarget]) -> None:
+        self.targets = tuple(targets)
+        self.shape = (sum(each.shape[0] for each in targets), *targets[0].shape[1:])
+        self.rows_together = len(targets) * rows_together(targets)
+        self.loads_last = loads_last(targets)
+        self.device = _device_of(targets)
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        count = len(self.targets)
+        for place, target in enumerate(self.targets):
+            target.write(start // count, rows[place::count])
+
+
+class TransposedTarget:
+    """A tensor [columns, rows] of floats, whose rows alternate among `weights` [rows, columns]."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self._weights = tuple(weight.detach() for weight in weights)
+        rows, columns = self._weights[0].shape
+        self.shape = (columns, len(weights) * rows)
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        for place, weight in enumerate(self._weights):
+            part = rows[:, place :: len(self._weights)].to(weight.device, non_blocking=True)
+            RowsTarget(weight.T, start, len(rows)).write(0, part)
+
+
+def _device_of(targets: Sequence[WeightTarget]) -> torch.device:
+    """The device, other than the CPU, on which rows may arrive: where all parts accept them."""
+    devices = {getattr(each, "device", _CPU) for each in targets}
+    return devices.pop() if len(devices) == 1 else _CPU
 
 
 class _InterleavedTarget:
     """Distributes the rows of a tensor to several targets; see check_blocks for FP8 blocks."""
 
     def __init__(self, targets: Sequence[WeightTarget], groups: int) -> None:
-        self._targets = tuple(targets)
+        self.targets = tuple(targets)
         self._sizes = [each.shape[0] // groups for each in targets]
         self._starts = [0, *accumulate(self._sizes)]
         self.shape = (groups * self._starts[-1], *targets[0].shape[1:])
         self.rows_together = rows_together(targets)
         self.loads_last = loads_last(targets)
-        # The device, other than the CPU, on which rows may arrive: where all parts accept them.
-        devices = {getattr(each, "device", _CPU) for each in targets}
-        self.device: torch.device = devices.pop() if len(devices) == 1 else _CPU
+        self.device = _device_of(targets)
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         slices = list(self._slices(start, stop))
@@ -103,5 +156,5 @@ class _InterleavedTarget:
             part = next(i for i, end in enumerate(self._starts[1:]) if row < end)
             inside = row - self._starts[part]
             count = min(self._sizes[part] - inside, stop - start)
-            yield self._targets[part], group * self._sizes[part] + inside, count
+            yield self.targets[part], group * self._sizes[part] + inside, count
             start += count

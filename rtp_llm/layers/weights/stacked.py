@@ -4,14 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from rtp_llm.device.choice import load_class
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.fp8_layouts import Fp8Layout
-from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
-from rtp_llm.layers.weights.targets import NotLocal, WeightTarget
+from rtp_llm.layers.weights.interleaved import (
+    Interleaved,
+    TransposedTarget,
+    interleave,
+    tensors_of,
+)
+from rtp_llm.layers.weights.layout import WeightLayout
+from rtp_llm.layers.weights.stored_format import (
+    BIAS_NAME,
+    FLOAT,
+    WEIGHT_NAME,
+    NamedTargets,
+    StoredFormat,
+)
+from rtp_llm.layers.weights.targets import NotLocal, RowsTarget, WeightTarget
 
 PLAIN = "plain"
 # Formats of weights in memory, besides the plain one in the dtype of activations: those of stored
@@ -22,16 +35,34 @@ _LAYOUTS = {
 }
 
 
+@dataclass(frozen=True)
+class StoredExperts:
+    """Which tensors of an expert a checkpoint has, besides one for each part.
+
+    Those of `interleaved` hold the rows of several parts; `transposed` floats are [columns, rows],
+    the rows of all parts alternating; `bias`: there is a bias of each part.
+    """
+
+    interleaved: tuple[Interleaved, ...] = ()
+    transposed: bool = False
+    bias: bool = False
+
+
+PART_BY_PART = StoredExperts()
+
+
 class StackedLinearWeights(nn.Module):
     """weight [slots, rows, columns]: for each slot, the rows of all `parts` concatenated.
 
     `local` is the expert of each slot (None: all `experts` in order); an expert may occur twice.
     Names in the checkpoint are "EXPERT.PART.weight", siblings of this module's own name
     (`options.path`); experts without a slot are not read. The format "plain" has no scale (None),
-    "fp8" is that of Fp8Blocks, "fp8_channel" that of Fp8Channels; see weight_format.
+    "fp8" is that of Fp8Blocks, "fp8_channel" that of Fp8Channels, "mxfp4" that of Mxfp4Blocks; see
+    weight_format. bias [slots, rows], or None.
     """
 
     scale: nn.Parameter | None
+    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -40,61 +71,93 @@ class StackedLinearWeights(nn.Module):
         experts: int,
         options: LayerOptions,
         local: tuple[int, ...] | None = None,
+        stored: StoredExperts = PART_BY_PART,
     ) -> None:
         super().__init__()
         self.parts, self.columns, self.experts = dict(parts), columns, experts
+        self._stored = stored
+        used = [each for each in stored.interleaved if parts.keys() >= set(each.parts)]
+        self._tensors = tensors_of(parts, used)
         local = tuple(range(experts)) if local is None else local
         # A plan needs no slots: the shapes are the same as for experts on other ranks.
         self.local = () if options.planned else local
         self._options = options
-        self.scale = self._layout = None
-        layout = _LAYOUTS.get(weight_format(options, parts))
+        self.scale = self._layout = self.bias = None
+        layout = _LAYOUTS.get(weight_format(options, self._tensors))
         if layout is None:
             self.weight = options.parameter(len(self.local), sum(parts.values()), columns)
         else:
             self._layout = _load_layout(layout)(parts, columns)
             self.weight, self.scale = self._layout.make(options, len(self.local))
+        if stored.bias:
+            self.bias = options.parameter(len(self.local), sum(parts.values()))
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         parent = path.rstrip(".").rpartition(".")[0]
         for slot, expert in enumerate(self.local):
-            first = 0
-            for name, rows in self.parts.items():
-                for suffix, target in self._part_targets(slot, name, first, rows):
+            for name, tensor in self._tensors.items():
+                for suffix, target in self._targets(slot, tensor):
                     yield f"{parent}.{expert}.{name}.{suffix}", target
-                first += rows
         for expert in sorted(set(range(self.experts)) - set(self.local)):
-            for name, rows in self.parts.items():
-                shapes = self._format_of(expert, name).shapes(rows, self.columns)
-                for suffix, shape in shapes.items():
+            for name, tensor in self._tensors.items():
+                for suffix, shape in self._shapes(expert, tensor).items():
                     yield f"{parent}.{expert}.{name}.{suffix}", NotLocal(shape)
 
-    def _part_targets(self, slot: int, name: str, first: int, rows: int) -> NamedTargets:
-        stored, weight = self._format_of(self.local[slot], name), self.weight.detach()[slot]
+    def _targets(self, slot: int, tensor: Interleaved) -> NamedTargets:
+        """(name suffix, target) pairs of an expert's tensor, which holds one part or several."""
+        stored = self._format_of(self.local[slot], tensor.tensor)
+        if self._stored.transposed and stored is FLOAT:
+            weight = self.weight.detach()[slot]
+            yield WEIGHT_NAME, TransposedTarget([self._rows(weight, each) for each in tensor.parts])
+        else:
+            parts = [self._part_targets(slot, each, stored) for each in tensor.parts]
+            for same in zip(*parts, strict=True):
+                suffix = same[0][0]
+                yield suffix, stored.interleave(suffix, [each for _, each in same], tensor.groups)
+        if self.bias is not None:
+            bias = self.bias.detach()[slot]
+            rows = [RowsTarget(self._rows(bias, each)) for each in tensor.parts]
+            yield BIAS_NAME, interleave(rows, tensor.groups)
+
+    def _part_targets(self, slot: int, name: str, stored: StoredFormat) -> NamedTargets:
+        weight = self.weight.detach()[slot]
         if self._layout is None or self.scale is None:
-            yield from stored.float_targets(weight.narrow(0, first, rows))
+            yield from stored.float_targets(self._rows(weight, name))
         else:
             yield from self._layout.targets(weight, self.scale[slot], name, stored)
+
+    def _rows(self, whole: Tensor, part: str) -> Tensor:
+        """The rows of `part` in a tensor with those of all parts."""
+        return whole.split(list(self.parts.values()))[list(self.parts).index(part)]
+
+    def _shapes(self, expert: int, tensor: Interleaved) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tensors of an expert that has no slot, by the ends of their names."""
+        stored = self._format_of(expert, tensor.tensor)
+        rows = sum(self.parts[each] for each in tensor.parts)
+        shapes = stored.shapes(rows, self.columns)
+        if self._stored.transposed and stored is FLOAT:
+            shapes = {WEIGHT_NAME: (self.columns, rows)}
+        return {**shapes, BIAS_NAME: (rows,)} if self._stored.bias else shapes
 
     def _format_of(self, expert: int, name: str) -> StoredFormat:
         return self._options.inside(str(expert)).format_of(name)
 
 
 def weight_format(options: LayerOptions, parts: Iterable[str]) -> str:
-    """How StackedLinearWeights keeps `parts`: "plain", "fp8", "fp8_channel" or a quantisation.
+    """How StackedLinearWeights keeps `parts`: "plain", a name of _LAYOUTS, or a quantisation.
 
     The stored format of the first expert decides for all; a part in another one is quantised or
     dequantised while loading.
     """
     first = options.inside("0")
     stored = {first.format_of(part).name for part in parts}
-    if options.multiplies_fp8 and options.quantization in ("none", "fp8"):
-        for name, place in _LAYOUTS.items():
-            if stored <= _load_layout(place).formats:
-                return name
+    for name, place in _LAYOUTS.items():
+        layout = _load_layout(place)
+        if stored <= layout.formats and layout.takes(options):
+            return name
     return PLAIN if options.quantization == "none" else options.quantization
 
 
-def _load_layout(place: str) -> type[Fp8Layout]:
-    layout: type[Fp8Layout] = load_class(place)
+def _load_layout(place: str) -> type[WeightLayout]:
+    layout: type[WeightLayout] = load_class(place)
     return layout

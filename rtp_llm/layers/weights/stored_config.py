@@ -16,6 +16,7 @@ METHODS = {
     "fp8": "rtp_llm.layers.weights.fp8_config:read_fp8",
     "fbgemm_fp8": "rtp_llm.layers.weights.fp8_config:read_fbgemm_fp8",
     "compressed-tensors": "rtp_llm.layers.weights.compressed_tensors:read_compressed_tensors",
+    "mxfp4": "rtp_llm.layers.weights.mxfp4:read_mxfp4",
 }
 _REGEX = "re:"
 _MAX_SHOWN = 80

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NamedTargets = Iterator[tuple[str, WeightTarget]]
 
 WEIGHT_NAME = "weight"
+BIAS_NAME = "bias"
 
 
 class FormatError(ValueError):
@@ -32,13 +33,14 @@ class StoredFormat(ABC):
 
     `title` names the format for users. `row_block` x `column_block` weights share a scale, so that
     neither shards nor interleaved parts may split them. A module has the format if its tensor
-    `marker` has the dtype in it.
+    `marker` has the dtype in it; `weights_per_entry` are in an entry of that tensor.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     row_block: ClassVar[int] = 1
     column_block: ClassVar[int] = 1
+    weights_per_entry: ClassVar[int] = 1
     marker: ClassVar[tuple[str, torch.dtype]]
 
     @abstractmethod

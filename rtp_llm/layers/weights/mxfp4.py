@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights stored in MXFP4, as the experts of gpt-oss are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.stored_config import StoredModules, module_patterns
+from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
+from rtp_llm.layers.weights.targets import RowsTarget
+from rtp_llm.quantization.mxfp4 import BLOCK, dequantize_rows
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+
+BLOCKS, SCALES = "blocks", "scales"
+
+
+class Mxfp4(StoredFormat):
+    """blocks uint8 [rows, columns / 2], two numbers each, and scales uint8 [rows, columns / 32]."""
+
+    name = "mxfp4"
+    title = "MXFP4 blocks"
+    column_block = BLOCK
+    weights_per_entry = 2
+    marker = (BLOCKS, torch.uint8)
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        return {BLOCKS: (rows, columns // 2), SCALES: (rows, columns // BLOCK)}
+
+    def shard(
+        self, suffix: str, rows: Shard | None, columns: Shard | None
+    ) -> tuple[Shard | None, Shard | None]:
+        """Columns are divided between blocks. Raises DivisionError if one would be split."""
+        if columns is None:
+            return rows, None
+        blocks = columns.blocks(BLOCK, suffix)
+        return rows, blocks if suffix == SCALES else blocks.scaled(BLOCK // 2)
+
+    def float_targets(self, weight: Tensor) -> NamedTargets:
+        shapes = self.shapes(*weight.shape)
+        scales = torch.empty(shapes[SCALES], dtype=torch.uint8, device=weight.device)
+        yield SCALES, RowsTarget(scales)
+        yield BLOCKS, DequantizingTarget(weight, scales, dequantize_rows, self, shapes[BLOCKS])
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return f"no kernel on {device.name} multiplies them as they are"
+
+
+def read_mxfp4(config: Mapping[str, Any]) -> StoredModules:
+    """All modules that have blocks, but for those of `modules_to_not_convert`."""
+    kept = module_patterns(config, "modules_to_not_convert")
+    return StoredModules(((("Linear",), Mxfp4()),), kept)
