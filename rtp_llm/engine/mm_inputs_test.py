@@ -145,6 +145,7 @@ def test_a_model_of_text_is_fed_nothing_else(tmp_path: Path) -> None:
     engine.run()
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_ranks(folder: Path, answers: Answers) -> None:
     settings = {**SMALL, "max_batch_tokens_size": 7, "tensor_parallel_size": 2}
     engine = TinyEngine(folder, **settings, factory=FACTORY)

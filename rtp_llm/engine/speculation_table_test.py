@@ -204,6 +204,7 @@ def test_engines_that_work_together(row: str, method: str, tmp_path: Path) -> No
         check_drafts(settings, DeviceProposer(3), 2)
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_replicas_of_a_dense_model(make: Callable[[Try, str], Made]) -> None:
     """Each has an engine of its own, whatever drafts for it: one method stands for all."""
     assert {TABLE["replicas of a dense model", method] for method in METHODS} == {"yes"}

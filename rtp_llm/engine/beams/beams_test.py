@@ -133,6 +133,7 @@ def test_however_steps_are_cut(models: tuple[Path, Any], overlap: bool) -> None:
         assert outcome.finish == plain.outcomes[key].finish
 
 
+@pytest.mark.usefixtures("forked_processes")
 @pytest.mark.parametrize(("size", "stages"), [(2, 1), (1, 2)])
 def test_ranks_and_drafts(size: int, stages: int, tmp_path: Path) -> None:
     save_model(tmp_path, "llama", vocab_size=WORDS, eos_token_id=EOS)

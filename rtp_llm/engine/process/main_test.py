@@ -139,6 +139,7 @@ async def goes_away(client: EngineClient) -> None:
     await eventually(lambda: client.latest_stats.free_blocks == client.latest_stats.total_blocks)
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_a_killed_engine_fails_its_requests(llama):
     async def run() -> None:
         client = EngineClient()
@@ -154,6 +155,7 @@ def test_a_killed_engine_fails_its_requests(llama):
     asyncio.run(asyncio.wait_for(run(), 120))
 
 
+@pytest.mark.usefixtures("forked_processes")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -13,6 +13,8 @@ from rtp_llm.testing.engine.forks import check_forks, play_forks
 from rtp_llm.testing.engine.tensor_ranks import check_alike, ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("mtp qwen3_5", 2, {}),
     ("none qwen3_next", 1, {"pipeline_parallel_size": 2}),

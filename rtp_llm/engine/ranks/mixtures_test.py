@@ -20,6 +20,8 @@ from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.server_processes import children
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 SMALL: dict[str, Any] = {"dtype": "float32", "kv_cache_mem_mb": 8, "num_threads": 1}
 FOUR: dict[str, Any] = {"data_parallel_size": 2, "tensor_parallel_size": 2}
 SAMPLING: dict[str, Any] = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True}

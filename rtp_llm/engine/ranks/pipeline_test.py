@@ -21,6 +21,8 @@ from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, play, ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 # Models of three layers, some of four, their stages, the ranks of each, and other settings.
 CASES: list[tuple[str, int, int, dict[str, Any]]] = [
     ("llama", 2, 1, {}),

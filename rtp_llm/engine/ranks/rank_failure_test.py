@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rtp_llm.engine.ranks import tensor_ranks
+from rtp_llm.testing.engine.failing_workers import NO_WORKER
 from rtp_llm.testing.engine.rank_failures import MOMENTS, check_rank_failure
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.ranks.rank_failure import WorkerLostError
-from rtp_llm.worker.worker import Worker
+
+pytestmark = pytest.mark.usefixtures("forked_processes")
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +48,7 @@ def test_a_rank_of_a_stage_is_killed(folder: Path, monkeypatch: pytest.MonkeyPat
     check_rank_failure(folder, "killed", decoding, monkeypatch, seconds=20.0, stages=2, lost=1)
 
 
-def no_worker(*arguments: Any) -> Worker:
-    raise ValueError("this rank cannot be")
-
-
 def test_a_rank_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_ranks, "RANK_FACTORY", f"{__name__}:no_worker")
+    monkeypatch.setattr(tensor_ranks, "RANK_FACTORY", NO_WORKER)
     with pytest.raises(WorkerLostError, match="rank 1: this rank cannot be"), ranks(folder):
         pass

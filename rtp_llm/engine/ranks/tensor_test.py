@@ -12,6 +12,8 @@ from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.heads.logit_shards import LogitShards
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 @pytest.fixture(scope="module", params=["llama", "qwen3"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -27,6 +27,8 @@ from rtp_llm.testing.engine.tensor_ranks import SMALL, check_alike, ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 # The drafting method, the kind of the model and of its draft model; and additional settings.
 CASES: dict[str, dict[str, Any]] = {
     "plain qwen3_moe": {},

@@ -12,6 +12,8 @@ import pytest
 from rtp_llm import LLM, SamplingParams, StructuredOutputsParams
 from rtp_llm.testing.engine.grammars import save_spelling_model
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PATTERNS = [rf"(red|green) [0-9]{{{length}}}" for length in range(2, 8)]
 
 

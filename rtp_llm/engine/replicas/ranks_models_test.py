@@ -21,6 +21,8 @@ from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu, round_products_onc
 from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROMPTS = [random_prompt(length, length) for length in (3, 1, 17, 40, 9)]
 SAMPLING = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True}
 # Prompts of more than 8 tokens take messages of exact size, decoding takes fixed ones.

@@ -25,6 +25,8 @@ from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.model_folders import byte_level
 from rtp_llm.testing.models.transformers_models import clear_prompt, save_model
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 SMALL = {"kv_cache_mem_mb": 8, "num_threads": 1}
 LONG = 20_000  # tokens that no machine has given before a test does something to their stream
 TOKENS = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)

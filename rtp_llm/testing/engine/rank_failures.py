@@ -12,39 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rtp_llm.engine.messages import EngineDeadError
 from rtp_llm.engine.ranks import tensor_ranks
 from rtp_llm.engine.ranks.tensor_ranks import TensorRanks
 from rtp_llm.engine.ranks.topology import Topology
-from rtp_llm.engine.start.rank_worker import make_worker
+from rtp_llm.testing.engine.failing_workers import OUT_OF_MEMORY, STEPS
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt
-from rtp_llm.worker.local_worker import LocalWorker
-from rtp_llm.worker.ranks.later_stage import LaterStageWorker
 from rtp_llm.worker.ranks.stopped import STOPPED
-from rtp_llm.worker.worker import Worker
 
 _TIMEOUT = 60.0
-_LATE = "RTP_LLM_TEST_LOST_STEP"
-
-
-def running_out_of_memory(*arguments: Any) -> Worker:
-    """A rank that has no memory for one of its steps."""
-    worker = make_worker(*arguments)
-    assert isinstance(worker, LocalWorker | LaterStageWorker)
-    forward, left = worker.runner.forward, [int(os.environ[_LATE])]
-
-    def fail(*given: Any) -> torch.Tensor:
-        left[0] -= 1
-        if left[0] < 0:
-            raise torch.OutOfMemoryError("a rank's memory is full")
-        return forward(*given)
-
-    worker.runner.forward = fail  # type: ignore[assignment,method-assign]
-    return worker
 
 
 def idle(engine: TinyEngine) -> None:
@@ -104,8 +83,8 @@ def check_rank_failure(
     if stages == 1:
         settings["enable_overlap"] = overlap
     if how == "out of memory":
-        patch.setattr(tensor_ranks, "RANK_FACTORY", f"{__name__}:running_out_of_memory")
-        patch.setenv(_LATE, str(_LAST_STEPS[moment]))
+        patch.setattr(tensor_ranks, "RANK_FACTORY", OUT_OF_MEMORY)
+        patch.setenv(STEPS, str(_LAST_STEPS[moment]))
     with ranks(folder, size, **settings) as engine:
         pids = _lose(engine, how, moment, rank, reason, seconds)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
