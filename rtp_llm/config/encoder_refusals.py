@@ -21,15 +21,9 @@ ENCODER_REFUSALS: tuple[Refusal, ...] = (
     Refusal("encoder", "--speculative", "An encoder generates no tokens to draft.", _LEAVE_OUT),
     Refusal(
         "encoder",
-        "--tensor-parallel-size",
-        "Layers of an encoder are not sharded.",
-        "Set --data-parallel-size instead: each device gets an encoder of its own.",
-    ),
-    Refusal(
-        "encoder",
         "--pipeline-parallel-size",
         "Layers of an encoder are not divided into stages.",
-        "Set --data-parallel-size instead: each device gets an encoder of its own.",
+        "Set --tensor-parallel-size, or --data-parallel-size for an encoder on each device.",
     ),
     Refusal(
         "model",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -24,33 +24,27 @@ from rtp_llm.attention import (
     SlidingWindowSpec,
     cache_dtypes,
 )
-from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.attention_heads import AttentionHeads
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.interleaved import Interleaved
-from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards, shard_target
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 
 @dataclass(frozen=True)
-class AttentionShape:
+class AttentionShape(AttentionHeads):
     """Sizes and options of one layer's attention; `window` 0 means full attention.
 
     `norm_eps` is the epsilon of the query and key norms (None: no norms); `norm_offset` is added to
     their weights. `output_gate`: the result is multiplied by a sigmoid gate whose rows follow each
     head's query rows in the checkpoint's q_proj. `sinks`: each head has a logit that takes part in
-    the softmax and has no value. `input_size` is the input width of the
-    projections if it is wider than `hidden_size`, the width of the output. `heads` and `kv_heads`
-    say which of the model's heads a tensor-parallel rank holds.
+    the softmax and has no value. `input_size` is the input width of the projections if it is wider
+    than `hidden_size`, the width of the output.
     """
 
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
     qkv_bias: bool = False
     output_bias: bool = False
     norm_eps: float | None = None
@@ -59,37 +53,17 @@ class AttentionShape:
     output_gate: bool = False
     sinks: bool = False
     input_size: int = 0
-    heads: Shard | None = None
-    kv_heads: Shard | None = None
 
     checkpoint_name: ClassVar[str] = "self_attn"
-
-    def on_rank(self, ranks: TensorParallel) -> AttentionShape:
-        heads = Shard.even(self.num_heads, ranks, "num_attention_heads")
-        kv_heads = Shard.of_kv_heads(self.num_kv_heads, ranks)
-        return replace(
-            self,
-            num_heads=heads.size,
-            num_kv_heads=kv_heads.size,
-            heads=heads,
-            kv_heads=kv_heads,
-        )
 
     @property
     def input_shards(self) -> LinearShards:
         """The part of the query, key, value and gate projections that this rank holds."""
-        if self.heads is None or self.kv_heads is None:
+        if (channels := self.channel_shards) is None:
             return WHOLE
-        queries, keys = self.heads.scaled(self.head_dim), self.kv_heads.scaled(self.head_dim)
+        queries, keys = channels
         names = ("query", "gate") if self.output_gate else ("q_proj",)
         return LinearShards({**dict.fromkeys(names, queries), "k_proj": keys, "v_proj": keys})
-
-    @property
-    def output_shards(self) -> LinearShards:
-        """The part of the output projection that this rank holds."""
-        return (
-            WHOLE if self.heads is None else LinearShards(columns=self.heads.scaled(self.head_dim))
-        )
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         dtype = dtypes.keys_and_values

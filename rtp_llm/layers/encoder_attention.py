@@ -11,18 +11,20 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.attention import Backend, BackendOptions, CacheDtypes, ForwardBatch
-from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.attention_heads import AttentionHeads
 from rtp_llm.layers.biased_attention import biased_attention
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.shard import concatenated
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 from rtp_llm.layers.weights.targets import WeightTarget, weight_targets
 
 
 @dataclass(frozen=True)
-class EncoderAttentionShape:
+class EncoderAttentionShape(AttentionHeads):
     """Sizes of one layer's attention.
 
     `window`: a token sees those at most so many tokens away; 0: all of them. `scale` multiplies
@@ -30,10 +32,6 @@ class EncoderAttentionShape:
     names of these projections in a checkpoint, or the one name of all three.
     """
 
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
     scale: float
     window: int = 0
     bias: bool = True
@@ -43,9 +41,6 @@ class EncoderAttentionShape:
     output_bias: bool = False
 
     checkpoint_name: ClassVar[str] = "self_attn"
-
-    def on_rank(self, ranks: TensorParallel) -> EncoderAttentionShape:
-        raise AssertionError("encoders on several ranks are refused at start-up")
 
     def cache_spec(self, dtypes: CacheDtypes) -> None:
         return None
@@ -58,11 +53,21 @@ class EncoderAttentionShape:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Rows of each projection in a checkpoint."""
+        """Rows of each projection on this rank."""
         sizes = [n * self.head_dim for n in (self.num_heads, self.num_kv_heads, self.num_kv_heads)]
         if len(self.parts) == 1:
             return {self.parts[0]: sum(sizes)}
         return dict(zip(self.parts, sizes, strict=True))
+
+    @property
+    def input_shards(self) -> LinearShards:
+        """The part of each projection that this rank holds."""
+        if (channels := self.channel_shards) is None:
+            return WHOLE
+        queries, keys = channels
+        if len(self.parts) == 1:
+            return LinearShards({self.parts[0]: concatenated([queries, keys, keys])})
+        return LinearShards(dict(zip(self.parts, (queries, keys, keys), strict=True)))
 
 
 class EncoderMixer(Mixer):
@@ -72,7 +77,8 @@ class EncoderMixer(Mixer):
         super().__init__()
         self.mix = EncoderAttention(shape, options)
         parts, bias = {"o_proj": shape.hidden_size}, shape.output_bias
-        self.o_proj = make_linear(shape.num_heads * shape.head_dim, parts, bias, options)
+        mixed, shards = shape.num_heads * shape.head_dim, shape.output_shards
+        self.o_proj = make_linear(mixed, parts, bias, options, shards=shards)
 
     def cache_spec(self) -> None:
         return None
@@ -113,7 +119,9 @@ class EncoderAttention(Layer):
         """`options` are inside the layer in which a checkpoint has the projections."""
         super().__init__()
         self.shape = shape
-        self.qkv = make_linear(shape.hidden_size, shape.rows, shape.bias, options)
+        self.qkv = make_linear(
+            shape.hidden_size, shape.rows, shape.bias, options, shards=shape.input_shards
+        )
         self.q_norm = self.k_norm = None
         if shape.norm_eps is not None:
             size, eps, offset = shape.head_dim, shape.norm_eps, shape.norm_offset

@@ -36,3 +36,23 @@ class LayerNorm(Layer):
         yield f"{path}weight", RowsTarget(self.weight)
         if self.bias is not None:
             yield f"{path}bias", RowsTarget(self.bias)
+
+
+class SummingLayerNorm(LayerNorm):
+    """A norm that first sums the ranks' partial results and adds them to the residual."""
+
+    def __init__(self, size: int, eps: float, options: LayerOptions, bias: bool = True) -> None:
+        super().__init__(size, eps, options, bias)
+        self._ranks = options.tensor_parallel
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """In place: residual += the sum of the ranks' x, then x = norm(residual). Returns x."""
+        return super().add(self._ranks.all_reduce(x), residual)
+
+
+def residual_layer_norm(
+    size: int, eps: float, options: LayerOptions, bias: bool = True
+) -> LayerNorm:
+    """Create the norm of a residual that first adds pending results of layers."""
+    kind = LayerNorm if options.tensor_parallel.size == 1 else SummingLayerNorm
+    return kind(size, eps, options, bias)

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import shard_target
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 # Keys that are further away share the last bucket of their side.
 _FARTHEST = 128
 
 
 class PositionBias(Layer):
-    """A learned bias for each head and bucket of distances."""
+    """A learned bias for each bucket of distances and head, of those of this rank."""
 
     buckets: Tensor
 
@@ -24,7 +28,8 @@ class PositionBias(Layer):
         self, num_buckets: int, num_heads: int, num_positions: int, options: LayerOptions
     ) -> None:
         super().__init__()
-        self.weight = options.parameter(num_buckets, num_heads)
+        self._heads = Shard.even(num_heads, options.tensor_parallel, "num_attention_heads")
+        self.weight = options.parameter(num_buckets, self._heads.size)
         buckets = distance_buckets(num_buckets, num_positions).to(options.device)
         self.register_buffer("buckets", buckets, persistent=False)
         self._longest = num_positions
@@ -34,6 +39,9 @@ class PositionBias(Layer):
         first = self._longest - length
         near = self.buckets[first : first + 2 * length - 1]
         return self.weight.index_select(0, near).t().contiguous()
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        yield f"{path}weight", shard_target(RowsTarget(self.weight), columns=self._heads)
 
 
 def distance_buckets(num_buckets: int, num_positions: int) -> Tensor:

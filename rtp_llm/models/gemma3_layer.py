@@ -27,7 +27,8 @@ class AloneMixer(Protocol):
 
 
 class Gemma3Layer(Layer):
-    """The results of attention and feed-forward are normalised before they are added."""
+    """The results of attention and feed-forward are normalised before they are added; ranks sum
+    their parts of them first."""
 
     def __init__(self, config: ModelConfig, mixer: Layer, options: LayerOptions) -> None:
         """`mixer` is an AloneMixer."""
@@ -39,6 +40,7 @@ class Gemma3Layer(Layer):
         hidden, inner = config.hidden_size, config.intermediate_size
         self.mlp = GatedMLP(hidden, inner, config.hidden_act, False, options.inside("mlp"))
         self.post_feedforward_layernorm = gemma_norm(config, options)
+        self._ranks = options.tensor_parallel
 
     def forward(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
@@ -49,8 +51,9 @@ class Gemma3Layer(Layer):
         """
         mixer: AloneMixer = self.self_attn  # type: ignore[assignment]
         mixed = mixer.alone(self.input_layernorm, residual, pending, cos_sin, batch)
-        mixed = self.post_attention_layernorm(mixed)
+        mixed = self.post_attention_layernorm(self._ranks.all_reduce(mixed))
         added = self.mlp.alone(self.pre_feedforward_layernorm, residual, mixed)
+        added = self._ranks.all_reduce(added)
         return self.post_feedforward_layernorm(added)  # type: ignore[no-any-return]
 
 

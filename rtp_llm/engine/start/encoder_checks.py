@@ -25,7 +25,6 @@ def check_encoder(settings: Settings, config: ModelConfig) -> None:
         "--cache-store-mem-mb": settings.cache_store_mem_mb is not None,
         "--role": settings.role != "both",
         "--speculative": settings.speculative != "none",
-        "--tensor-parallel-size": settings.tensor_parallel_size > 1,
         "--pipeline-parallel-size": settings.pipeline_parallel_size > 1,
     }
     for flag, is_set in chosen.items():

@@ -31,7 +31,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "--cache-store-mem-mb": {"cache_store_mem_mb": 8},
     "--role": {"role": "prefill"},
     "--speculative": {"speculative": "ngram"},
-    "--tensor-parallel-size": {"tensor_parallel_size": 2},
     "--pipeline-parallel-size": {"pipeline_parallel_size": 2},
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rtp_llm.layers.weights.shard import DivisionError, Shard, grouped
+from rtp_llm.layers.weights.shard import DivisionError, Shard, concatenated, grouped
 from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.layers.weights.targets import WeightTarget
 
@@ -62,11 +62,13 @@ class LinearShards:
     """The shard of a linear layer on this rank: rows of each part, and columns.
 
     Parts that are not named keep all rows; None keeps all columns. With fewer columns the layer
-    computes a partial sum, to which only the first rank adds the bias.
+    computes a partial sum, to which only the first rank adds the bias. `concatenated`: a tensor of
+    several parts has one after the other, not group by group.
     """
 
     rows: Mapping[str, Shard] = field(default_factory=dict)
     columns: Shard | None = None
+    concatenated: bool = False
 
     @property
     def adds_bias(self) -> bool:
@@ -108,7 +110,9 @@ class LinearShards:
 
     def _rows(self, parts: Sequence[str]) -> Shard | None:
         shards = [self.rows[part] for part in parts if part in self.rows]
-        return (shards[0] if len(shards) == 1 else grouped(shards)) if shards else None
+        if len(shards) < 2:
+            return shards[0] if shards else None
+        return concatenated(shards) if self.concatenated else grouped(shards)
 
 
 WHOLE = LinearShards()

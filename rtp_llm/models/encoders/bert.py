@@ -55,5 +55,5 @@ class BertModel(EncoderModel):
 
     def make_layers(self, options: LayerOptions) -> Layer:
         positions = self.options.num_positions
-        shapes = self.mixers(self.config)
+        shapes = self.local_shapes
         return PostNormEncoder(self.config, shapes, self.NAMES, options, positions)

@@ -74,6 +74,12 @@ class EncoderModel(Architecture):
             for window in config.layer_windows
         )
 
+    @property
+    def local_shapes(self) -> tuple[EncoderAttentionShape, ...]:
+        """The attention of each layer, of a tensor-parallel rank its part."""
+        ranks, shapes = self.options.tensor_parallel, self.mixers(self.config)
+        return shapes if ranks.size == 1 else tuple(each.on_rank(ranks) for each in shapes)
+
     @classmethod
     def explain_backends(cls, config: ModelConfig, options: ModelOptions) -> str:
         windows = {window for window in config.layer_windows if window}

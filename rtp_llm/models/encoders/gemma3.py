@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.attention import ForwardBatch
-from rtp_llm.layers import Embedding, Layer, LayerOptions
+from rtp_llm.layers import Layer, LayerOptions, make_embedding
 from rtp_llm.layers.encoder_attention import EncoderAttentionShape, EncoderMixer
 from rtp_llm.models.config import Features, ModelConfig, make_config
 from rtp_llm.models.encoder_config import EncoderConfig
@@ -62,7 +62,7 @@ class Gemma3TextModel(EncoderModel):
         return with_encoder(raw, config, encoder)
 
     def make_layers(self, options: LayerOptions) -> Layer:
-        return _Layers(self.config, self.mixers(self.config), options, self.options.num_positions)
+        return _Layers(self.config, self.local_shapes, options, self.options.num_positions)
 
 
 class _Layers(Layer):
@@ -74,7 +74,7 @@ class _Layers(Layer):
         num_positions: int,
     ) -> None:
         super().__init__()
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, options)
+        self.embed_tokens = make_embedding(config.vocab_size, config.hidden_size, options)
         self._scale = float(torch.tensor(config.hidden_size**0.5, dtype=options.dtype))
         self.rotary = RotaryByType(config, num_positions, options.device)
         self._windows = [shape.window for shape in shapes]

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from rtp_llm.attention import ForwardBatch
-from rtp_llm.layers import Embedding, Layer, LayerOptions, make_linear
+from rtp_llm.layers import Layer, LayerOptions, make_embedding, make_linear
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
-from rtp_llm.layers.layer_norm import LayerNorm
+from rtp_llm.layers.layer_norm import LayerNorm, residual_layer_norm
+from rtp_llm.layers.weights.shard import Shard, concatenated
+from rtp_llm.layers.weights.shard_targets import LinearShards
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
@@ -74,7 +76,7 @@ class ModernBertModel(EncoderModel):
         return replace(names, first_bias=encoder.head_bias, norm_bias=encoder.norm_bias)
 
     def make_layers(self, options: LayerOptions) -> Layer:
-        return _Layers(self.config, self.mixers(self.config), options, self.options.num_positions)
+        return _Layers(self.config, self.local_shapes, options, self.options.num_positions)
 
 
 class _Layers(Layer):
@@ -107,7 +109,7 @@ class _Layers(Layer):
 class _Embeddings(Layer):
     def __init__(self, config: ModelConfig, options: LayerOptions) -> None:
         super().__init__()
-        self.tok_embeddings = Embedding(config.vocab_size, config.hidden_size, options)
+        self.tok_embeddings = make_embedding(config.vocab_size, config.hidden_size, options)
         self.norm = _norm(config, options)
 
 
@@ -152,8 +154,9 @@ class _Attention(Layer):
     ) -> None:
         super().__init__()
         self.mix = EncoderAttention(shape, options)
-        size = config.hidden_size
-        self.output = make_linear(size, {"Wo": size}, config.output_bias, options)
+        mixed, rows = shape.num_heads * shape.head_dim, {"Wo": config.hidden_size}
+        bias, shards = config.output_bias, shape.output_shards
+        self.output = make_linear(mixed, rows, bias, options, shards=shards)
 
     def forward(self, x: Tensor, batch: ForwardBatch, cos_sin: Tensor | None) -> Tensor:
         return self.output(self.mix(x, batch, cos_sin))  # type: ignore[no-any-return]
@@ -162,9 +165,12 @@ class _Attention(Layer):
 class _MLP(Layer):
     def __init__(self, hidden: int, config: ModelConfig, options: LayerOptions) -> None:
         super().__init__()
-        inner, bias = config.intermediate_size, config.mlp_bias
-        self.up = make_linear(hidden, {"Wi": 2 * inner}, bias, options)
-        self.down = make_linear(inner, {"Wo": hidden}, bias, options)
+        inner = Shard.even(config.intermediate_size, options.tensor_parallel, "intermediate_size")
+        rows, bias = {"Wi": 2 * inner.size}, config.mlp_bias
+        shards = LinearShards({"Wi": concatenated([inner, inner])})
+        self.up = make_linear(hidden, rows, bias, options, shards=shards)
+        rows, shards = {"Wo": hidden}, LinearShards(columns=inner)
+        self.down = make_linear(inner.size, rows, bias, options, shards=shards)
         self.activation = GatedActivation(config.hidden_act)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -173,4 +179,5 @@ class _MLP(Layer):
 
 def _norm(config: ModelConfig, options: LayerOptions) -> LayerNorm:
     assert config.encoder is not None
-    return LayerNorm(config.hidden_size, config.rms_norm_eps, options, config.encoder.norm_bias)
+    bias = config.encoder.norm_bias
+    return residual_layer_norm(config.hidden_size, config.rms_norm_eps, options, bias)

@@ -14,9 +14,11 @@ from rtp_llm.attention.model_inputs import token_types
 from rtp_llm.layers import Layer, LayerOptions, Rotary, WeightTarget, make_linear, weight_targets
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.encoder_attention import EncoderAttention, EncoderAttentionShape
-from rtp_llm.layers.layer_norm import LayerNorm
+from rtp_llm.layers.layer_norm import LayerNorm, residual_layer_norm
 from rtp_llm.layers.position_bias import PositionBias
 from rtp_llm.layers.weights.interleaved import Interleaved
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.shard_targets import LinearShards
 from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.models.config import ModelConfig
 
@@ -86,22 +88,29 @@ class PostNormLayer(Layer):
         options: LayerOptions,
     ) -> None:
         super().__init__()
-        hidden, inner, eps = config.hidden_size, config.intermediate_size, config.rms_norm_eps
+        hidden, eps = config.hidden_size, config.rms_norm_eps
         self.names = names
         self.attention = EncoderAttention(shape, options)
         mixed = shape.num_heads * shape.head_dim
-        bias = config.output_bias
-        self.attention_output = make_linear(mixed, {names.attention_output: hidden}, bias, options)
-        self.attention_norm = LayerNorm(hidden, eps, options)
-        rows, stored = {names.up: inner}, []
+        rows, bias, shards = (
+            {names.attention_output: hidden},
+            config.output_bias,
+            shape.output_shards,
+        )
+        self.attention_output = make_linear(mixed, rows, bias, options, shards=shards)
+        self.attention_norm = residual_layer_norm(hidden, eps, options)
+        inner = Shard.even(config.intermediate_size, options.tensor_parallel, "intermediate_size")
+        rows, stored = {names.up: inner.size}, []
         self._gate: GatedActivation | None = None
         if names.gated:
-            rows = {"gate": inner, "up": inner}
+            rows = {"gate": inner.size, "up": inner.size}
             stored = [Interleaved(names.up, ("up", "gate"), 1)]
             self._gate = GatedActivation(config.hidden_act)
-        self.up = make_linear(hidden, rows, config.mlp_bias, options, stored)
-        self.down = make_linear(inner, {names.down: hidden}, True, options)
-        self.norm = LayerNorm(hidden, eps, options)
+        shards = LinearShards(dict.fromkeys(rows, inner), concatenated=True)
+        self.up = make_linear(hidden, rows, config.mlp_bias, options, stored, shards)
+        rows, shards = {names.down: hidden}, LinearShards(columns=inner)
+        self.down = make_linear(inner.size, rows, True, options, shards=shards)
+        self.norm = residual_layer_norm(hidden, eps, options)
 
     def forward(
         self, x: Tensor, batch: ForwardBatch, cos_sin: Tensor | None, bias: Tensor | None
@@ -159,7 +168,7 @@ class PostNormEncoder(Layer):
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield from self.embeddings.checkpoint_targets(f"{path}embeddings.")
         if self.position_bias is not None:
-            name = f"{path}encoder.relative_attention_bias.weight"
-            yield name, RowsTarget(self.position_bias.weight)
+            bias = self.position_bias
+            yield from bias.checkpoint_targets(f"{path}encoder.relative_attention_bias.")
         for index, layer in enumerate(self.layers):
             yield from weight_targets(layer, f"{path}{self.names.layers}.{index}.")

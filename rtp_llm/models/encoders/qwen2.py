@@ -32,5 +32,5 @@ class Qwen2BidirectionalModel(EncoderModel):
     def make_layers(self, options: LayerOptions) -> Layer:
         config, layers = self.config, range(self.config.num_layers)
         backends = [None] * config.num_layers
-        shapes = self.mixers(config)
+        shapes = self.local_shapes
         return Decoder(config, self.options, self.options.layer_options(), shapes, backends, layers)
