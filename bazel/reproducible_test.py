@@ -1,43 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clones at different paths build the same wheel: one compiles everything, one uses the cache.
+"""Clones at different paths build the same wheel; reproducible_soak_test.py compiles all of it.
 
-The cache of this machine (user.bazelrc names it) has what the build around this test compiled, at a
-third path. On a machine without one both clones compile.
+One clone compiles a library of each kind anew: objects that differ would be linked into a wheel
+that differs. On a machine without a cache both compile everything.
 """
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bazel.nested_for_tests import NestedBazel, source_tree
+from bazel.clone_for_tests import wheel_of_a_clone
 
-
-def _wheel_of_a_clone(folder: Path, *, cached: bool) -> tuple[str, str]:
-    """(name, sha256) of the wheel built from a fresh clone in `folder`."""
-    folder.mkdir(parents=True)
-    clone = folder / "clone"
-    if (source_tree() / ".git").exists():
-        subprocess.run(["git", "clone", "--quiet", str(source_tree()), str(clone)], check=True)
-    else:  # an archive of the sources
-        shutil.copytree(source_tree(), clone, ignore=shutil.ignore_patterns("bazel-*", ".venv"))
-    settings = source_tree() / "user.bazelrc"
-    if cached and settings.exists():
-        shutil.copy(settings, clone)
-    options = [] if cached else ["--disk_cache="]
-    bazel = NestedBazel(folder)
-    try:
-        done = bazel.run(clone, *options, "--config=cpu", "//rtp_llm:rtp_llm_cpu")
-        assert done.returncode == 0, done.stderr
-        (wheel,) = (clone / "bazel-bin" / "rtp_llm" / "rtp_llm_cpu").glob("*.whl")
-        return wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()
-    finally:
-        bazel.close()
+# Units of several sources, kernels for each instruction set, generated glue, and torch's headers.
+_OF_EACH_KIND = (
+    "//rtp_llm/cpp/cache",
+    "//rtp_llm/cpp/worker",
+    "//rtp_llm/kernels/cpu:row_kernels",
+    "//rtp_llm/kernels/cpu:norm_glue",
+    "//rtp_llm/kernels/common:torch_glue",
+)
 
 
 def test_two_clones_give_the_same_wheel(tmp_path: Path) -> None:
-    compiled = _wheel_of_a_clone(tmp_path / "a", cached=False)
-    other = _wheel_of_a_clone(tmp_path / "another" / "much" / "longer" / "path", cached=True)
+    folders = tmp_path / "a", tmp_path / "another" / "much" / "longer" / "path"
+    with ThreadPoolExecutor() as executor:
+        compiled, other = executor.map(wheel_of_a_clone, folders, (_OF_EACH_KIND, ()))
     assert compiled == other
