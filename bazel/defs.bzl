@@ -77,7 +77,8 @@ def rtp_py_test(name, srcs, deps = [], data = [], args = [], size = "small", env
 def rtp_py_tests(name = "tests", families = {}, exclude = [], size = "medium", tags = [], gpu_tags = [], **kwargs):
     """Every *_test.py of the package: few processes, many files, since each process imports torch.
 
-    gpu_*test.py are in `gpu_tests` (tag gpu, and `gpu_tags`), *_soak_test.py in `soak_tests` (tag soak),
+    gpu_*test.py are in `gpu_tests` (tag gpu, and `gpu_tags`), which builds for the CPU, where they could
+    only be skipped, do not have; *_soak_test.py in `soak_tests` (tag soak),
     the files that a pattern of `families` ({target: patterns}) names in that target, the others in
     `name`. A file is in the first that takes it; those that `exclude` names have a target of their own.
     """
@@ -95,6 +96,10 @@ def rtp_py_tests(name = "tests", families = {}, exclude = [], size = "medium", t
                 size = "enormous" if target == "soak_tests" else size,
                 srcs = srcs,
                 tags = tags + more_tags,
+                target_compatible_with = select({
+                    "//arch_config:cpu": ["//arch_config:incompatible"] if target == "gpu_tests" else [],
+                    "//conditions:default": [],
+                }),
                 **kwargs
             )
         elif target in families:
