@@ -124,6 +124,7 @@ class Admission:
             stop_ids=stop_ids,
             processors=processors,
             constrained=is_constrained(request),
+            beam_search=request.beam_search is not None,
             mm_features=request.mm_features,
             extra_key=request.extra_key,
         )
@@ -184,7 +185,8 @@ class Admission:
         """The slots that the scheduler assigned to the sequences."""
         params, limits, proposer = request.sampling, self.limits, self._proposer
         constrained = is_constrained(request)
-        flags = sampling_flags(params, has_processors, constrained=constrained)
+        is_beam = request.beam_search is not None
+        flags = sampling_flags(params, has_processors, constrained=constrained, beam_search=is_beam)
         waits = proposer.needs_tokens and (constrained or not proposer.constrained_only)
         max_tokens = params.max_tokens or limits.max_model_len - len(prompt)
         return self._add(
@@ -193,13 +195,14 @@ class Admission:
             request,
             params,
             max_tokens=max_tokens,
-            min_tokens=min(params.min_tokens, max_tokens),
-            eos_token_ids=eos,
-            stop_token_ids=list(params.stop_token_ids),
+            # A beam search ends its sequences itself.
+            min_tokens=0 if is_beam else min(params.min_tokens, max_tokens),
+            eos_token_ids=[] if is_beam else eos,
+            stop_token_ids=[] if is_beam else list(params.stop_token_ids),
             sampling_flags=flags,
             needs_history=bool(flags & NEEDS_HISTORY),
-            overlap=not waits and request.beam_search is None,
-            beam_search=request.beam_search is not None,
+            overlap=not waits and not is_beam,
+            beam_search=is_beam,
         )
 
     def _add(

@@ -81,7 +81,7 @@ class Engine(Serving):
         self._requests = RequestQueue(admission, sequences, self._metrics, library, embeddings)
         self.kv_blocks = KvBlocks(scheduler, worker, sequences, self._unblock)
         self._connector: KvConnector | None = None
-        self._beams = BeamGroups(scheduler)
+        self._beams = BeamGroups(scheduler, self._constraints)
         self._blocked = False  # nothing can run before a transfer ends
         self._in_flight: deque[StepHandle] = deque()  # submitted and not committed
 
@@ -110,11 +110,11 @@ class Engine(Serving):
     def _add_beams(
         self, request: AddRequest, processors: Sequence[LogitsProcessor]
     ) -> Sequence[int]:
-        if processors or self._connector is not None:
-            what = "logits processors" if processors else "a KV connector"
-            raise RequestError("invalid", f"beam search: it cannot be combined with {what}")
+        if self._connector is not None:
+            problem = "beam search: a KV connector loads and saves single sequences"
+            raise RequestError("invalid", problem)
         queued, group = prepare_beams(request, self.limits)
-        seeds = self._requests.add(queued, ())
+        seeds = self._requests.add(queued, processors)
         first = request.request_id << INDEX_BITS
         self._beams.add(range(first, first + group.width), group)
         return seeds
@@ -257,6 +257,8 @@ class Engine(Serving):
             self._draft_length.forget()
             self._guard.forget_steps(self._scheduler)
         failed = self._requests.queue_compiled(self._abort)
+        if self._beams:
+            self._beams.all_beams(each.request_id << INDEX_BITS for each in failed)
         while len(self._in_flight) < self._worker.in_flight:
             begun = self._submit(None)
             if begun is None:
@@ -321,15 +323,17 @@ class Engine(Serving):
         result = self._scheduler.result
         self._draft_length.committed(result)
         self._metrics.count(outputs.sampled, result, self._draft_length.limit)
+        found: Sequence[StepOutput] = ()
+        over: Sequence[int] = ()
+        if self._beams:
+            outputs, found, over = self._beams.advance(outputs, result)
         self._sequences.observe(result)
         if self._connector is not None:
             ended = result.ids[np.flatnonzero(result.finish)]
             if len(ended):
                 self._connector.request_finished(ended.tolist())
-        if not self._beams:
-            return outputs, ()
-        outputs, found, over = self._beams.advance(outputs, result)
-        self._abort(over)
+        if over:
+            self._abort(over)
         return outputs, found
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:

@@ -23,7 +23,7 @@ class NewSequences:
     """The sequences of one request; plans name them by ``ids``, their settings by ``slots``.
 
     ``stop_ids`` are forbidden before ``min_tokens``. ``constrained``: masks limit what they may
-    sample.
+    sample. ``beam_search``: they are beams, whose most likely tokens are scored.
     ``mm_features``: embeddings for some of the prompt's tokens, by offset.
     ``extra_key``: see AddRequest.
     """
@@ -36,6 +36,7 @@ class NewSequences:
     stop_ids: Sequence[int]
     processors: Sequence[LogitsProcessor] = ()
     constrained: bool = False
+    beam_search: bool = False
     mm_features: Sequence[MultiModalFeature] = ()
     extra_key: str = ""
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rtp_llm.request.beam_search import BeamSearch
 
-# Worse than any sum of log-probabilities: of beams that are not there yet.
-_NOTHING = np.float32(-1e9)
+# The sum of log-probabilities of beams that are not there.
+_NOTHING = np.float32(-np.inf)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class BeamGroup:
         """
         totals = (self._scores[:, None] + values).ravel()
         best = np.argsort(-totals, kind="stable")[: self.num_candidates]
+        best = best[totals[best] > _NOTHING]
         parents, totals = best // values.shape[1], totals[best]
         tokens, logprobs = ids.ravel()[best], values.ravel()[best]
         length = self._tokens.shape[1] + 1
@@ -86,8 +87,11 @@ class BeamGroup:
         going = np.flatnonzero(~ends)[: self.width]
         if not len(going):
             return None
+        missing = self.width - len(going)
+        going = np.pad(going, (0, missing), mode="edge")  # copies that count for nothing
         self._tokens, self._logprobs = sequences(going)
         self._scores = totals[going]
+        self._scores[self.width - missing :] = _NOTHING
         if not self._can_improve(length):
             return None
         return Chosen(parents[going].tolist(), tokens[going].tolist())

@@ -16,6 +16,7 @@ from rtp_llm.engine.messages import INDEX_BITS, SEQUENCE_ERRORS, StepOutput
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
+    from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.heads.sampler import Logprobs
     from rtp_llm.worker.worker import StepOutputs
 
@@ -39,8 +40,8 @@ class BeamGroups:
     all of its beams have theirs, in one step unless some were preempted.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, constraints: Constraints) -> None:
+        self._scheduler, self._constraints = scheduler, constraints
         self._searches: dict[int, _Search] = {}  # by request
         self._ids = np.empty(0, np.int64)
 
@@ -100,6 +101,7 @@ class BeamGroups:
                     best, cached = search.group.best, search.cached_tokens
                     messages.append(beam_columns(request, count, best, cached))
                     ended += self.all_beams([sequence])
+        result.tokens[rows] = -1
         result.num_tokens[rows] = 0
         result.finish[rows] = 0
         kept = np.flatnonzero(~is_beam[of_rows])
@@ -120,4 +122,5 @@ class BeamGroups:
         if chosen is None:
             return False
         self._scheduler.reorder(search.ids, chosen.parents, chosen.tokens)
+        self._constraints.reorder(search.ids, chosen.parents, chosen.tokens)
         return True

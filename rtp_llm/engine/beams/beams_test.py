@@ -12,7 +12,6 @@ import torch
 
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.request.beam_search import BeamSearch
-from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
@@ -133,11 +132,21 @@ def test_however_steps_are_cut(models: tuple[Path, Any], overlap: bool) -> None:
         assert outcome.finish == plain.outcomes[key].finish
 
 
+def search_changed(engine: TinyEngine, number: int) -> int:
+    """A search with changed logits."""
+    rules = [{"repetition_penalty": 1.4}, {"min_tokens": 9}, {"no_repeat_ngram_size": 2}]
+    given: dict[str, Any] = {"n": 4, "max_tokens": 12, **rules[number]}
+    inputs = {"beam_search": BeamSearch()}
+    return engine.add(random_prompt(9, number, WORDS), inputs=inputs, **given)
+
+
 @pytest.mark.usefixtures("forked_processes")
 @pytest.mark.parametrize(("size", "stages"), [(2, 1), (1, 2)])
 def test_ranks_and_drafts(size: int, stages: int, tmp_path: Path) -> None:
     save_model(tmp_path, "llama", vocab_size=WORDS, eos_token_id=EOS)
     plain = run(tmp_path)
+    changed = [search_changed(plain, number) for number in range(3)]
+    plain.run()
     drafting = run(tmp_path, speculative="ngram", num_speculative_tokens=3)
     given = {**SIZES, "kv_cache_mem_mb": 8, "pipeline_parallel_size": stages}
     with ranks(tmp_path, size, **given) as engine:
@@ -145,8 +154,12 @@ def test_ranks_and_drafts(size: int, stages: int, tmp_path: Path) -> None:
             search(engine, random_prompt(5 + 7 * number % 40, number, WORDS), 4, 20, **options)
             for number, options in enumerate(SEARCHES * 2)
         ]
+        more = [search_changed(engine, number) for number in range(3)]
         engine.run()
         engine.assert_all_free()
+    for other, request in zip(changed, more, strict=True):
+        wanted = [each.tokens for each in answers(plain, other)]
+        assert [each.tokens for each in answers(engine, request)] == wanted
     for number, request in enumerate(requests):
         wanted = [each.tokens for each in answers(plain, 2 * number + 1)]
         assert [each.tokens for each in answers(engine, request)] == wanted
@@ -206,12 +219,9 @@ def refusing(folder: Path) -> TinyEngine:
     ("problem", "fields"),
     [
         ("temperature must be 0", {"temperature": 0.5}),
-        ("penalties", {"presence_penalty": 0.5}),
-        ("its own distribution|own distribution", {"min_tokens": 3}),
+        ("logprob_token_ids", {"logprob_token_ids": (3,)}),
         ("n=40 beams need 120 candidates each, the vocabulary has 97", {"n": 40}),
-        ("a grammar or a thinking budget", {"thinking": Thinking(end_ids=(5,), budget=3)}),
-        ("a grammar or a thinking budget", {"grammar": "x"}),
-        ("logits processors", {"processors": [lambda logits, rows: None]}),
+        ("tokenizer", {"grammar": "x"}),
         ("cache blocks", {"n": 16, "max_tokens": 90}),
         ("is not below|vocabulary|stop_token_ids", {"stop_token_ids": (WORDS,)}),
     ],

@@ -10,7 +10,7 @@ import msgspec
 from rtp_llm.engine.beams.beam_group import BeamGroup
 from rtp_llm.engine.messages import AddRequest, RequestError
 from rtp_llm.request.sampling_params import check_token_fields
-from rtp_llm.worker.heads.sampling_flags import LOGPROBS, sampling_flags
+from rtp_llm.worker.heads.sampling_flags import RANDOM, sampling_flags
 
 if TYPE_CHECKING:
     from rtp_llm.engine.limits import EngineLimits
@@ -45,8 +45,6 @@ def prepare_beams(request: AddRequest, limits: EngineLimits) -> tuple[AddRequest
         params,
         logprobs=group.num_candidates,
         max_tokens=params.max_tokens or room,
-        ignore_eos=True,
-        stop_token_ids=(),
         speculate=False,
     )
     return msgspec.structs.replace(request, params=changed), group
@@ -54,12 +52,8 @@ def prepare_beams(request: AddRequest, limits: EngineLimits) -> tuple[AddRequest
 
 def _problem_of(request: AddRequest) -> str | None:
     params = request.sampling
-    if request.grammar is not None or request.thinking is not None:
-        return "a grammar or a thinking budget cannot be combined with it: leave them out"
-    if sampling_flags(params) & ~LOGPROBS:
-        return (
-            "beams are scored by the model's own distribution: temperature must be 0, and "
-            "penalties, logit_bias, min_tokens, no_repeat_ngram_size, allowed_token_ids and "
-            "bad_words must be left out"
-        )
+    if sampling_flags(params) & RANDOM:
+        return "beams are not sampled, temperature must be 0"
+    if params.logprob_token_ids:
+        return "logprob_token_ids cannot be combined with it: leave them out"
     return None

@@ -87,6 +87,21 @@ class Constraints:
             self._by_id[each] = constraint, slot
             self._constrained[slot] = True
 
+    def reorder(
+        self, ids: Sequence[int], parents: Sequence[int], last_tokens: Sequence[int]
+    ) -> None:
+        """Let beam ``ids[i]`` continue what ``ids[parents[i]]`` has with ``last_tokens[i]``."""
+        if ids[0] not in self._by_id:
+            return
+        continued, used = [], set()
+        for parent in parents:
+            constraint, _ = self._by_id[ids[parent]]
+            continued.append(constraint.copy() if parent in used else constraint)
+            used.add(parent)
+        for each, constraint, token in zip(ids, continued, last_tokens, strict=True):
+            self._by_id[each] = constraint, self._by_id[each][1]
+            self.accept(each, token)
+
     def end(self, ids: Iterable[int]) -> None:
         """Remove sequences that have ended; unknown ones are ignored."""
         for each in ids:

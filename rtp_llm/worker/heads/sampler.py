@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.worker.heads import sampling_flags as flag
+from rtp_llm.worker.heads.beam_scores import BeamScores, ScoredBeams
 from rtp_llm.worker.heads.logits_processor import ProcessorTable
 from rtp_llm.worker.heads.logprob_ids import LogprobIds
 from rtp_llm.worker.heads.ragged_table import RaggedTable
@@ -105,11 +106,13 @@ class SampledDrafts:
 
 @dataclass(frozen=True)
 class _RawRows:
-    """Logits [L, vocabulary] of ``rows`` [L], ``wanted`` [L] log-probabilities of each."""
+    """Logits [L, vocabulary] of ``rows`` [L], ``wanted`` [L] log-probabilities of each; of
+    ``beams`` as they were changed."""
 
     logits: Tensor
     rows: NDArray[np.int64]
     wanted: NDArray[np.int32]
+    beams: ScoredBeams | None = None
 
 
 class Sampler:
@@ -137,12 +140,17 @@ class Sampler:
         self._typical = TypicalSampling(num_slots, device)
         self._logprob_ids = LogprobIds(num_slots, device)
         self._processors = ProcessorTable(num_slots, device)
+        self._beams = BeamScores(num_slots, device)
 
     def add(self, sequences: NewSequences) -> None:
         """Write the settings of a new request's sequences."""
         slots, params, stop_ids = sequences.slots, sequences.sampling, sequences.stop_ids
         self._settings.put(slots, params, sequences.seeds)
         self._typical.put(slots, params)
+        flags = flag.sampling_flags(
+            params, bool(sequences.processors), constrained=sequences.constrained
+        )
+        self._beams.put(slots, sequences.beam_search and bool(flags & flag.MODIFYING))
         self._min_tokens[slots] = params.min_tokens
         self._logprob_ids.put(slots, params.logprob_token_ids)
         none_wanted = params.logprobs is None and not params.logprob_token_ids
@@ -175,6 +183,7 @@ class Sampler:
             self._typical,
             self._logprob_ids,
             self._processors,
+            self._beams,
         ):
             table.copy(source, slots)
 
@@ -204,12 +213,16 @@ class Sampler:
                 return self._sample_shards(logits, plan, self._shards)
             logits = self._shards.gather(logits)
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
+        changes_beams = flags & flag.BEAMS and flags & flag.MODIFYING
+        beams = self._beams.normalize(logits, plan.row_slots) if changes_beams else None
         if flags & (flag.RANDOM | flag.MODIFYING):
             settings, steps = self._prepare(logits, plan, previous, masks)
         else:
             settings = self._greedy(plan)
             steps = settings.seeds  # nothing is sampled at random
         sampled = _sample(logits, settings, steps, drafts if flags & flag.RANDOM else None)
+        if beams is not None and len(beams) and raw is not None:
+            raw = self._with_scores(raw, logits, beams, sampled[1])
         if self._shards is not None:
             self._shards.share(sampled[0])
         return self._score(sampled, plan, raw, ops.top_logprobs)
@@ -231,6 +244,8 @@ class Sampler:
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
         chosen, *top = top_logprobs(raw.logits, picked, width)
         values, ids = self._logprob_ids.replace(raw.logits, slots, *top)
+        if raw.beams is not None:
+            values = raw.beams.scores(values)
         own = self._logprob_ids.counts[slots]
         wanted = np.where(own, own, np.minimum(raw.wanted, width))
         rows = raw.rows.astype(np.int32)
@@ -341,6 +356,14 @@ class Sampler:
             return _RawRows(logits.index_select(0, self._upload(rows)), rows, wanted[rows])
         will_change = plan.sampling_flags & flag.MODIFYING
         return _RawRows(logits.clone() if will_change else logits, rows, wanted)
+
+    def _with_scores(
+        self, raw: _RawRows, logits: Tensor, beams: NDArray[np.int64], status: Tensor
+    ) -> _RawRows:
+        """With the changed logits of the rows ``beams``."""
+        places = np.searchsorted(raw.rows, beams)
+        scored = self._beams.take(logits, beams, status, places, raw.logits)
+        return replace(raw, beams=scored)
 
 
 def _sample(

@@ -17,6 +17,7 @@ ALLOWED = 128
 BAD_WORDS = 256
 CONSTRAINED = 512
 TYPICAL = 1024
+BEAMS = 2048
 
 MODIFYING = (
     PENALTIES | NGRAM | BIAS | MIN_TOKENS | PROCESSORS | ALLOWED | BAD_WORDS | CONSTRAINED | TYPICAL
@@ -27,7 +28,11 @@ LATE = PROCESSORS | CONSTRAINED
 
 
 def sampling_flags(
-    params: SamplingParams, has_processors: bool = False, *, constrained: bool = False
+    params: SamplingParams,
+    has_processors: bool = False,
+    *,
+    constrained: bool = False,
+    beam_search: bool = False,
 ) -> int:
     """The flags of one request."""
     penalties = (
@@ -48,5 +53,6 @@ def sampling_flags(
         BAD_WORDS: any(len(word) > 1 for word in words),
         CONSTRAINED: constrained,
         TYPICAL: params.typical_p < 1.0 and not params.greedy,
+        BEAMS: beam_search,
     }
     return sum(flag for flag, is_wanted in wanted.items() if is_wanted)

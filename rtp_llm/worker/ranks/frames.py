@@ -88,6 +88,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
     params: RequestParams
     stop_ids: list[int]
     constrained: bool
+    beam_search: bool
     mm_features: list[MultiModalFeature]
 
     @classmethod
@@ -101,6 +102,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
             params=new.params,
             stop_ids=_numbers(new.stop_ids),
             constrained=new.constrained,
+            beam_search=new.beam_search,
             mm_features=list(new.mm_features),
         )
 
@@ -114,6 +116,7 @@ class Sequences(msgspec.Struct, tag="sequences", frozen=True, kw_only=True):
             params=self.params,
             stop_ids=self.stop_ids,
             constrained=self.constrained,
+            beam_search=self.beam_search,
             mm_features=self.mm_features,
         )
 

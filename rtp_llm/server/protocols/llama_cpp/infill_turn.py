@@ -60,8 +60,9 @@ def prepare_infill(body: bytes, model: ServedModel) -> PreparedJobs[InfillRespon
         requested.max_tokens = lengths.resolve(len(ids), model.limits)
     with in_their_names():
         source = b"" if drop else encoded(grammar)
-        given = requested, model, [(None, ids)], AnswerOptions()
-        jobs = completion_jobs(*given, grammar_source=source)
+        jobs = completion_jobs(
+            requested, model, [(None, ids)], AnswerOptions(), grammar_source=source
+        )
     response_options = InfillResponseOptions(
         model=model.name,
         fields=tuple(request.response_fields or ()),

@@ -231,8 +231,9 @@ def _plain_job(request: OllamaGenerateRequest, model: ServedModel) -> Job:
     requested.max_tokens = lengths.resolve(len(ids), model.limits)
     grammar, answer_options = encoded(_grammar(request)), _answer_options(request)
     with in_their_names(PLACE):
-        given = requested, model, [(None, ids)], answer_options
-        (job,) = completion_jobs(*given, grammar_source=grammar)
+        (job,) = completion_jobs(
+            requested, model, [(None, ids)], answer_options, grammar_source=grammar
+        )
     return job
 
 
