@@ -18,7 +18,6 @@ from rtp_llm.testing.engine.drafting_models import (
     TIGHT,
     WORDS,
     Model,
-    Oracle,
     accepted,
     compare,
     run,
@@ -105,12 +104,9 @@ def test_logits_processors_see_drafts(model: Model, overlap: bool) -> None:
 class Watcher:
     """Holds the drafts of every step against those of the oracle."""
 
-    def __init__(
-        self, engine: TinyEngine, oracle: Oracle | None, prompts: dict[int, list[int]]
-    ) -> None:
-        assert oracle is not None
+    def __init__(self, engine: TinyEngine, model: Model, prompts: dict[int, list[int]]) -> None:
         self.checked = self.close = 0
-        self._engine, self._oracle, self._prompts = engine, oracle, prompts
+        self._engine, self._model, self._prompts = engine, model, prompts
         worker = engine.built.worker
         assert worker.drafter is not None and worker.runner.sampled is not None
         self._forward, self._sampled = worker.runner.forward, worker.runner.sampled
@@ -128,7 +124,7 @@ class Watcher:
         said = self._engine.outcomes[request, index].tokens[: int(plan.row_steps[first])]
         if len(said) < int(plan.row_steps[first]):
             return  # the last token is pending
-        expected, gap = self._oracle.drafts(self._prompts[request] + said, count)
+        expected, gap = self._model.drafts(self._prompts[request] + said, count)
         if gap < 1e-3:
             self.close += 1
             return
@@ -150,7 +146,7 @@ def test_drafts_are_those_of_the_layer(
     for _ in range(8 * graphs):  # decode and verify steps, not prompts
         engine.engine.work_idle()
     prompts = {n + 1: random_prompt(2 + 9 * n, n, WORDS) for n in range(5)}
-    watcher = Watcher(engine, model.oracle, prompts)
+    watcher = Watcher(engine, model, prompts)
     for number, prompt in enumerate(prompts.values()):
         engine.add(prompt, max_tokens=22, ignore_eos=True, n=1 + number % 2)
         engine.step()

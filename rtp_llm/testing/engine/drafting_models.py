@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -72,6 +72,17 @@ class Model:
     settings: dict[str, Any]
     oracle: Oracle | None = None
     plain: TinyEngine | None = None
+    _expected: dict[tuple[tuple[int, ...], int], tuple[list[int], float]] = field(
+        default_factory=dict
+    )
+
+    def drafts(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
+        """See `drafts` of the oracle, which computes them once."""
+        assert self.oracle is not None
+        key = tuple(tokens), count
+        if key not in self._expected:
+            self._expected[key] = self.oracle.drafts(tokens, count)
+        return self._expected[key]
 
 
 def save_drafting_model(folder: Path, named: str) -> Model:
