@@ -40,7 +40,9 @@ def list_prompts(prompts: Prompt | Sequence[Prompt]) -> list[PlainPrompt]:
     Raises TypeError for anything else, ValueError for images and the like.
     """
     given: Any = _plain(prompts)
-    if isinstance(given, str | Mapping) or (_is_list(given) and given and _is_id(given[0])):
+    if isinstance(given, str | Mapping) or (
+        _is_list(given) and given and _is_integer(type(given[0]))
+    ):
         return [plain_prompt(given)]
     if not _is_list(given):
         raise TypeError(f"prompts is a {type(given).__name__}; {_EXPECTED}")
@@ -68,14 +70,15 @@ def plain_prompt(prompt: object) -> PlainPrompt:
 def token_ids(prompt: object) -> list[int]:
     """The ids of a prompt that is not text; raises TypeError if they are not integers."""
     ids: Any = _plain(prompt)
-    if not _is_list(ids) or not all(map(_is_id, ids)):
+    # By type, not by token: asking an abstract class about 100,000 tokens takes 100 ms.
+    if not _is_list(ids) or not all(map(_is_integer, set(map(type, ids)))):
         raise TypeError(f"{shorten(ids)} is neither a text nor a list of token ids")
-    return [int(token) for token in ids]
+    return list(map(int, ids))
 
 
-def _is_id(value: object) -> bool:
-    """Whether it is an integer, but not a boolean, which is an integer in Python too."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def _is_integer(kind: type) -> bool:
+    """Whether it is a type of integers, but not of booleans, which are integers in Python too."""
+    return issubclass(kind, Integral) and not issubclass(kind, bool)
 
 
 def shorten(prompt: object) -> str:
