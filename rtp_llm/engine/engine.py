@@ -113,7 +113,7 @@ class Engine(Serving):
         if self._connector is not None:
             problem = "beam search: a KV connector loads and saves single sequences"
             raise RequestError("invalid", problem)
-        queued, group = prepare_beams(request, self.limits)
+        queued, group = prepare_beams(request, self.limits, self._constraints)
         seeds = self._requests.add(queued, processors)
         first = request.request_id << INDEX_BITS
         self._beams.add(range(first, first + group.width), group)

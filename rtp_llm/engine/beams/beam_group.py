@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.request.beam_search import BeamSearch
 
 # The sum of log-probabilities of beams that are not there.
@@ -38,9 +39,16 @@ class BeamGroup:
     """Chooses the continuations of ``width`` beams, like transformers' beam search."""
 
     def __init__(
-        self, width: int, max_tokens: int, stop_ids: Sequence[int], search: BeamSearch
+        self,
+        width: int,
+        max_tokens: int,
+        stop_ids: Sequence[int],
+        search: BeamSearch,
+        stop_texts: StopTexts | None = None,
     ) -> None:
-        """``stop_ids`` end a sequence, and so does its length of ``max_tokens``."""
+        """``stop_ids`` and ``stop_texts`` end a sequence, and so does its length of
+        ``max_tokens``."""
+        self._stop_texts = stop_texts
         self.width, self._max_tokens, self._search = width, max_tokens, search
         self._stop_ids = np.array(sorted(set(stop_ids)), np.int32)
         self._scores = np.full(width, _NOTHING, np.float32)
@@ -72,6 +80,8 @@ class BeamGroup:
         tokens, logprobs = ids.ravel()[best], values.ravel()[best]
         length = self._tokens.shape[1] + 1
         stops = np.isin(tokens, self._stop_ids)
+        if self._stop_texts is not None:
+            stops |= self._stop_texts.found(parents, tokens)
         ends = stops if length < self._max_tokens else np.ones_like(stops)
 
         def sequences(chosen: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -92,6 +102,8 @@ class BeamGroup:
         self._tokens, self._logprobs = sequences(going)
         self._scores = totals[going]
         self._scores[self.width - missing :] = _NOTHING
+        if self._stop_texts is not None:
+            self._stop_texts.follow(parents[going], tokens[going])
         if not self._can_improve(length):
             return None
         return Chosen(parents[going].tolist(), tokens[going].tolist())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Thinking
@@ -31,6 +31,8 @@ WIDTH, LENGTH = 4, 14
 WORDS = regex_case("(red|green|blue)( (red|green|blue)){0,3}").grammar
 NUMBERS = json_case({"type": "array", "items": {"type": "integer"}, "maxItems": 3}).grammar
 FEW = tuple(range(7, 13))
+SPELLING = byte_level()
+BIASED = dict.fromkeys(range(60, 110), 4.0)  # letters
 CASES: list[dict[str, Any]] = [
     {"repetition_penalty": 1.4},
     {"presence_penalty": 1.5, "frequency_penalty": -0.7},
@@ -40,7 +42,27 @@ CASES: list[dict[str, Any]] = [
     {"min_tokens": 6, "logit_bias": {EOS: 6.0}},
     {"grammar": WORDS},
     {"grammar": NUMBERS, "repetition_penalty": 1.2},
+    {"stop": ("e", "ab", "1"), "min_tokens": 3, "logit_bias": BIASED},
 ]
+
+
+class Stops(StoppingCriteria):  # type: ignore[misc]
+    """Stop strings that are complete after the first `min_tokens`."""
+
+    def __init__(self, prompt: int, case: dict[str, Any]) -> None:
+        self.prompt, self.case = prompt, case
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        rows = input_ids[:, self.prompt :].tolist()
+        return torch.tensor([self.stops(ids) for ids in rows])
+
+    def stops(self, ids: list[int]) -> bool:
+        if len(ids) <= self.case.get("min_tokens", 0):
+            return False
+        known = len(SPELLING.decode(ids[:-1]))
+        text = SPELLING.decode(ids)
+        ends = [text.rfind(stop) + len(stop) for stop in self.case["stop"] if stop in text]
+        return any(end > known for end in ends)
 
 
 class Changes(LogitsProcessor):  # type: ignore[misc]
@@ -107,13 +129,20 @@ def expected(model: Any, prompt: list[int], case: dict[str, Any], library: Any) 
             eos_token_id=EOS,
             return_dict_in_generate=True,
             output_scores=True,
+            stopping_criteria=[Stops(len(prompt), case)] if "stop" in case else None,
             logits_processor=LogitsProcessorList([Changes(len(prompt), case, library)]),
             **{name: value for name, value in known.items() if value is not None},
         )
     rows = zip(found.sequences[:, len(prompt) :].tolist(), found.sequences_scores, strict=True)
     scored = [(row, float(score)) for row, score in rows if score > -1e8]
-    answers = [row[: row.index(EOS) + 1] if EOS in row else row for row, _ in scored]
+    answers = [_ended(row, case, len(prompt)) for row, _ in scored]
     return answers, [score for _, score in scored]
+
+
+def _ended(row: list[int], case: dict[str, Any], prompt: int) -> list[int]:
+    stops = Stops(prompt, {"stop": (), **case})
+    ends = (n for n in range(1, len(row)) if row[n - 1] == EOS or stops.stops(row[:n]))
+    return row[: next(ends, len(row))]
 
 
 def prompt_of(number: int) -> list[int]:
@@ -156,6 +185,8 @@ def test_as_transformers(model: tuple[Path, Any]) -> None:
         assert [each.tokens for each in found] == wanted, case
         means = [sum(e.logprob for e in each.logprobs) / len(each.tokens) for each in found]
         assert means == pytest.approx(scores, abs=1e-4, rel=1e-5), case
+        if "stop" in case:
+            assert any(each.tokens[-1] != EOS and each.finish == "stop" for each in found)
 
 
 def test_however_steps_are_cut(model: tuple[Path, Any]) -> None:

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rtp_llm.engine.beams.beam_group import BeamGroup
+from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.engine.messages import AddRequest, RequestError
-from rtp_llm.request.sampling_params import check_token_fields
+from rtp_llm.request.sampling_params import SamplingParams, check_token_fields
 from rtp_llm.worker.heads.sampling_flags import RANDOM, sampling_flags
 
 if TYPE_CHECKING:
     from rtp_llm.engine.limits import EngineLimits
+    from rtp_llm.worker.grammar.constraints import Constraints
 
 
-def prepare_beams(request: AddRequest, limits: EngineLimits) -> tuple[AddRequest, BeamGroup]:
+def prepare_beams(
+    request: AddRequest, limits: EngineLimits, constraints: Constraints
+) -> tuple[AddRequest, BeamGroup]:
     """The group of a request with ``beam_search``, and the request that is queued: its sequences
-    report the most likely tokens, and the group ends them.
+    report the most likely tokens, and the group ends them. ``constraints``: their library has the
+    texts of tokens, in which stop strings are found.
 
     Raises:
         RequestError: invalid; says what a beam search cannot have.
@@ -34,7 +39,8 @@ def prepare_beams(request: AddRequest, limits: EngineLimits) -> tuple[AddRequest
     room = max(1, limits.max_model_len - len(request.prompt_token_ids))
     max_tokens = min(params.max_tokens or room, room)
     eos = () if params.ignore_eos else limits.eos_token_ids
-    group = BeamGroup(params.n, max_tokens, (*eos, *params.stop_token_ids), search)
+    stop_ids, stop_texts = (*eos, *params.stop_token_ids), _stop_texts(params, constraints)
+    group = BeamGroup(params.n, max_tokens, stop_ids, search, stop_texts)
     if group.num_candidates > limits.vocab_size:
         raise RequestError(
             "invalid",
@@ -57,3 +63,12 @@ def _problem_of(request: AddRequest) -> str | None:
     if params.logprob_token_ids:
         return "logprob_token_ids cannot be combined with it: leave them out"
     return None
+
+
+def _stop_texts(params: SamplingParams, constraints: Constraints) -> StopTexts | None:
+    if not params.stop:
+        return None
+    library = constraints.library
+    if library is None:
+        raise RequestError("invalid", f"beam search: stop: {constraints.why_no_library}")
+    return StopTexts(list(params.stop), library.text_bytes, params.n, params.min_tokens)

@@ -25,10 +25,8 @@ _PLAIN: dict[str, tuple[float, ...]] = {
     "min_p": (0.0,),
     "typical_p": (1.0,),
 }
-_NO_STOPS = "sequences of a beam search end by tokens: send stop_token_ids"
 _NOT_COMBINED = {
-    "stop": _NO_STOPS,
-    "stop_regex": _NO_STOPS,
+    "stop_regex": "a beam search ends sequences by tokens and stop strings: send stop",
     "logprob_token_ids": "a beam search gives the log-probabilities of its own tokens",
     "top_logprobs": "a beam search gives the log-probabilities of its own tokens: send 0",
 }
@@ -101,6 +99,9 @@ def _check_combined(request: BeamFields) -> None:
     for name, reason in _NOT_COMBINED.items():
         if getattr(request, name, None):
             raise _invalid(name, reason, "unsupported")
+    if request.stop and request.skip_special_tokens is False:
+        text = "special tokens are no part of the text in which a beam search finds them"
+        raise _invalid("stop", text + ": leave skip_special_tokens out", "unsupported")
     if isinstance(logprobs := getattr(request, "logprobs", None), int) and logprobs > 1:
         raise _invalid("logprobs", _NOT_COMBINED["top_logprobs"], "unsupported")
     penalty = request.length_penalty

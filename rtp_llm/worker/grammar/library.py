@@ -66,5 +66,8 @@ class GrammarLibrary(Protocol):
         End-of-sequence ids are allowed where the grammar may end.
         """
 
+    def text_bytes(self, token: int) -> bytes:
+        """What a token adds to a text, in UTF-8; nothing if it is special or unknown."""
+
     def size_of(self, text: str) -> int:
         """The approximate size of a compiled grammar in bytes."""

@@ -66,6 +66,13 @@ class LlguidanceLibrary:
                 drafted, start, size, len(masks)
             )
 
+    def text_bytes(self, token: int) -> bytes:
+        """See GrammarLibrary."""
+        if self._tokenizer.is_special_token(token):
+            return b""
+        data = self._tokenizer.decode_bytes([token])
+        return b"" if data == b"<[%d]>" % token else data
+
     def size_of(self, text: str) -> int:
         """See GrammarLibrary."""
         return _COMPILED_BYTES + _BYTES_PER_CHARACTER * len(text)

@@ -65,7 +65,7 @@ async def test_the_fields_that_ask_for_beams(
         ({"beam_width": 2, "length_penalty": 1e300}, "length_penalty"),
         ({"beam_width": 2, "temperature": 0.5}, "temperature"),
         ({"beam_width": 2, "top_k": 5}, "top_k"),
-        ({"beam_width": 2, "stop": "x"}, "stop"),
+        ({"beam_width": 2, "stop": "x", "skip_special_tokens": False}, "stop"),
         ({"beam_width": 2, "stop_regex": "x"}, "stop_regex"),
         ({"beam_width": 2, "logprob_token_ids": [1]}, "logprob_token_ids"),
     ],
