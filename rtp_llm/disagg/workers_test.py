@@ -15,6 +15,7 @@ from rtp_llm.disagg import rank_parts
 from rtp_llm.disagg.metrics import TransferMetrics
 from rtp_llm.disagg.wire.messages import Prefill
 from rtp_llm.engine.messages import TRANSFER_COUNTERS, TRANSFER_GAUGES, AddRequest
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.testing.disagg.workers import SIZES, Pair, prompt
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
@@ -137,7 +138,9 @@ def test_many_at_once(pair: Pair, fused: TinyEngine) -> None:
 
 def test_what_no_prefill_worker_takes_is_computed_here(pair: Pair) -> None:
     before = pair.decode.transfers().get("asked", 0)
-    for params in ({"n": 2}, {"max_tokens": 1}, {"prompt_logprobs": 1}):
+    beams: dict[str, Any] = {"inputs": {"beam_search": BeamSearch()}}
+    kinds: list[dict[str, Any]] = [{"n": 2}, {"max_tokens": 1}, {"prompt_logprobs": 1}]
+    for params in (*kinds, beams, {**beams, "n": 3}):
         pair.decode.add(prompt(10, seed=20), **params)
     pair.until(pair.decode.is_idle)
     assert pair.decode.transfers().get("asked", 0) == before

@@ -110,9 +110,7 @@ class Engine(Serving):
     def _add_beams(
         self, request: AddRequest, processors: Sequence[LogitsProcessor]
     ) -> Sequence[int]:
-        if self._connector is not None:
-            problem = "beam search: a KV connector loads and saves single sequences"
-            raise RequestError("invalid", problem)
+        # A KV connector, which loads for sequences without siblings, is not notified.
         queued, group = prepare_beams(request, self.limits, self._constraints)
         seeds = self._requests.add(queued, processors)
         first = request.request_id << INDEX_BITS

@@ -14,6 +14,7 @@ import pytest
 
 from rtp_llm.engine.kv_connector import KvConnector
 from rtp_llm.engine.messages import RequestFailed
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.testing.engine.dictionary_connector import DictionaryConnector
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
@@ -210,6 +211,23 @@ def test_sequences_with_siblings_are_computed(plain_both: Both) -> None:
     assert not both.counts.loads
     expected = both.plain.tokens(tokens)
     assert all(both.small.outcomes[request, each].tokens == expected for each in range(2))
+
+
+def test_beams_are_computed_and_evict_others(plain_both: Both) -> None:
+    both = plain_both
+    both.compare([prompt(61, 1)])
+    both.evict()
+    given: dict[str, Any] = {"n": 3, "max_tokens": 20, "inputs": {"beam_search": BeamSearch()}}
+    prompts = [prompt(61, 1), prompt(70, 2), prompt(50, 3)]
+    small, plain = both.small, both.plain
+    requests = [[engine.add(each, **given) for each in prompts] for engine in (small, plain)]
+    small.run()
+    plain.run()
+    assert not both.counts.loads
+    for ours, others in zip(*requests, strict=True):
+        for index in range(3):
+            assert small.outcomes[ours, index].tokens == plain.outcomes[others, index].tokens
+    both.compare([prompt(61, 1)])
 
 
 class BrokenConnector(KvConnector):

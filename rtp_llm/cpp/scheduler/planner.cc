@@ -175,7 +175,8 @@ bool Planner::TryStart(int32_t slot, bool alone) {
 }
 
 int32_t Planner::Matched(const Sequence& sequence) const {
-  if (!matched_ || sequence.recompute || !sequence.followers.empty()) return 0;
+  const bool has_siblings = sequence.options->beam_search || !sequence.followers.empty();
+  if (!matched_ || sequence.recompute || has_siblings) return 0;
   return std::clamp(matched_(sequence.id, sequence.computed), 0, sequence.remaining());
 }
 
