@@ -96,5 +96,6 @@ def test_explain_names_the_format_and_what_becomes_of_it(tmp_path: Path) -> None
     store_as_mxfp4(folder, torch.bfloat16)
     settings = model_settings(torch.bfloat16)
     text = explain(folder, device=resolve_device("cpu"), settings=settings)
-    assert "MiB of MXFP4 blocks become" in text
+    assert "MiB of MXFP4 blocks as they are" in text
+    assert "mxfp4 (priority 20): chosen" in text
     assert "window 24, and full, with sinks" in text

@@ -1,29 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXFP4: blocks of 32 e2m1 numbers with a power of two as their scale (OCP Microscaling 1.0)."""
+"""Quantises floats to MXFP4; see rtp_llm/ops/moe/mxfp4_blocks.py for the numbers."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-BLOCK = 32
-# Of the codes 0 to 15; bit 3 is the sign.
-E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
-_BIAS = 127  # of the exponents in scales
-
-
-def dequantize_rows(blocks: Tensor, scales: Tensor, start: int = 0) -> Tensor:
-    """The float32 [rows, K] that rows of `blocks`, from row `start` of the weight on, stand for.
-
-    blocks uint8 [rows, K / 2]: the even number of a pair is in the low four bits; scales uint8
-    [all rows, K / 32]: biased exponents, e8m0.
-    """
-    rows, pairs = blocks.shape
-    table = torch.tensor(E2M1, device=blocks.device)
-    codes = torch.stack((blocks & 0xF, blocks >> 4), dim=-1).to(torch.int32)
-    numbers = table[codes].view(rows, 2 * pairs // BLOCK, BLOCK)
-    exponents = scales[start : start + rows].to(torch.int32) - _BIAS
-    return torch.ldexp(numbers, exponents.unsqueeze(-1)).view(rows, 2 * pairs)
+from rtp_llm.ops.moe.mxfp4_blocks import BIAS, BLOCK, E2M1
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,8 +18,8 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     rows, columns = weight.shape
     numbers = weight.float().view(rows, columns // BLOCK, BLOCK)
     exponents = torch.frexp(numbers.abs().amax(-1)).exponent - 1 - 2
-    scales = (exponents + _BIAS).clamp(0, 254)
-    scaled = torch.ldexp(numbers, (_BIAS - scales).unsqueeze(-1))
+    scales = (exponents + BIAS).clamp(0, 254)
+    scaled = torch.ldexp(numbers, (BIAS - scales).unsqueeze(-1))
     magnitudes = torch.tensor(E2M1[:8], device=weight.device)
     # A number half way between two goes to the one with an even code.
     codes = torch.zeros_like(scaled, dtype=torch.uint8)

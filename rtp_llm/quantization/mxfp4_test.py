@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rtp_llm.quantization.mxfp4 import BLOCK, E2M1, dequantize_rows, quantize_rows
+from rtp_llm.ops.moe.mxfp4_blocks import BLOCK, E2M1, dequantize_rows
+from rtp_llm.quantization.mxfp4 import quantize_rows
 from rtp_llm.testing.light_transformers import light_transformers
 
 with light_transformers():

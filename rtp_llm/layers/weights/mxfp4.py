@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_config import StoredModules, module_patterns
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
-from rtp_llm.quantization.mxfp4 import BLOCK, dequantize_rows
+from rtp_llm.ops.moe.mxfp4_blocks import BLOCK, dequantize_rows
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -50,7 +51,14 @@ class Mxfp4(StoredFormat):
         yield BLOCKS, DequantizingTarget(weight, scales, dequantize_rows, self, shapes[BLOCKS])
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        if has_kernel(device.torch_device.type):
+            return ""
         return f"no kernel on {device.name} multiplies them as they are"
+
+
+def has_kernel(device_type: str) -> bool:
+    """Whether the kernels of a device multiply the experts' weights as they are stored."""
+    return ops.has_kernel("mxfp4_grouped_linear", device_type)
 
 
 def read_mxfp4(config: Mapping[str, Any]) -> StoredModules:

@@ -32,6 +32,7 @@ PLAIN = "plain"
 _LAYOUTS = {
     "fp8": "rtp_llm.layers.weights.fp8_layouts:Fp8Blocks",
     "fp8_channel": "rtp_llm.layers.weights.fp8_layouts:Fp8Channels",
+    "mxfp4": "rtp_llm.layers.weights.mxfp4_layout:Mxfp4Blocks",
 }
 
 

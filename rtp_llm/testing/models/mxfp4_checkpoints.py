@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from rtp_llm.quantization.mxfp4 import BLOCK, quantize_rows
+from rtp_llm.ops.moe.mxfp4_blocks import BLOCK
+from rtp_llm.quantization.mxfp4 import quantize_rows
 from rtp_llm.testing.light_transformers import light_transformers
 
 with light_transformers():

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MXFP4: blocks of 32 e2m1 numbers with a power of two as their scale (OCP Microscaling 1.0)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 32
+# Of the codes 0 to 15; bit 3 is the sign.
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+BIAS = 127  # of the exponents in scales
+
+
+def dequantize_rows(blocks: Tensor, scales: Tensor, start: int = 0) -> Tensor:
+    """The float32 [rows, K] that rows of `blocks`, from row `start` of the weight on, stand for.
+
+    blocks uint8 [rows, K / 2]: the even number of a pair is in the low four bits; scales uint8
+    [all rows, K / 32]: biased exponents, e8m0.
+    """
+    rows, pairs = blocks.shape
+    table = torch.tensor(E2M1, device=blocks.device)
+    codes = torch.stack((blocks & 0xF, blocks >> 4), dim=-1).to(torch.int32)
+    numbers = table[codes].view(rows, 2 * pairs // BLOCK, BLOCK)
+    exponents = scales[start : start + rows].to(torch.int32) - BIAS
+    return torch.ldexp(numbers, exponents.unsqueeze(-1)).view(rows, 2 * pairs)

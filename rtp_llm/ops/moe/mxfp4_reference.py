@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain PyTorch reference of products with weights in MXFP4."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rtp_llm.ops.moe.moe_reference import grouped_linear_reference
+from rtp_llm.ops.moe.mxfp4_blocks import dequantize_rows
+
+
+def mxfp4_grouped_linear_reference(
+    x: Tensor, blocks: Tensor, scales: Tensor, offsets: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """See rtp_llm.ops.mxfp4_grouped_linear; all weights become floats."""
+    experts, rows, _ = blocks.shape
+    bytes_of = [each.view(torch.uint8).reshape(experts * rows, -1) for each in (blocks, scales)]
+    weight = dequantize_rows(*bytes_of)
+    out = grouped_linear_reference(x.float(), weight.view(experts, rows, -1), offsets)
+    if bias is not None:
+        entry = torch.arange(len(x), device=x.device, dtype=offsets.dtype)
+        expert = torch.searchsorted(offsets, entry, right=True) - 1
+        out += bias[expert.clamp(max=experts - 1)].float()
+    return out.to(x.dtype)
