@@ -15,6 +15,7 @@ from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.engine.start.start_checks import check_drafts
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.engine.drafting_models import WORDS, compare
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
@@ -56,6 +57,7 @@ class Try:
     settings: dict[str, Any] = field(default_factory=dict)
     drafting: dict[str, Any] = field(default_factory=dict)  # settings of the engine with drafts
     options: dict[str, Any] = field(default_factory=dict)
+    searches: bool = False
     stored_as_fp8: bool = False
     shows: Callable[[TinyEngine], bool] = lambda engine: True
 
@@ -76,6 +78,7 @@ TRIES = {
     ),
     "n above 1": Try(options={"n": 3, "temperature": 1.0, "seed": 5}),
     "speculate: false of a request": Try(),
+    "beam searches of requests": Try(searches=True),
     "grammars of requests": Try(options={"grammar": FORCED, "ignore_eos": False}),
     "budgets of thinking": Try(options={"thinking": Thinking(end_ids=(9, 10), budget=7)}),
     "sampled drafts": Try(drafting={"draft_sample_method": "probabilistic"}),
@@ -136,14 +139,16 @@ def save(folder: Path, kind: str, with_mtp: bool, wanted: Try) -> Made:
     return Made(path, {name: {"speculative": name, **each} for name, each in drafting.items()})
 
 
-def play(engine: TinyEngine, options: dict[str, Any]) -> TinyEngine:
-    """Prompts some of which begin alike, arriving between steps, every third without drafts."""
+def play(engine: TinyEngine, options: dict[str, Any], *, searches: bool = False) -> TinyEngine:
+    """Prompts some of which begin alike, arriving between steps, every third without drafts, or
+    as a beam search."""
+    beams = {"n": 3, "speculate": True, "inputs": {"beam_search": BeamSearch()}}
     while engine.engine.has_idle_work:  # graphs are captured first
         engine.engine.work_idle()
     for number in range(9):
         prompt = [*random_prompt(24, number % 3, WORDS), *random_prompt(3 + number, number, WORDS)]
         params = {"max_tokens": 16, "ignore_eos": True, "speculate": number % 3 < 2, **options}
-        engine.add(prompt, **params)
+        engine.add(prompt, **params | (beams if searches and number % 3 == 2 else {}))
         if number % 4 == 3:
             engine.step()
     engine.run()
@@ -163,9 +168,10 @@ def test_a_combination(
     made, options = make(wanted, method), wanted.options
     if method == "grammar":
         options = {"grammar": FORCED, **options, "ignore_eos": False}
-    key = repr((wanted.settings, options))
+    key, searches = repr((wanted.settings, wanted.searches, options)), wanted.searches
     if key not in made.plain:
-        made.plain[key] = play(TinyEngine(made.folder, seed=3, **wanted.settings), options)
+        plain = TinyEngine(made.folder, seed=3, **wanted.settings)
+        made.plain[key] = play(plain, options, searches=searches)
     if overlaps and says == "on GPUs":
         monkeypatch.setattr(methods, "matches_on_device", lambda settings, device: True)
     counts = capture_on_cpu(monkeypatch) if row == "steps as graphs" else None
@@ -174,7 +180,7 @@ def test_a_combination(
         with pytest.raises(EngineStartError, match="is not supported"):
             TinyEngine(made.folder, **settings)
         return
-    engine = play(TinyEngine(made.folder, seed=3, **settings), options)
+    engine = play(TinyEngine(made.folder, seed=3, **settings), options, searches=searches)
     compare(engine, made.plain[key])
     assert wanted.shows(engine)
     assert counts is None or sum(counts.values()) > 8

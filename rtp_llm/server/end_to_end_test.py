@@ -249,6 +249,23 @@ def test_beams_online_equal_offline(client: openai.OpenAI, server: Process, fold
     wait_for(lambda: read_metrics(server.url)[free] >= idle[free], 60)
 
 
+def test_beams_obey_what_samples_obey(client: openai.OpenAI) -> None:
+    def texts(**fields: Any) -> list[tuple[str, Any]]:
+        given = {"beam_width": 4, "repetition_penalty": 1.3} | fields
+        body: Any = {"model": "tiny", "prompt": "a house", "max_tokens": 12, "n": 2}
+        found = client.completions.create(**body, extra_body=given).choices
+        return [(each.text, each.to_dict()["stop_reason"]) for each in found]
+
+    found = texts(structured_outputs={"choice": ["yes", "perhaps"]})
+    assert {text for text, _ in found} <= {"yes", "perhaps"}
+    stop = texts(ignore_eos=True)[0][0][2:4]
+    for included in (False, True):
+        fields = {"stop": [stop], "include_stop_str_in_output": included, "ignore_eos": True}
+        ended = [text for text, reason in texts(**fields) if reason == stop]
+        assert ended
+        assert all(text.endswith(stop) == included for text in ended)
+
+
 def test_thirty_two_streams_run_in_one_batch(server: Process) -> None:
     async def ask() -> None:
         limits = httpx.Limits(max_connections=40)

@@ -176,9 +176,12 @@ def test_width_1_is_greedy(folder: Path) -> None:
 
 def test_the_best_of_more_beams(folder: Path) -> None:
     engine, prompt = TinyEngine(folder, **SIZES), random_prompt(9, 1, WORDS)
-    requests = [search(engine, prompt, 5, 12, num_return_sequences=n) for n in (None, 2)]
-    engine.run()
+    requests = []
+    for best_of in (None, 2):
+        requests.append(search(engine, prompt, 5, 12, num_return_sequences=best_of))
+        engine.run()
     every, best = (answers(engine, request) for request in requests)
+    assert [each.cached for each in (every[0], best[0])] == [0, 8]
     assert [each.tokens for each in best[:2]] == [each.tokens for each in every[:2]]
     assert [each.error for each in best] == [None] * 2 + ["too_few_sequences"] * 3
     assert not any(each.error for each in every)
