@@ -26,6 +26,8 @@ from rtp_llm.testing.server_processes import (
     status,
 )
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 NOTICED_SECONDS = 20.0  # ten times what is promised
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream

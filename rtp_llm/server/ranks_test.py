@@ -19,6 +19,8 @@ from rtp_llm.testing.server.served_model import (
 )
 from rtp_llm.testing.server_processes import REAL, Stream, engines, process, read_metrics
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 LONG = 30_000  # tokens that no machine has given before a test does something to their stream
 RANKS = ("--data-parallel-size", "2", "--eplb-mode", "stats", "--eplb-update-time", "4")

@@ -33,6 +33,8 @@ from rtp_llm.testing.server_processes import (
     status,
 )
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 FLAGS = ("--num-threads", "1", "--kv-cache-mem-mb", "32", "--served-model-name", "tiny")
 TWO = ("--tensor-parallel-size", "2")
 NOTICED_SECONDS = 20.0  # before any time-out; the soak test asks for two

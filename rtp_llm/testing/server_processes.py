@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -13,12 +14,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from rtp_llm.engine.client.launch import SPARE
+from rtp_llm.testing.fork_server import ENGINES, ForkServer, forking_popen
 from rtp_llm.testing.server.serving import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +29,11 @@ FAKE = [sys.executable, "-m", "rtp_llm.testing.server.fake_server"]
 TIMEOUT = 240.0  # timeout in seconds for expected events; never reached in practice
 REAL = [sys.executable, "-m", "rtp_llm.testing.server.relaxed_server"]
 
+_SERVER = ("rtp_llm.server.lifecycle", "rtp_llm.server.offload.fork_server")
+_IMPORTS = {
+    FAKE[-1]: (*_SERVER, "rtp_llm.testing.engine.answering_engine"),
+    REAL[-1]: (*_SERVER, "rtp_llm.commands.serve", *ENGINES),
+}
 _MODEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 
 
@@ -53,6 +61,16 @@ def run_without_network(module: str, *arguments: str) -> dict[str, Any]:
     return said
 
 
+@cache
+def _popen_of(module: str) -> type[subprocess.Popen[str]]:
+    """What starts servers of this module: by forks of one that has imported what they import."""
+    if module not in _IMPORTS:
+        return subprocess.Popen
+    server = ForkServer(_IMPORTS[module])
+    atexit.register(server.close)
+    return forking_popen(server)
+
+
 class Process:
     """A running server, its output collected by threads."""
 
@@ -65,7 +83,9 @@ class Process:
         base: Mapping[str, str] | None = None,
         **environ: str,
     ) -> None:
-        self.process = subprocess.Popen(
+        # Those with an environment of their own want a start of their own, too.
+        popen = subprocess.Popen if base else _popen_of(command[-1])
+        self.process = popen(
             [*command, str(model or demo_folder()), "--port", "0", *flags],
             env={**(base or environment()), **environ},
             stdout=subprocess.PIPE,

@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import ClassVar
 
 import msgspec
 
@@ -42,6 +44,8 @@ class CannotStartError(Exception):
 class ForkClient:
     """A fork server, started immediately. Belongs to an event loop."""
 
+    popen: ClassVar[Callable[..., subprocess.Popen[bytes]]] = subprocess.Popen
+
     def __init__(self, settings: Settings) -> None:
         loop = asyncio.get_running_loop()
         self._loaded: asyncio.Future[Loaded] = loop.create_future()
@@ -52,7 +56,7 @@ class ForkClient:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         with theirs, children_leave_interrupts():
-            self._child = subprocess.Popen(
+            self._child = type(self).popen(
                 [sys.executable, "-m", "rtp_llm.server.offload.fork_server", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

@@ -44,11 +44,11 @@ class Preprocessor:
     """Turns bodies into prepared requests. Belongs to an event loop.
 
     Grammars have separate processes, so that they do not block other work. All processes are forked
-    by a server that is started by `start`, or by the first body that needs a process.
+    by a server that is started by `start`, or by the first body that needs a process: a `client`.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, client: type[ForkClient] = ForkClient) -> None:
+        self._settings, self._client = settings, client
         size = settings.prepare_processes or default_processes()
         self._bodies, self._makers = Lane(size, self._fork), Lane(size, self._fork)
         self._grammars = Grammars()
@@ -60,7 +60,7 @@ class Preprocessor:
     def start(self) -> None:
         """Start the fork server early, so that it is loaded when it is needed."""
         if self._server is None:
-            self._server = ForkClient(self._settings)
+            self._server = self._client(self._settings)
             self._starting = asyncio.get_running_loop().create_task(self._warm(self._server))
 
     async def close(self) -> None:

@@ -25,6 +25,7 @@ from rtp_llm.server.http.uvicorn_server import HttpServer
 from rtp_llm.server.offload.preprocessor import Preprocessor
 from rtp_llm.testing.model_folders import byte_level, with_bos, write_folder
 from rtp_llm.testing.server.fake_engine import FakeEngine, say
+from rtp_llm.testing.server.preparers import QuickForkClient
 from rtp_llm.text.tokenizer import Tokenizer
 
 TEXT = "Once upon a time there was a 😀 house."
@@ -76,7 +77,7 @@ async def served(
     engine = engine or fake_engine()
     known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
     given = Settings(**{**known, **settings})
-    state = ServerState(given, engine, preprocessor := Preprocessor(given))
+    state = ServerState(given, engine, preprocessor := Preprocessor(given, QuickForkClient))
     await engine.start(state.settings)
     state.open(tokenizer or demo_tokenizer())
     app = build_app(state)
@@ -99,7 +100,7 @@ def listening(
 
     known = {"model": str(demo_folder()), "access_log": False, "served_model_name": "demo"}
     given = Settings(**{"port": 0, **known, **settings})
-    state = ServerState(given, engine, preprocessor := Preprocessor(given))
+    state = ServerState(given, engine, preprocessor := Preprocessor(given, QuickForkClient))
     listener = bind(state.settings)
     server = HttpServer(build_app(state), state.settings)
     state.metrics.watch_connections(server.connections)
