@@ -9,12 +9,6 @@ _LEAVE_OUT = "Leave it out."
 _NO_CACHE = "An encoder keeps no KV cache."
 
 ENCODER_REFUSALS: tuple[Refusal, ...] = (
-    Refusal(
-        "encoder",
-        "--enable-graphs",
-        "MPNet attends prompt by prompt, which no graph captures; its steps run eagerly.",
-        _LEAVE_OUT,
-    ),
     Refusal("encoder", "--kv-cache-dtype", _NO_CACHE, _LEAVE_OUT),
     Refusal("encoder", "--cache-store-mem-mb", _NO_CACHE, _LEAVE_OUT),
     Refusal("encoder", "--role", _NO_CACHE + " There are no blocks to send.", _LEAVE_OUT),

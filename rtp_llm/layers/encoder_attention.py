@@ -12,7 +12,6 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention import Backend, BackendOptions, CacheDtypes, ForwardBatch
 from rtp_llm.layers.attention_heads import AttentionHeads
-from rtp_llm.layers.biased_attention import biased_attention
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
@@ -136,8 +135,7 @@ class EncoderAttention(Layer):
         bias: Tensor | None = None,
     ) -> Tensor:
         """x [T, hidden] -> [T, heads * head_dim]. `cos_sin` as that of ops.rope_kv_write; None: no
-        rotation. `bias` [heads, 2 L - 1] is added to scores, by key - query + L - 1; a layer with
-        one has no window, and as many heads of keys as of queries."""
+        rotation. `bias` as that of ops.varlen_attention."""
         shape = self.shape
         heads, kv_heads, size = shape.num_heads, shape.num_kv_heads, shape.head_dim
         qkv = self.qkv(x)
@@ -152,11 +150,8 @@ class EncoderAttention(Layer):
             )
         by_head = qkv.view(len(qkv), heads + 2 * kv_heads, size)
         query, key, value = by_head.split((heads, kv_heads, kv_heads), dim=1)
-        if bias is not None:
-            mixed = biased_attention(query, key, value, batch, shape.scale, bias)
-        else:
-            lengths = batch.cu_seqlens_q, batch.max_seqlen_q
-            mixed = ops.varlen_attention(query, key, value, *lengths, shape.scale, shape.window)
+        lengths = batch.cu_seqlens_q, batch.max_seqlen_q
+        mixed = ops.varlen_attention(query, key, value, *lengths, shape.scale, shape.window, bias)
         return mixed.view(len(qkv), heads * size)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:

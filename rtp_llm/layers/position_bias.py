@@ -35,10 +35,10 @@ class PositionBias(Layer):
         self._longest = num_positions
 
     def forward(self, length: int) -> Tensor:
-        """The biases [heads, 2 * length - 1] by key - query + length - 1."""
+        """The biases float32 [heads, 2 * length - 1] by key - query + length - 1."""
         first = self._longest - length
         near = self.buckets[first : first + 2 * length - 1]
-        return self.weight.index_select(0, near).t().contiguous()
+        return self.weight.index_select(0, near).t().float().contiguous()
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         yield f"{path}weight", shard_target(RowsTarget(self.weight), columns=self._heads)

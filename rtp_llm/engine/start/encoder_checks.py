@@ -18,9 +18,7 @@ def check_encoder(settings: Settings, config: ModelConfig) -> None:
     """Raise EngineStartError for the first setting that an encoder cannot be combined with."""
     if config.encoder is None:
         return
-    prompt_by_prompt = config.encoder.position_buckets > 0
     chosen = {
-        "--enable-graphs": settings.enable_graphs is True and prompt_by_prompt,
         "--kv-cache-dtype": settings.kv_cache_dtype != "auto",
         "--cache-store-mem-mb": settings.cache_store_mem_mb is not None,
         "--role": settings.role != "both",

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from rtp_llm.testing.models.encoder_models import save_encoder
 from rtp_llm.testing.models.transformers_models import random_prompt
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "--enable-graphs": {"enable_graphs": True},
     "--kv-cache-dtype": {"kv_cache_dtype": "fp8_e4m3"},
     "--cache-store-mem-mb": {"cache_store_mem_mb": 8},
     "--role": {"role": "prefill"},
@@ -49,11 +47,7 @@ def test_every_row_is_tested() -> None:
 @pytest.mark.parametrize("flag", REFUSED)
 def test_what_encoders_cannot_do_is_refused(folder: Path, flag: str) -> None:
     config = read_model_config(folder)
-    if flag == "--enable-graphs":  # of MPNet only
-        check_encoder(Settings(**REFUSED[flag]), config)
-        assert config.encoder is not None
-        config = replace(config, encoder=replace(config.encoder, position_buckets=32))
-    check_encoder(Settings(), config)
+    check_encoder(Settings(enable_graphs=True, tensor_parallel_size=2), config)
     with pytest.raises(EngineStartError, match=f"BertModel: {flag} is not supported: "):
         check_encoder(Settings(**REFUSED[flag]), config)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtp_llm.config.refusals import get_refusal
 from rtp_llm.engine.start.rank_setup import padded_tokens, shares_experts
 from rtp_llm.worker.cache.budget import GRAPH_BYTES, MIB
 from rtp_llm.worker.inputs.graph_sizes import (
@@ -60,8 +59,6 @@ def choose_graphs(
 
     ``token_bytes`` of the weights are for one token: see `graph_sizes`.
     """
-    if config.encoder is not None and config.encoder.position_buckets:
-        return GraphChoice([], get_refusal("encoder", "--enable-graphs").reason)
     if settings.enable_graphs is False:
         return GraphChoice([], "enable_graphs is off")
     if not (answer := device.supports("graph_capture")):

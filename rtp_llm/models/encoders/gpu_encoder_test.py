@@ -45,7 +45,7 @@ def test_vectors_equal_transformers(kind: str, dtype: str, least: float, tmp_pat
     engine.assert_all_free()
 
 
-@pytest.mark.parametrize("kind", sorted({*ENCODERS} - {"mpnet"}))
+@pytest.mark.parametrize("kind", ENCODERS)
 @pytest.mark.parametrize(("dtype", "least"), [("float32", 0.99999), ("bfloat16", 0.9995)])
 def test_graphs_give_what_eager_steps_do(
     kind: str, dtype: str, least: float, tmp_path: Path

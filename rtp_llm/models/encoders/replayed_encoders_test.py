@@ -22,7 +22,7 @@ from rtp_llm.testing.engine.whole_prompts import (
 from rtp_llm.testing.models.encoder_models import save_encoder
 
 
-@pytest.mark.parametrize("kind", ["bert", "modernbert", "gemma3"])
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "gemma3", "mpnet"])
 def test_padded_steps_give_the_same_vectors(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ def varlen_attention_reference(
     max_seqlen: int,
     scale: float,
     window: int = 0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """See rtp_llm.ops.varlen_attention. float64 inputs are computed in float64."""
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -25,10 +26,12 @@ def varlen_attention_reference(
     for first, last in itertools.pairwise(cu_seqlens.tolist()):
         q, k, v = (x[first:last].to(wide).transpose(0, 1) for x in (query, key, value))
         scores = scale * q @ k.repeat_interleave(group, 0).transpose(1, 2)
+        position = torch.arange(last - first, device=query.device)
+        distance = position - position[:, None]
+        if bias is not None:
+            scores = scores + bias[:, distance + bias.shape[1] // 2]
         if window > 0:
-            position = torch.arange(last - first, device=query.device)
-            distance = (position[:, None] - position).abs()
-            scores = scores.masked_fill(distance > window, -torch.inf)
+            scores = scores.masked_fill(distance.abs() > window, -torch.inf)
         result = scores.softmax(dim=-1) @ v.repeat_interleave(group, 0)
         out[first:last] = result.transpose(0, 1).to(query.dtype)
     return out

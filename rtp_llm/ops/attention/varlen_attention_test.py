@@ -38,6 +38,7 @@ class Texts:
     heads: tuple[int, int]
     lengths: list[int]
     window: int = 0
+    bias: Tensor | None = None  # [H, 2 L - 1]
 
     @classmethod
     def random(
@@ -55,13 +56,19 @@ class Texts:
         query, key, value = self.qkv.split((self.heads[0], self.heads[1], self.heads[1]), dim=1)
         starts = torch.tensor([0, *itertools.accumulate(self.lengths)], dtype=torch.int32)
         scale = self.qkv.shape[2] ** -0.5
-        return query, key, value, starts, max(self.lengths, default=0), scale, self.window
+        longest = max(self.lengths, default=0)
+        return query, key, value, starts, longest, scale, self.window, self.bias
 
     def run(self) -> Tensor:
         return ops.varlen_attention(*self.arguments())
 
     def expected(self) -> Tensor:
         return varlen_attention_reference(*replace(self, qkv=self.qkv.double()).arguments())
+
+    def biased(self, spare: int = 0) -> Texts:
+        """With a bias for as many tokens as the longest sequence has, and some more."""
+        distances = 2 * (max(self.lengths) + spare) - 1
+        return replace(self, bias=3 * torch.randn(self.heads[0], distances))
 
     def alone(self, index: int) -> Texts:
         first = sum(self.lengths[:index])
@@ -92,6 +99,17 @@ def test_windows(isa: str, dtype: torch.dtype, window: int) -> None:
 def test_head_sizes(isa: str, dtype: torch.dtype, head_dim: int) -> None:
     with running(isa):
         assert_right(Texts.random([1, 7, 65], (3, 1), head_dim, dtype))
+
+
+@every_isa
+@every_dtype
+@pytest.mark.parametrize(("heads", "head_dim"), [((4, 4), 32), ((3, 1), 64), ((2, 2), 80)])
+@pytest.mark.parametrize(("window", "spare"), [(0, 0), (40, 9)])
+def test_bias(
+    isa: str, dtype: torch.dtype, heads: tuple[int, int], head_dim: int, window: int, spare: int
+) -> None:
+    with running(isa):
+        assert_right(Texts.random(MIXED, heads, head_dim, dtype, window).biased(spare))
 
 
 @every_isa
@@ -183,6 +201,11 @@ def test_wrong_arguments_are_named() -> None:
         ops.varlen_attention(query, key, value.contiguous(), starts, *rest)
     with pytest.raises(RuntimeError, match=r"cu_seqlens is int64 \[3\]; expected int32"):
         ops.varlen_attention(query, key, value, starts.long(), *rest)
+    for bias in (torch.zeros(4, 4), torch.zeros(4, 3), torch.zeros(2, 5)):
+        with pytest.raises(RuntimeError, match=r"bias is .* expected \[4, 2 L - 1\]"):
+            ops.varlen_attention(query, key, value, starts, *rest[:3], bias)
+    with pytest.raises(RuntimeError, match="bias is bfloat16"):
+        ops.varlen_attention(query, key, value, starts, *rest[:3], torch.zeros(4, 5).bfloat16())
     with pytest.raises(RuntimeError, match="window is -1"):
         ops.varlen_attention(query, key, value, starts, *rest[:2], -1)
 

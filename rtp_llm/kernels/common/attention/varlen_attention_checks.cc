@@ -17,6 +17,18 @@ bool same_strides(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+void check_bias(const VarlenAttentionCall& call) {
+  const Tensor& bias = *call.bias;
+  check_dtype(bias, DType::kFloat32, "varlen_attention: bias");
+  check_dim(bias, 2, "varlen_attention: bias");
+  check_contiguous(bias, "varlen_attention: bias");
+  const int64_t distances = bias.size(1);
+  RTP_LLM_CHECK(bias.size(0) == call.query.size(1) && distances % 2 == 1 &&
+                    distances >= 2 * call.max_seqlen - 1 && distances < kSequenceBlock,
+                "varlen_attention: bias is ", bias.describe(), "; expected [", call.query.size(1),
+                ", 2 L - 1] for an L of at least max_seqlen, ", call.max_seqlen);
+}
+
 void check(const VarlenAttentionCall& call) {
   const Tensor& query = call.query;
   const Tensor& key = call.key;
@@ -45,6 +57,7 @@ void check(const VarlenAttentionCall& call) {
   RTP_LLM_CHECK(call.window >= 0 && call.max_seqlen >= 0 && call.max_seqlen <= kSequenceBlock,
                 "varlen_attention: window is ", call.window, " and max_seqlen ", call.max_seqlen,
                 "; expected no negative number, and at most ", kSequenceBlock, " tokens");
+  if (call.bias.has_value()) check_bias(call);
 }
 
 }  // namespace
@@ -76,6 +89,11 @@ Prepared<VarlenAttentionArgs, Tensor> prepare(const VarlenAttentionCall& call) {
     args.window = args.window_right = static_cast<int>(call.window) + 1;
   }
   args.scale = static_cast<float>(call.scale);
+  if (call.bias.has_value()) {
+    args.bias = call.bias->data<float>();
+    args.bias_stride = call.bias->size(1);
+    args.bias_zero = static_cast<int>(args.bias_stride / 2);
+  }
   return {{args, call.max_seqlen}, std::move(out)};
 }
 

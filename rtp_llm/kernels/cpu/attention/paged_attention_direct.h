@@ -280,7 +280,8 @@ struct DirectTile {
     for (int r = 0; r < R; ++r) {
       const int64_t position = static_cast<int64_t>(item.first_position) + r / group;
       softmax_row(args, space.scores + r * kScoreStride, now.size,
-                  visible_keys(args, now, position), state(first + r), dim);
+                  visible_keys(args, now, position),
+                  bias_of(args, now, query_head(first + r), position), state(first + r), dim);
     }
     const DirectRows<T> values = {now.v, next.v, offset, now.size, next.size, args.value_dim};
     float* const sums = space.sums + first * dim;

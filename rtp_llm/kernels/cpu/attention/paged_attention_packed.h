@@ -126,12 +126,14 @@ struct PackedTile {
   template <bool kPairs>
   void weigh(const Keys& tile, const Keys& next) const {
     for (int token = 0; token < item.num_tokens; ++token) {
-      const Visible seen =
-          visible_keys(args, tile, static_cast<int64_t>(item.first_position) + token);
+      const int64_t position = static_cast<int64_t>(item.first_position) + token;
+      const Visible seen = visible_keys(args, tile, position);
       for (int row = token * group; row < (token + 1) * group; ++row) {
         float* scores = space.scores + row * kPackedKeys;
         for (int i = row; i < next.size; i += rows) prefetch(next, i);
-        softmax_row(args, scores, tile.size, seen, state(row), dim);
+        const int64_t head = item.first_head * group + row % group;
+        const float* const bias = bias_of(args, tile, head, position);
+        softmax_row(args, scores, tile.size, seen, bias, state(row), dim);
         if constexpr (kPairs) {
           // In place: vector i is read before the half of it that is written is reached.
           auto* halves = reinterpret_cast<BFloat16*>(scores);

@@ -89,10 +89,18 @@ struct RowState {
   float* weights;  // sum of weights
 };
 
+// The bias of a tile's keys for a query, which are consecutive where there is one.
+template <class Tile>
+inline const float* bias_of(const PagedAttentionArgs& args, const Tile& tile, int64_t head,
+                            int64_t position) {
+  if (args.bias == nullptr || tile.size == 0) return nullptr;
+  return args.bias_of(head, position) + tile.position[0];
+}
+
 // Turns raw scores into weights 2^(score - maximum), zero outside `seen`, and brings the row's
-// state to the new maximum. The row is padded to whole vectors.
+// state to the new maximum. The row is padded to whole vectors. `bias`: of its keys, or null.
 inline void softmax_row(const PagedAttentionArgs& args, float* scores, int size, Visible seen,
-                        const RowState& state, int padded_dim) {
+                        const float* bias, const RowState& state, int padded_dim) {
   if (seen.begin >= seen.end) {
     for (int i = 0; i < size; i += kWidth) Vec::zero().store(scores + i);
     return;
@@ -104,6 +112,10 @@ inline void softmax_row(const PagedAttentionArgs& args, float* scores, int size,
   for (int i = 0; i < size; i += kWidth) {
     Vec s = Vec::load(scores + i) * scale;
     if (capped) s = tanh(s) * cap;
+    if (bias != nullptr) {
+      const Vec add = size - i < kWidth ? Vec::load(bias + i, size - i) : Vec::load(bias + i);
+      s = fma(add, Vec::set(kLog2E), s);
+    }
     s = select_range(s, seen.begin - i, seen.end - i, Vec::set(kNegInf));
     top = max(top, s);
     s.store(scores + i);

@@ -123,6 +123,8 @@ __device__ inline void attend(const PagedAttentionArgs& args, const Sequence& se
   float* const weights = keys + Shape::kKeys * width + thread_index() / kRowLanes * Shape::kKeys;
   const int64_t kv_head = int64_t{blockIdx.y} * args.kv_head_stride;
   const Visible visible(args, query.position(sequence), sequence.num_keys);
+  const float* bias = nullptr;
+  if (args.bias != nullptr) bias = args.bias_of(query.head, query.position(sequence));
   const T* const from = static_cast<const T*>(args.q) +
                         (sequence.first_token + query.token) * args.q_token_stride +
                         query.head * args.q_head_stride;
@@ -141,6 +143,7 @@ __device__ inline void attend(const PagedAttentionArgs& args, const Sequence& se
       const bool seen = query.present && key >= visible.first && key < visible.last &&
                         key < range.last && place_of_key(args, sequence, key) >= 0;
       scores[i] = seen ? score_of(args, q, keys + (key - first) * width) : -INFINITY;
+      if (seen && bias != nullptr) scores[i] += bias[key];
     }
     __syncthreads();
     load_keys<Shape>(args, sequence, static_cast<const T*>(args.v) + kv_head, first, range.last,

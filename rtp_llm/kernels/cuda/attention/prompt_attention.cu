@@ -21,8 +21,9 @@ namespace {
 
 constexpr int kThreads = 3 * hopper::kWarpgroup;
 constexpr int64_t kCachedBytes = 32LL << 20;  // keys and values that stay in the L2 cache
+constexpr int kBiasedHead = 64;               // at most, of heads whose scores have a bias
 
-template <class T, int kHead>
+template <class T, int kHead, bool kBias = false>
 __global__ void __launch_bounds__(kThreads, 1)
     attend_prompts(const __grid_constant__ CUtensorMap queries,
                    const __grid_constant__ CUtensorMap keys,
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x < kGroup) Loader<kHead>(shared, tile, args).run(&queries, &keys, &values);
   } else {
     hopper::take_registers<kAttenderRegisters>();
-    Attender<T, kHead> attender(shared, tile, args);
+    Attender<T, kHead, kBias> attender(shared, tile, args);
     attender.run();
     attender.store();
   }
@@ -92,30 +93,33 @@ PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bo
   return prompt;
 }
 
-template <class T, int kHead>
+// Channels from the heads' size up to kHead are zeros that the copy engine adds.
+template <class T, int kHead, bool kBias = false>
 void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
+  const int64_t size = args.head_dim;
   const PromptArgs prompt = prompt_args(args, bounds);
   const int64_t rows = args.num_blocks * prompt.block_rows;
   const Heads q = {
-      args.q, kHead, args.num_heads, args.num_tokens, args.q_head_stride, args.q_token_stride};
-  Heads kv = {args.k, kHead, args.num_kv_heads, rows, args.kv_head_stride, args.kv_token_stride};
+      args.q, size, args.num_heads, args.num_tokens, args.q_head_stride, args.q_token_stride};
+  Heads kv = {args.k, size, args.num_kv_heads, rows, args.kv_head_stride, args.kv_token_stride};
   const CUtensorMap queries = map_of(q, args.dtype, prompt.group, prompt.tile_tokens);
   const CUtensorMap keys = map_of(kv, args.dtype, 1, prompt.page_rows);
   kv.data = args.v;
   const CUtensorMap values = map_of(kv, args.dtype, 1, prompt.page_rows);
   constexpr int kBytes = SharedTiles<kHead>::kBytes;
-  allow_shared<attend_prompts<T, kHead> >(kBytes, "prompt_attention");
+  allow_shared<attend_prompts<T, kHead, kBias> >(kBytes, "prompt_attention");
   const unsigned int grid =
       blocks(static_cast<int64_t>(prompt.tiles) * args.num_kv_heads, "prompt_attention");
-  launch_overlapped<attend_prompts<T, kHead> >(dim3(grid), dim3(kThreads), kBytes, stream, queries,
-                                               keys, values, prompt);
+  launch_overlapped<attend_prompts<T, kHead, kBias> >(dim3(grid), dim3(kThreads), kBytes, stream,
+                                                      queries, keys, values, prompt);
   check_launch("prompt_attention");
 }
 
 template <class T>
 void run_head(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
-  if (args.head_dim == 64) return run<T, 64>(args, bounds, stream);
-  if (args.head_dim == 128) return run<T, 128>(args, bounds, stream);
+  if (args.bias != nullptr) return run<T, kBiasedHead, true>(args, bounds, stream);
+  if (args.head_dim <= 64) return run<T, 64>(args, bounds, stream);
+  if (args.head_dim <= 128) return run<T, 128>(args, bounds, stream);
   run<T, 256>(args, bounds, stream);
 }
 
@@ -124,14 +128,17 @@ void run_head(const PagedAttentionArgs& args, const AttentionBounds& bounds, voi
 bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
   if (bounds.max_queries <= 1 || args.num_seqs == 0 || args.num_tokens == 0) return false;
   if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
-  if (args.head_dim != 64 && args.head_dim != 128 && args.head_dim != 256) return false;
+  if (args.head_dim > (args.bias == nullptr ? 256 : kBiasedHead)) return false;
+  const bool padded = args.head_dim != 64 && args.head_dim != 128 && args.head_dim != 256;
+  // Of a cache there may be many more keys, which other kernels divide.
+  if (padded && args.seq_lens != nullptr) return false;
   if (args.num_heads > kRows * args.num_kv_heads || !(args.scale > 0)) return false;
   const int page = args.block_size, keys = keys_of_step(args.head_dim);
   if (page < keys ? page < 8 || keys % page != 0 : page % keys != 0) return false;
   // A plane of the cache is one tensor of rows, and the copy engine needs multiples of 16 bytes.
   const int64_t block_rows = block_rows_of(args);
   if (block_rows == 0) return false;
-  if (!multiples(8, {args.q_token_stride, args.q_head_stride, args.kv_token_stride,
+  if (!multiples(8, {args.head_dim, args.q_token_stride, args.q_head_stride, args.kv_token_stride,
                      args.kv_head_stride}) ||
       !multiples(16, {address(args.q), address(args.k), address(args.v)})) {
     return false;

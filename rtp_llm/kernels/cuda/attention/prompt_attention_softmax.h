@@ -8,8 +8,8 @@
 namespace rtp_llm::cuda {
 
 // A warpgroup: 64 rows of the tile. A thread holds two of them, eight apart, and of each the
-// elements 8 i + 2 (lane % 4) and the next.
-template <class T, int kHead>
+// elements 8 i + 2 (lane % 4) and the next. kBias: scores have a bias, and no cap.
+template <class T, int kHead, bool kBias>
 class Attender {
  public:
   using Tiles = SharedTiles<kHead>;
@@ -80,9 +80,11 @@ class Attender {
       }
       const float inverse = total == 0 ? 0 : 1 / total;
       const int64_t at = (tile_.first_token + token_[r]) * int64_t{args_.num_heads} + head;
-      auto* const out = reinterpret_cast<uint32_t*>(static_cast<T*>(args_.out) + at * kHead);
+      auto* const out =
+          reinterpret_cast<uint32_t*>(static_cast<T*>(args_.out) + at * args_.head_dim);
 #pragma unroll
       for (int i = 0; i < kHead / 8; ++i) {
+        if (8 * i >= args_.head_dim) break;
         out[4 * i + lane_ % 4] = hopper::pair(result_[4 * i + 2 * r] * inverse,
                                               result_[4 * i + 2 * r + 1] * inverse, T{});
       }
@@ -143,6 +145,7 @@ class Attender {
     const unsigned int missing = shared_.missing[step % kStages];
     release(shared_.keys_empty_barrier(step % kStages));
     if (missing != 0) hide_pages(missing);
+    if constexpr (kBias) add_bias(tile_.key_of(step));
     const int key = tile_.key_of(step), end = key + kKeys;
     const bool late =
         end > tile_.num_keys || (args_.window_right > 0 && end > tile_.begin + args_.window_right);
@@ -156,6 +159,24 @@ class Attender {
     for (int i = 0; i < kKeys / 2; ++i) {
       const float small = hopper::power_of_two(-fabsf(scores_[i]) * bend_);
       scores_[i] = copysignf(args_.soft_cap * __fdividef(1 - small, 1 + small), scores_[i]);
+    }
+  }
+
+  // Scores get the factor later. Rows and keys past the last ones have any bias.
+  __device__ void add_bias(int key) {
+    const float unscaled = 1 / args_.scale;
+    const int last = 2 * args_.bias_zero;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int position = tile_.num_keys - tile_.num_rows + token_[r];
+      const int head = tile_.kv_head * args_.group + (row_ + 8 * r) % args_.group;
+      const float* const bias = args_.bias + head * args_.bias_stride;
+      const int first = key + lane_ % 4 * 2 - position + args_.bias_zero;
+#pragma unroll
+      for (int i = 0; i < kKeys / 4; ++i) {
+        const int at = first + i / 2 * 8 + i % 2;
+        score(r, i) += __ldg(bias + min(max(at, 0), last)) * unscaled;
+      }
     }
   }
 

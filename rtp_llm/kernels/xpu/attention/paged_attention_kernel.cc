@@ -135,8 +135,8 @@ void load_queries(const Group& group, const PagedAttentionArgs& args, const Tile
 
 // The scores of one key with all rows; -inf where it is not seen.
 template <class T>
-void score_key(const PagedAttentionArgs& args, const Tile& tile, const Shared& shared, int64_t key,
-               int64_t offset, float* score) {
+void score_key(const PagedAttentionArgs& args, const Tile& tile, const Shared& shared,
+               int64_t kv_head, int64_t key, int64_t offset, float* score) {
   for (int r = 0; r < kRows; ++r) score[r] = offset < 0 ? -kInfinity : 0.0f;
   if (offset < 0) return;
   const T* const k = static_cast<const T*>(args.k) + offset;
@@ -150,7 +150,10 @@ void score_key(const PagedAttentionArgs& args, const Tile& tile, const Shared& s
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (args.soft_cap > 0.0f) score[r] = args.soft_cap * sycl::tanh(score[r] / args.soft_cap);
-    if (r >= tile.num_rows || !sees(args, row_of(args, tile, 0, r), key)) score[r] = -kInfinity;
+    const Row row = row_of(args, tile, kv_head, r);
+    const bool seen = r < tile.num_rows && sees(args, row, key);
+    if (seen && args.bias != nullptr) score[r] += args.bias_of(row.head, row.position)[key];
+    if (!seen) score[r] = -kInfinity;
   }
 }
 
@@ -205,7 +208,7 @@ Softmax attend(const Group& group, const PagedAttentionArgs& args, const Tile& t
     const int64_t offset = key < keys.end ? key_offset(args, tile, kv_head, key) : -1;
     shared->offset[item_index(group)] = offset;
     float score[kRows];
-    score_key<T>(args, tile, *shared, key, offset, score);
+    score_key<T>(args, tile, *shared, kv_head, key, offset, score);
     update_weights(group, score, shared, &state);
     sycl::group_barrier(group);
     add_values<T>(group, args, *shared, std::min(items, keys.end - chunk), &state);
