@@ -90,7 +90,7 @@ class PoolingMethods:
         for prompt, params in zip(listed, several, strict=True):
             keep = params.truncate_prompt_tokens or truncate_prompt_tokens
             ids = self._pooled_ids(prompt, before, keep)
-            own = msgspec.structs.replace(params, task=task)
+            own = params if params.task == task else msgspec.structs.replace(params, task=task)
             encoded.append((EncodedPrompt(prompt, ids), own))
         return self._pool(encoded, use_tqdm)
 
