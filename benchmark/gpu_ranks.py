@@ -21,7 +21,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.distributed.membership import Membership
 
 BATCHES = (1, 16, 64)
-PROMPT, STEPS = 128, 64
+PROMPT, STEPS, QUICK_STEPS = 128, 64, 16
 COLUMNS = ("ranks", "tokens a rank", "captured", "eager", "tokens/s")
 
 
@@ -66,10 +66,14 @@ def add_steps(report: Report, ranks: int, arguments: argparse.Namespace, rounds:
         **given_settings(arguments),
     }
     times: dict[str, list[list[float]]] = {}
-    for name, graphs in (("captured", True), ("eager", False)):
+    modes = {"captured": True, "eager": False}
+    if not resolve_device().supports("graph_capture"):
+        del modes["captured"]
+    steps = QUICK_STEPS if arguments.quick else STEPS
+    for name, graphs in modes.items():
         print(f"steps of {ranks} ranks, {name} ...", flush=True)
         given = {**settings, "enable_graphs": graphs}
-        options = (arguments.shape, arguments.layers, batches, rounds, given)
+        options = (arguments.shape, arguments.layers, batches, rounds, steps, given)
         times[name] = together(ranks, measure_steps, *options)
     for position, batch in enumerate(batches):
         row = {name: max(each[position] for each in found) for name, found in times.items()}
@@ -83,6 +87,7 @@ def measure_steps(
     layers: int,
     batches: list[int],
     rounds: int,
+    steps: int,
     settings: dict[str, Any],
 ) -> list[float]:
     """A rank's median milliseconds of a step, for each number of sequences."""
@@ -96,17 +101,17 @@ def measure_steps(
     for batch in batches:
         times: list[float] = []
         for number in range(1 + rounds):  # the first one warms up
-            taken = _round(engine, rank, size, batch)
+            taken = _round(engine, rank, size, batch, steps)
             times += taken if number else []
         found.append(1e3 * statistics.median(times))
     return found
 
 
-def _round(engine: GpuEngine, rank: int, size: int, batch: int) -> list[float]:
+def _round(engine: GpuEngine, rank: int, size: int, batch: int, tokens: int) -> list[float]:
     """Seconds of the steps in which all sequences decode."""
     vocabulary = engine.engine.limits.vocab_size
     mine = prompts(batch * size, PROMPT)[rank::size]
-    engine.add([[token % vocabulary for token in prompt] for prompt in mine], greedy(STEPS))
+    engine.add([[token % vocabulary for token in prompt] for prompt in mine], greedy(tokens))
     if engine.built.step_group is not None:
         engine.built.step_group.wake(0)
     steps = []
