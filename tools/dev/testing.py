@@ -154,7 +154,8 @@ def _bazel_test(arguments: Sequence[str]) -> tuple[int, int]:
         print(line)
     if seconds := sum(target.seconds for target in targets if not target.cached):
         print(
-            f"tests alone: {seconds:.0f} s in all, two at a time; the rest of the part is the build"
+            f"tests alone: {seconds:.0f} s in all, several at a time; the rest of the part is the "
+            "build"
         )
     passed = sum(target.passed for target in targets)
     failed = sum(target.failed for target in targets)
