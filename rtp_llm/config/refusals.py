@@ -193,7 +193,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "dummy weights in this format",
-        "Dummy weights are floats, or FP8 in blocks of 128 x 128.",
+        "Dummy weights are floats, FP8 in blocks of 128 x 128, or experts in MXFP4.",
         "Take the model's weights, or leave quantization_config out of config.json.",
     ),
     Refusal(

@@ -18,9 +18,11 @@ from rtp_llm.layers import (
     rows_together,
     weight_targets,
 )
+from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES
 from rtp_llm.loader.progress import Progress
 
 _DEVIATION = 0.02  # standard deviation of matrices, as in initialisation: hidden states stay finite
+_MXFP4_SCALE = 127 - 7  # the numbers of all codes, times 2^-7, have about that deviation
 _CHUNK_NUMBERS = 2**24  # weights that must be converted pass through host memory in chunks
 
 
@@ -43,7 +45,7 @@ def draw_weights(model: nn.Module, progress: Progress) -> None:
         if divided:
             generators[place].manual_seed(seed)
         if memory is None:
-            _convert(target, generators[place])
+            _convert(target, name, generators[place])
         else:
             _fill(memory, name, generators[place])
         progress.advance(math.prod(target.shape))
@@ -64,17 +66,24 @@ def _place(target: WeightTarget, memory: Tensor | None) -> torch.device:
 
 
 def _fill(memory: Tensor, name: str, generator: torch.Generator) -> None:
-    if memory.dim() > 1:
+    if name.endswith(SCALES):
+        memory.fill_(_MXFP4_SCALE)
+    elif memory.dtype is torch.uint8:
+        memory.random_(0, 256, generator=generator)
+    elif memory.dim() > 1:
         memory.normal_(std=_DEVIATION, generator=generator)
     else:
         memory.fill_(0 if name.endswith("bias") else 1)
 
 
-def _convert(target: WeightTarget, generator: torch.Generator) -> None:
+def _convert(target: WeightTarget, name: str, generator: torch.Generator) -> None:
     """Fill a target that converts rows, such as a quantised matrix, chunk by chunk."""
     rows, *rest = target.shape
     together = rows_together([target])
     step = max(1, _CHUNK_NUMBERS // math.prod(rest) // together) * together
     for start in range(0, rows, step):
-        chunk = torch.empty(min(step, rows - start), *rest, device=generator.device)
-        target.write(start, chunk.normal_(std=_DEVIATION, generator=generator))
+        dtype = torch.uint8 if name.endswith((BLOCKS, SCALES)) else torch.float32
+        shape = (min(step, rows - start), *rest)
+        chunk = torch.empty(shape, dtype=dtype, device=generator.device)
+        _fill(chunk, name, generator)
+        target.write(start, chunk)

@@ -27,7 +27,12 @@ from rtp_llm.loader.draft_model import check_tokens, draft_options
 from rtp_llm.loader.dummy import draw_weights
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.resolved import resolve
-from rtp_llm.loader.stored_formats import describe, log_dequantized, stored_formats
+from rtp_llm.loader.stored_formats import (
+    declared_experts,
+    describe,
+    log_dequantized,
+    stored_formats,
+)
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.tied import resolve_tied, without_head
 from rtp_llm.loader.weight_checks import check_weights
@@ -272,7 +277,11 @@ def _with_stored(
     if checkpoint is not None:
         formats, checkpoint = stored_formats(config, checkpoint)
         return replace(options, formats=formats), checkpoint
-    if config.stored is None or why_not_multiplied(options.dtype, device):
+    if config.stored is None:
+        return options, None
+    if experts := declared_experts(config):
+        return replace(options, formats=experts), None
+    if why_not_multiplied(options.dtype, device):
         return options, None
     if any(stored.name != "fp8_block" for stored in config.stored.formats):
         titles = " and ".join(stored.title for stored in config.stored.formats)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import defaultdict
@@ -17,6 +18,7 @@ from rtp_llm.layers import local_target, weight_targets
 from rtp_llm.layers.weights.fp8_formats import Fp8Format
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.interleaved import parts_of
+from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.stored_config import StoredModules
 from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
 from rtp_llm.models.refusals import refuse
@@ -61,6 +63,21 @@ def stored_formats(
         found_text = f"{min(unknown)} and {len(unknown) - 1} more, but {why} in config.json"
         raise refuse("8-bit floats without blocks", found_text, config.architecture)
     return formats, _shaped(checkpoint, formats)
+
+
+def declared_experts(config: ModelConfig) -> dict[str, StoredFormat]:
+    """The formats of a model's experts as its config.json says, if they are in MXFP4; else empty.
+
+    Without a checkpoint: of dummy weights.
+    """
+    if config.moe is None or config.stored is None:
+        return {}
+    names, formats = config.moe.names, {}
+    for layer, expert in itertools.product(range(config.num_layers), range(config.moe.num_experts)):
+        for part in (names.gate_up_proj, names.down_proj):
+            path = f"model.layers.{layer}.{names.block}.{names.experts}.{expert}.{part}"
+            formats[path] = config.stored.format_of(path)
+    return {path: each for path, each in formats.items() if isinstance(each, Mxfp4)}
 
 
 def _shaped(checkpoint: Checkpoint, formats: Mapping[str, StoredFormat]) -> Checkpoint:
