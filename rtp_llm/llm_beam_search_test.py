@@ -54,6 +54,24 @@ def test_stop_tokens_are_given_where_they_are_asked_for(llm: LLM) -> None:
             assert len(sequence.logprobs) == len(sequence.tokens) - 3 + (not included)
 
 
+def test_what_samples_have_beams_have(llm: LLM) -> None:
+    given: Any = {"beam_width": 3, "max_tokens": 8, "repetition_penalty": 1.2}
+    choice = BeamSearchParams(**given, structured_outputs={"choice": ["yes", "no"]})
+    (found,) = llm.beam_search([[5, 6, 7]], choice)
+    before = llm.tokenizer.decode([5, 6, 7])
+    assert found.sequences
+    assert {each.text for each in found.sequences} <= {before + "yes", before + "no"}
+    (plain,) = llm.beam_search([[5, 6, 7]], BeamSearchParams(**given, ignore_eos=True))
+    assert plain.sequences[0].text is not None
+    stop = plain.sequences[0].text[len(before) + 2 :][:2]
+    for included in (False, True):
+        ends = {"stop": stop, "include_stop_str_in_output": included, "ignore_eos": True}
+        (output,) = llm.beam_search([[5, 6, 7]], BeamSearchParams(**given, **ends))
+        ended = [each for each in output.sequences if each.stop_reason == stop]
+        assert ended
+        assert all(str(each.text).endswith(stop) == included for each in ended)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

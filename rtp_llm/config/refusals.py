@@ -86,6 +86,10 @@ REFUSALS: tuple[Refusal, ...] = (
         "Send num_beams, or leave it out.",
     ),
     *(
+        Refusal("request", name, "Beams do not choose in groups.", _LEAVE_OUT)
+        for name in ("num_beam_groups", "diversity_penalty")
+    ),
+    *(
         Refusal(OTHER_ENDPOINTS, name, _BEAMS, _TO_BEAMS)
         for name in (
             "use_beam_search",

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from rtp_llm.text.tokenizer import Tokenizer
 
 
+# Fields that mean the same when tokens are sampled.
+_SAME = sorted({*BeamSearchParams.__struct_fields__} & {*SamplingParams.__struct_fields__})
+
+
 @dataclass
 class BeamSearchSequence:
     """One sequence. ``tokens`` and ``text`` begin with the prompt; ``logprobs`` are of the tokens
-    after it, a stop token that is not given included, and ``cum_logprob`` is their sum."""
+    after it, a stop token that is not given included, and ``cum_logprob`` is their sum. A stop
+    string is not in the text unless that is asked for, but its tokens are given."""
 
     tokens: list[int]
     logprobs: list[TokenLogprob]
@@ -44,13 +49,8 @@ class BeamSearchOutput:
 
 def sampling_of(params: BeamSearchParams) -> tuple[SamplingParams, BeamSearch]:
     """What a request asks for with these parameters."""
-    sampling = SamplingParams(
-        n=params.beam_width,
-        max_tokens=params.max_tokens,
-        temperature=0.0,
-        ignore_eos=params.ignore_eos,
-        stop_token_ids=params.stop_token_ids,
-    )
+    same = {name: getattr(params, name) for name in _SAME}
+    sampling = SamplingParams(n=params.beam_width, **same)
     penalty, stopping = params.length_penalty, params.early_stopping
     return sampling, BeamSearch(length_penalty=penalty, early_stopping=stopping)
 
@@ -70,14 +70,18 @@ def _sequence(
     if found.finish_reason == "error":
         error: SequenceError = "model_produced_nan"
         raise RequestError(error, ERROR_MESSAGES[error])
-    hidden = found.finish_reason == "stop" and not params.include_stop_str_in_output
+    shown, stop = params.include_stop_str_in_output, found.stop_reason
+    hidden = found.finish_reason == "stop" and not isinstance(stop, str) and not shown
     tokens = [*prompt, *(found.token_ids[:-1] if hidden else found.token_ids)]
+    text = tokenizer.decode(tokens)
+    if isinstance(stop, str) and stop in text:
+        text = text[: text.rindex(stop) + (len(stop) if shown else 0)]
     logprobs = found.logprobs or []
     return BeamSearchSequence(
         tokens=tokens,
         logprobs=logprobs,
         cum_logprob=sum(each.logprob for each in logprobs),
-        text=tokenizer.decode(tokens),
+        text=text,
         finish_reason=found.finish_reason,
         stop_reason=found.stop_reason,
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from rtp_llm.request.sampling_params import MAX_SEQUENCES
+from rtp_llm.request.sampling_params import MAX_SEQUENCES, StructuredOutputsParams
 
 MAX_LENGTH_PENALTY = 100
 
@@ -34,7 +34,9 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True):
     ``beam_width`` sequences are kept, and given. Tokens are scored by the model's own distribution,
     so ``temperature`` must be 0. An end-of-sequence or stop token is given only with
     ``include_stop_str_in_output``; it counts in ranks and sums either way. ``length_penalty`` and
-    ``early_stopping``: see BeamSearch. vLLM counts the prompt, too, in the length.
+    ``early_stopping``: see BeamSearch. vLLM counts the prompt, too, in the length. The fields from
+    ``stop`` on are those of SamplingParams, which checks them when a search begins: they change
+    log-probabilities, or forbid tokens, and what is left is added up.
 
     Raises:
         ValueError: a value is out of its range; the text names it.
@@ -48,6 +50,16 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True):
     include_stop_str_in_output: bool = False
     early_stopping: bool | Literal["never"] = False
     stop_token_ids: Sequence[int] = ()
+    stop: str | Sequence[str] = ()
+    min_tokens: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
+    logit_bias: dict[int, float] = {}
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: str | Sequence[str] = ()
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.beam_width <= MAX_SEQUENCES:
