@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rtp_llm.device import MemoryInfo, resolve_device
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
 
@@ -39,6 +40,21 @@ def test_tokens_are_those_of_the_cpu(architecture, tmp_path):
         engine.assert_all_free()
         outcomes.append({key: outcome.tokens for key, outcome in engine.outcomes.items()})
     assert outcomes[0] == outcomes[1]
+
+
+def test_beams_are_those_of_the_cpu(tmp_path):
+    save_model(tmp_path, "llama", seed=7, eos_token_id=2)
+    rules = [{}, {"repetition_penalty": 1.4}, {"logit_bias": {3: 2.0}, "min_tokens": 6}]
+    found = []
+    for name in ("cpu", GPU):
+        engine = tiny_engine(tmp_path, device_type=name, allow_reference_ops=True)
+        for number, each in enumerate([*rules, {"no_repeat_ngram_size": 2}]):
+            inputs = {"beam_search": BeamSearch()}
+            engine.add(random_prompt(20 + 9 * number), n=4, max_tokens=12, inputs=inputs, **each)
+        engine.run()
+        engine.assert_all_free()
+        found.append({key: outcome.tokens for key, outcome in engine.outcomes.items()})
+    assert found[0] == found[1]
 
 
 def test_logprobs_are_those_of_the_cpu(tmp_path):

@@ -207,6 +207,11 @@ class Generation:
         return least, most
 
     @property
+    def choices_per_prompt(self) -> int:
+        """Choices given for each prompt."""
+        return self._jobs[0].num_choices
+
+    @property
     def params(self) -> SamplingParams:
         """The sampling parameters of the first prompt."""
         return self._jobs[0].params

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
+from typing import ClassVar
 
 from rtp_llm.engine.messages import (
     ERROR_MESSAGES,
@@ -29,6 +30,8 @@ class Pooling:
 
     Its attributes are those of a Generation, for the access log and telemetry.
     """
+
+    choices_per_prompt: ClassVar[int] = 1
 
     def __init__(self, engine: EngineInterface, metrics: Metrics, batch: PromptBatch) -> None:
         self._engine, self._metrics, self._batch = engine, metrics, batch

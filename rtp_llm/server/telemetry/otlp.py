@@ -160,6 +160,8 @@ def _of_request(request: FinishedRequest) -> Iterator[tuple[str, AttributeValue]
     yield "gen_ai.latency.e2e", request.seconds
     if request.generation is not None:
         yield from _of_params(request.generation.params)
+        if (choices := request.generation.choices_per_prompt) > 1:
+            yield "gen_ai.request.choice.count", choices
         yield from _of_generation(request.generation)
 
 
@@ -168,8 +170,6 @@ def _of_params(params: SamplingParams | PoolingParams) -> Iterator[tuple[str, At
         value = getattr(params, name, None)
         if value is not None:
             yield f"gen_ai.request.{name}", value
-    if params.n > 1:
-        yield "gen_ai.request.choice.count", params.n
 
 
 def _of_generation(generation: Generation | Pooling) -> Iterator[tuple[str, AttributeValue]]:
