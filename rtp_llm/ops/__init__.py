@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.rope.fused_rope import *  # noqa: F403
     from rtp_llm.ops.rope.rope import *  # noqa: F403
     from rtp_llm.ops.rope.rotary_table import *  # noqa: F403
+    from rtp_llm.ops.sampling.beams import *  # noqa: F403
     from rtp_llm.ops.sampling.rejection import *  # noqa: F403
     from rtp_llm.ops.sampling.sampling import *  # noqa: F403
     from rtp_llm.ops.speculative.accept import *  # noqa: F403

@@ -68,4 +68,16 @@ void add_logit_bias(Queue& queue, const AddLogitBiasArgs& args) {
   submit(queue, {"logits_kernel", "add_logit_bias", groups, kMaxItems}, args);
 }
 
+int64_t select_beams_scratch(const SelectBeamsArgs& args) {
+  return args.num_beams * (args.columns + 1) * int64_t{sizeof(float)};
+}
+
+RTP_LLM_OPERATOR(select_beams, scratch)
+void select_beams(Queue& queue, const SelectBeamsArgs& args, void* scratch) {
+  auto* const totals = static_cast<float*>(scratch);
+  auto* const chosen = reinterpret_cast<int32_t*>(totals + args.num_beams * args.columns);
+  const ScratchBeamsArgs given{args, totals, chosen};
+  submit(queue, {"beams_kernel", "select_beams", args.num_searches, kMaxItems}, given);
+}
+
 }  // namespace rtp_llm::xpu

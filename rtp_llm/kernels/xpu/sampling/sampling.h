@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "rtp_llm/kernels/common/sampling/beams.h"
 #include "rtp_llm/kernels/common/sampling/sampling.h"
 
 namespace rtp_llm::xpu {
@@ -26,4 +27,11 @@ struct CountedPenaltyArgs {
   int32_t* counts;  // [num_counts, vocab], zeros before and after
   int64_t num_counts;
 };
+
+struct ScratchBeamsArgs {
+  SelectBeamsArgs select;
+  float* totals;    // [num_beams, columns]
+  int32_t* chosen;  // [num_beams]
+};
+
 }  // namespace rtp_llm::xpu
