@@ -29,7 +29,7 @@ from rtp_llm.testing.models.eagle3_models import save_eagle3_head
 from rtp_llm.testing.models.mtp_models import save_mtp_model
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.device_step import DeviceStep
-from rtp_llm.worker.heads.sampler import SampleHandle
+from rtp_llm.worker.heads.sample_handle import SampleHandle
 from rtp_llm.worker.local_worker import LocalWorker
 
 OPTIONS: list[dict[str, Any]] = [

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Result
     from rtp_llm.engine.beams.beam_group import Hypothesis
     from rtp_llm.worker.heads.prompt_outputs import PromptOutput
-    from rtp_llm.worker.heads.sampler import Logprobs
+    from rtp_llm.worker.heads.sample_handle import Logprobs
     from rtp_llm.worker.worker import StepOutputs
 
 

@@ -25,7 +25,7 @@ from rtp_llm.engine.messages import (
     SequenceDelta,
     TokenLogprob,
 )
-from rtp_llm.worker.heads.sampler import Sampled
+from rtp_llm.worker.heads.sample_handle import Sampled
 from rtp_llm.worker.worker import StepOutputs
 
 

@@ -44,6 +44,7 @@ from rtp_llm.worker.speculative.proposer import NO_DRAFTS, Proposer
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
+    from rtp_llm.worker.heads.beam_table import BeamTable
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.worker import StepHandle, StepOutputs, Worker
 
@@ -65,10 +66,12 @@ class Engine(Serving):
         proposer: Proposer = NO_DRAFTS,
         draft_length: DraftLength | None = None,
         constraints: Constraints | None = None,
+        *,
+        beams: BeamTable,
     ) -> None:
         """``seed`` is for requests without their own. Without a ``draft_length`` all proposed
         drafts are taken. ``constraints`` are those by which the worker masks logits, None if it
-        does not."""
+        does not. ``beams`` are those for which the worker selects continuations."""
         self.limits = limits
         self._constraints = constraints or Constraints(0, 0, ())
         self._scheduler, self._worker, self._proposer = scheduler, worker, proposer
@@ -81,7 +84,7 @@ class Engine(Serving):
         self._requests = RequestQueue(admission, sequences, self._metrics, library, embeddings)
         self.kv_blocks = KvBlocks(scheduler, worker, sequences, self._unblock)
         self._connector: KvConnector | None = None
-        self._beams = BeamGroups(scheduler, self._constraints)
+        self._beams = BeamGroups(scheduler, self._constraints, beams)
         self._blocked = False  # nothing can run before a transfer ends
         self._in_flight: deque[StepHandle] = deque()  # submitted and not committed
 
@@ -111,11 +114,13 @@ class Engine(Serving):
         self, request: AddRequest, processors: Sequence[LogitsProcessor]
     ) -> Sequence[int]:
         # A KV connector, which loads for sequences without siblings, is not notified.
-        queued, group = prepare_beams(request, self.limits, self._constraints)
-        seeds = self._requests.add(queued, processors)
-        first = request.request_id << INDEX_BITS
-        self._beams.add(range(first, first + group.width), group)
-        return seeds
+        queued, search = prepare_beams(request, self.limits, self._constraints)
+        self._beams.add(request.request_id << INDEX_BITS, search)
+        try:
+            return self._requests.add(queued, processors)
+        except BaseException:
+            self._beams.remove(request.request_id)
+            raise
 
     def fork(
         self,
@@ -160,6 +165,9 @@ class Engine(Serving):
     def _abort(self, ids: Sequence[int], *, not_finite: bool = False) -> None:
         if self._beams:
             ids = self._beams.all_beams(ids)
+        self._end(ids, not_finite=not_finite)
+
+    def _end(self, ids: Sequence[int], *, not_finite: bool = False) -> None:
         self._requests.abort(ids)
         self._scheduler.abort(ids, not_finite=not_finite)
         self._sequences.abort(ids)
@@ -331,7 +339,7 @@ class Engine(Serving):
             if len(ended):
                 self._connector.request_finished(ended.tolist())
         if over:
-            self._abort(over)
+            self._end(over)
         return outputs, found
 
     def _end_broken(self, request: Iterable[int]) -> StepOutput:

@@ -14,7 +14,7 @@ from rtp_llm.engine.start import build_worker
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
-from rtp_llm.worker.heads.sampler import SampleHandle
+from rtp_llm.worker.heads.sample_handle import SampleHandle
 from rtp_llm.worker.model_runner import ModelRunner
 
 OPTIONS: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from rtp_llm.engine.messages import FINISH_BANNED, FINISH_NAN, EngineStats
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
-    from rtp_llm.worker.heads.sampler import Sampled
+    from rtp_llm.worker.heads.sample_handle import Sampled
 
 # Querying the scheduler in every step would cost more than the metrics are worth.
 _REFRESH_SECONDS = 0.05

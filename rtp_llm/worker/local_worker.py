@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.device_step import DeviceStep
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.grammar.row_masks import TokenMasks
-    from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
+    from rtp_llm.worker.heads.sample_handle import SampleHandle
+    from rtp_llm.worker.heads.sampler import Sampler
     from rtp_llm.worker.kv_connector import WorkerConnector
     from rtp_llm.worker.model_runner import ModelRunner
     from rtp_llm.worker.speculative.device_drafter import DeviceDrafter

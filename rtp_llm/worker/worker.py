@@ -17,7 +17,7 @@ from rtp_llm.worker.plan.step_plan import StepPlan
 
 if TYPE_CHECKING:
     from rtp_llm.worker.heads.prompt_outputs import PromptOutput
-    from rtp_llm.worker.heads.sampler import Sampled
+    from rtp_llm.worker.heads.sample_handle import Sampled
     from rtp_llm.worker.kv_connector import WorkerConnector
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The beams of one request: their scores, and the sequences that have ended."""
+"""A group of beams that choose together: their tokens, and the sequences that have ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.request.beam_search import BeamSearch
+from rtp_llm.worker.heads.beam_table import BeamRows
 
-# The sum of log-probabilities of beams that are not there.
-_NOTHING = np.float32(-np.inf)
+_ROOM = 64  # tokens
 
 
 @dataclass(frozen=True)
@@ -28,106 +29,118 @@ class Hypothesis:
     stopped: bool
 
 
+class Candidates(NamedTuple):
+    """The best continuations of a group's beams, [k], the best one first; token -1: there are no
+    more. See `select_beams`. ``stops`` bool: tokens that end a sequence."""
+
+    parents: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    totals: NDArray[np.float32]
+    logprobs: NDArray[np.float32]
+    stops: NDArray[np.bool_]
+
+
 class Chosen(NamedTuple):
-    """The beams go on from ``parents`` [W], indexes of beams, with ``tokens`` [W]."""
+    """Beams go on from ``parents`` [W], indexes of beams, with ``tokens`` [W]."""
 
     parents: list[int]
     tokens: list[int]
 
 
 class BeamGroup:
-    """Chooses the continuations of ``width`` beams, like transformers' beam search."""
+    """Chooses the continuations of beams, like transformers' beam search."""
 
     def __init__(
         self,
-        width: int,
+        widths: Sequence[int],
         max_tokens: int,
-        stop_ids: Sequence[int],
+        stop_ids: NDArray[np.int32],
         search: BeamSearch,
         stop_texts: StopTexts | None = None,
     ) -> None:
-        """``stop_ids`` and ``stop_texts`` end a sequence, and so does its length of
-        ``max_tokens``."""
+        """``widths``: the number of beams after each step; the last one holds for the rest. The
+        last one of max_tokens steps is how many ended sequences are kept. ``stop_ids`` and
+        ``stop_texts`` end a sequence, and so does its length of ``max_tokens``."""
         self._stop_texts = stop_texts
-        self.width, self._max_tokens, self._search = width, max_tokens, search
-        self._stop_ids = np.array(sorted(set(stop_ids)), np.int32)
-        self._scores = np.full(width, _NOTHING, np.float32)
-        self._scores[0] = 0  # at first all beams are one
-        self._tokens = np.empty((width, 0), np.int32)
-        self._logprobs = np.empty((width, 0), np.float32)
+        self._widths, self._max_tokens, self._search = widths[:max_tokens], max_tokens, search
+        self.rows = BeamRows(max(self._widths))
+        self.num_candidates = _num_candidates(self._widths, len(stop_ids))
+        self._length = 0
+        self._tokens = np.empty((self.rows.width, _ROOM), np.int32)
+        self._logprobs = np.empty((self.rows.width, _ROOM), np.float32)
         self.ended: list[Hypothesis] = []  # the best ones, the best first
 
-    @property
-    def best(self) -> list[Hypothesis]:
-        """What the search gives."""
-        return self.ended[: self._search.num_return_sequences]
-
-    @property
-    def num_candidates(self) -> int:
-        """Continuations of each beam that may matter: so many that there is one for each beam even
-        if all stop ids are among them."""
-        return max(2, 1 + len(self._stop_ids)) * self.width
-
-    def advance(self, values: NDArray[np.float32], ids: NDArray[np.int32]) -> Chosen | None:
-        """Choose among the most likely next tokens of each beam, by their log-probabilities.
-
-        ``values`` and ``ids`` [W, K], K = num_candidates, the best first. None: the search is over.
-        """
-        totals = (self._scores[:, None] + values).ravel()
-        best = np.argsort(-totals, kind="stable")[: self.num_candidates]
-        best = best[totals[best] > _NOTHING]
-        parents, totals = best // values.shape[1], totals[best]
-        tokens, logprobs = ids.ravel()[best], values.ravel()[best]
-        length = self._tokens.shape[1] + 1
-        stops = np.isin(tokens, self._stop_ids)
+    def advance(self, found: Candidates) -> Chosen | None:
+        """Choose among the candidates. None: the search of the group is over."""
+        self._length += 1
+        width = self._widths[min(self._length, len(self._widths)) - 1]
+        found = Candidates(*(each[: np.count_nonzero(found.tokens >= 0)] for each in found))
         if self._stop_texts is not None:
-            stops |= self._stop_texts.found(parents, tokens)
-        ends = stops if length < self._max_tokens else np.ones_like(stops)
-
-        def sequences(chosen: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-            before = parents[chosen]
-            return (
-                np.column_stack((self._tokens[before], tokens[chosen])),
-                np.column_stack((self._logprobs[before], logprobs[chosen])),
-            )
-
-        ended = np.flatnonzero(ends[: self.width])
-        scores = totals[ended] / np.float32(length**self._search.length_penalty)
-        self._end(scores, *sequences(ended), stops[ended])
-        going = np.flatnonzero(~ends)[: self.width]
+            stops = found.stops | self._stop_texts.found(found.parents, found.tokens)
+            found = found._replace(stops=stops)
+        ends = found.stops if self._length < self._max_tokens else np.ones_like(found.stops)
+        ended = np.flatnonzero(ends[:width])
+        if len(ended):
+            self._end(found, ended)
+        going = np.flatnonzero(~ends)[:width]
         if not len(going):
             return None
-        missing = self.width - len(going)
-        going = np.pad(going, (0, missing), mode="edge")  # copies that count for nothing
-        self._tokens, self._logprobs = sequences(going)
-        self._scores = totals[going]
-        self._scores[self.width - missing :] = _NOTHING
-        if self._stop_texts is not None:
-            self._stop_texts.follow(parents[going], tokens[going])
-        if not self._can_improve(length):
+        self.rows.choose(found.totals[going])
+        # The others are copies that count for nothing.
+        going = np.pad(going, (0, self.rows.width - len(going)), mode="edge")
+        parents, tokens = found.parents[going], found.tokens[going]
+        self._continue(parents, tokens, found.logprobs[going])
+        if not self._can_improve():
             return None
-        return Chosen(parents[going].tolist(), tokens[going].tolist())
+        return Chosen(parents.tolist(), tokens.tolist())
 
-    def _end(
+    def _continue(
         self,
-        scores: NDArray[np.float32],
+        parents: NDArray[np.int32],
         tokens: NDArray[np.int32],
         logprobs: NDArray[np.float32],
-        stopped: NDArray[np.bool_],
     ) -> None:
+        before = self._length - 1
+        if before == self._tokens.shape[1]:
+            self._tokens = np.tile(self._tokens, (1, 2))
+            self._logprobs = np.tile(self._logprobs, (1, 2))
+        if not np.array_equal(parents, np.arange(len(parents))):
+            self._tokens[:, :before] = self._tokens[parents, :before]
+            self._logprobs[:, :before] = self._logprobs[parents, :before]
+        self._tokens[:, before] = tokens
+        self._logprobs[:, before] = logprobs
+        if self._stop_texts is not None:
+            self._stop_texts.follow(parents, tokens)
+
+    def _end(self, found: Candidates, ended: NDArray[np.int64]) -> None:
+        parents, before = found.parents[ended], self._length - 1
+        tokens = np.column_stack((self._tokens[parents, :before], found.tokens[ended]))
+        logprobs = np.column_stack((self._logprobs[parents, :before], found.logprobs[ended]))
+        scores = self._scores(found.totals[ended], self._length)
+        stopped = found.stops[ended]
         for each in zip(scores.tolist(), tokens, logprobs, stopped.tolist(), strict=True):
             self.ended.append(Hypothesis(*each))
         self.ended.sort(key=lambda each: -each.score)
-        del self.ended[self.width :]
+        del self.ended[self._widths[-1] :]
 
-    def _can_improve(self, length: int) -> bool:
+    def _scores(self, totals: NDArray[np.float32], length: int) -> NDArray[np.float64]:
+        with np.errstate(over="ignore", divide="ignore"):
+            return totals / np.float64(length) ** self._search.length_penalty
+
+    def _can_improve(self) -> bool:
         """Whether a beam may still become one of the best that have ended."""
-        if len(self.ended) < self.width:
+        if len(self.ended) < self._widths[-1]:
             return True
-        stopping, penalty = self._search.early_stopping, self._search.length_penalty
+        stopping = self._search.early_stopping
         if stopping is True:
             return False
-        if stopping == "never" and penalty > 0:
-            length = self._max_tokens
-        best = self._scores[0] / np.float32(length**penalty)
-        return bool(best > self.ended[-1].score)
+        at_the_end = stopping == "never" and self._search.length_penalty > 0
+        length = self._max_tokens if at_the_end else self._length
+        return bool(self._scores(self.rows.scores[:1], length)[0] > self.ended[-1].score)
+
+
+def _num_candidates(widths: Sequence[int], stops: int) -> int:
+    """Continuations that may matter: so many that there is one for each beam even if all others
+    end a sequence."""
+    steps = pairwise((1, *widths, widths[-1]))
+    return max(max(2 * width, width + stops * beams) for beams, width in steps)

@@ -3,69 +3,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.engine.beams.beam_group import BeamGroup
+from rtp_llm.engine.beams.beam_group import BeamGroup, Candidates, Hypothesis
 from rtp_llm.engine.columns import beam_columns, error_columns
-from rtp_llm.engine.messages import INDEX_BITS, SEQUENCE_ERRORS, StepOutput
+from rtp_llm.engine.messages import INDEX_BITS, SEQUENCE_ERRORS, RequestError, StepOutput
+from rtp_llm.worker.heads.beam_table import BeamRows, BeamTable, SearchRows
 
 if TYPE_CHECKING:
     from rtp_llm._runtime import Result, Scheduler
     from rtp_llm.worker.grammar.constraints import Constraints
-    from rtp_llm.worker.heads.sampler import Logprobs
+    from rtp_llm.worker.heads.beam_table import Selected
     from rtp_llm.worker.worker import StepOutputs
 
 
-@dataclass
-class _Search:
-    """The sequences ``ids`` of a request, and the candidates of those that have theirs."""
+@dataclass(eq=False)
+class PreparedSearch:
+    """The groups of a search that is to be added, in the order in which they choose.
 
-    ids: list[int]
-    group: BeamGroup
-    values: NDArray[np.float32]
-    tokens: NDArray[np.int32]
-    there: set[int] = field(default_factory=set)  # beams
-    cached_tokens: int = 0
+    ``count``: how many of the best sequences are given. Each group chooses from ``k`` of the best
+    continuations.
+    """
+
+    groups: Sequence[BeamGroup]
+    count: int
+    k: int
+    diversity_penalty: float
+    stop_ids: NDArray[np.int32]
+
+
+@dataclass(eq=False)
+class _Search:
+    """A search, and what is left of it in the table."""
+
+    prepared: PreparedSearch
+    rows: SearchRows
+    ids: dict[BeamRows, list[int]]  # of each group's sequences
+    cached_tokens: int = -1
+
+    @property
+    def best(self) -> list[Hypothesis]:
+        """The best sequences that have ended."""
+        every = [each for group in self.prepared.groups for each in group.ended]
+        return sorted(every, key=lambda each: -each.score)[: self.prepared.count]
+
+
+@dataclass
+class _Changes:
+    """What the searches of a step ended with: ``messages``, and ``ended`` sequences."""
+
+    messages: list[StepOutput] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
 
 
 class BeamGroups:
     """Replaces what beams have sampled by what their groups choose. Belongs to the engine's thread.
 
-    The device finds the most likely tokens of each beam, as log-probabilities; a group chooses once
-    all of its beams have theirs, in one step unless some were preempted.
+    The device selects the best continuations of each group (see BeamTable); a group chooses once
+    all of its beams have sampled, in one step unless some were preempted.
     """
 
-    def __init__(self, scheduler: Scheduler, constraints: Constraints) -> None:
-        self._scheduler, self._constraints = scheduler, constraints
+    def __init__(self, scheduler: Scheduler, constraints: Constraints, table: BeamTable) -> None:
+        self._scheduler, self._constraints, self._table = scheduler, constraints, table
         self._searches: dict[int, _Search] = {}  # by request
-        self._ids = np.empty(0, np.int64)
+        self._index()
 
     def __bool__(self) -> bool:
         return bool(self._searches)
 
-    def add(self, ids: Sequence[int], group: BeamGroup) -> None:
-        """Add the beams of a request that was queued."""
-        shape = group.width, group.num_candidates
-        values, tokens = np.empty(shape, np.float32), np.empty(shape, np.int32)
-        self._searches[ids[0] >> INDEX_BITS] = _Search(list(ids), group, values, tokens)
+    def add(self, first: int, prepared: PreparedSearch) -> None:
+        """Add the beams of a request, sequences ``first`` and so on, before they get slots.
+
+        Raises:
+            RequestError: the request is there already.
+        """
+        request = first >> INDEX_BITS
+        if request in self._searches:
+            raise RequestError("invalid", f"request_id={request} is in use")
+        groups, ids, next_id = [], {}, first
+        for group in prepared.groups:
+            ids[group.rows] = [*range(next_id, next_id := next_id + group.rows.width)]
+            groups.append(group.rows)
+        penalty, stop_ids = prepared.diversity_penalty, prepared.stop_ids
+        rows = SearchRows(range(first, next_id), groups, prepared.k, penalty, stop_ids)
+        self._searches[request] = _Search(prepared, rows, ids)
+        self._table.add(rows)
         self._index()
 
-    def _index(self) -> None:
-        ids = [each for search in self._searches.values() for each in search.ids]
-        self._ids = np.array(sorted(ids), np.int64)
+    def remove(self, request: int) -> list[int]:
+        """Forget a request; returns its sequences."""
+        search = self._searches.pop(request)
+        self._table.remove(search.rows)
+        self._index()
+        return [*search.rows.ids]
 
     def all_beams(self, ids: Iterable[int]) -> list[int]:
         """``ids``, and all beams of those that are one; their searches end."""
         found = dict.fromkeys(ids)
         for request in {each >> INDEX_BITS for each in found} & self._searches.keys():
-            found.update(dict.fromkeys(self._searches.pop(request).ids))
-            self._index()
+            found.update(dict.fromkeys(self.remove(request)))
         return [*found]
+
+    def _index(self) -> None:
+        """Arrays of the beams and the groups in the order of the table."""
+        searches = [*self._searches.values()]
+        places = [(search, rows) for search in searches for rows in search.rows.groups]
+        ids = np.array([each for search, rows in places for each in search.ids[rows]], np.int64)
+        self._beams = np.argsort(ids)
+        self._ids = ids[self._beams]
+        of_rows = {group.rows: group for each in searches for group in each.prepared.groups}
+        self._groups = [(search, of_rows[rows]) for search, rows in places]
+        stops = [search.rows.stop_ids for search, _ in places]
+        self._stops = np.full((len(stops), max(map(len, stops), default=0)), -2, np.int32)
+        for row, each in zip(self._stops, stops, strict=True):
+            row[: len(each)] = each
 
     def advance(
         self, outputs: StepOutputs, result: Result
@@ -76,51 +132,66 @@ class BeamGroups:
         and the sequences to end with them.
         """
         sampled = outputs.sampled
-        is_beam = np.isin(result.ids, self._ids)
-        rows = np.flatnonzero(is_beam)
-        if not len(rows) or sampled is None or sampled.logprobs is None:
+        rows = np.flatnonzero(np.isin(result.ids, self._ids))
+        changes = _Changes()
+        if not len(rows) or sampled is None:
             return outputs, [], []
-        logprobs = sampled.logprobs
-        of_rows = logprobs.places // result.tokens.shape[1]
-        entries = dict(zip(of_rows.tolist(), range(len(of_rows)), strict=True))
-        messages: list[StepOutput] = []
-        ended: list[int] = []
-        for row in rows.tolist():
-            sequence = int(result.ids[row])
-            search = self._searches.get(sequence >> INDEX_BITS)
-            if search is None:  # it has just ended
-                continue
-            if (finish := int(result.finish[row])) in SEQUENCE_ERRORS:
-                messages.append(error_columns(search.ids, finish))
-                ended += self.all_beams([sequence])
-            elif result.num_tokens[row]:  # else the beam has been replaced since then
-                search.cached_tokens = int(result.cached_tokens[row])
-                self._take(search, sequence, logprobs, entries[row])
-                if len(search.there) == search.group.width and not self._choose(search):
-                    request, count = sequence >> INDEX_BITS, len(search.ids)
-                    best, cached = search.group.best, search.cached_tokens
-                    messages.append(beam_columns(request, count, best, cached))
-                    ended += self.all_beams([sequence])
+        self._end_failed(result, rows, changes)
+        known = rows[np.isin(result.ids[rows], self._ids) & (result.num_tokens[rows] > 0)]
+        there = self._beams[np.searchsorted(self._ids, result.ids[known])]
+        self._table.beams.there[there] = True  # the others have been replaced since then
+        if sampled.beams is not None:
+            for search, group, found in self._complete(sampled.beams):
+                if search.cached_tokens < 0:
+                    own = result.ids >> INDEX_BITS == search.rows.ids[0] >> INDEX_BITS
+                    search.cached_tokens = int(result.cached_tokens[own.argmax()])
+                self._choose(search, group, found, changes)
         result.tokens[rows] = -1
         result.num_tokens[rows] = 0
         result.finish[rows] = 0
-        kept = np.flatnonzero(~is_beam[of_rows])
-        others = logprobs.of(kept, logprobs.places[kept]) if len(kept) else None
-        return replace(outputs, sampled=replace(sampled, logprobs=others)), messages, ended
+        outputs = replace(outputs, sampled=replace(sampled, beams=None))
+        return outputs, changes.messages, changes.ended
 
-    def _take(self, search: _Search, sequence: int, found: Logprobs, entry: int) -> None:
-        beam = search.ids.index(sequence)
-        count = search.values.shape[1]
-        search.values[beam] = found.values[entry, :count]
-        search.tokens[beam] = found.ids[entry, :count]
-        search.there.add(beam)
+    def _end_failed(self, result: Result, rows: NDArray[np.int64], changes: _Changes) -> None:
+        for row in rows[np.isin(result.finish[rows], [*SEQUENCE_ERRORS])].tolist():
+            sequence = int(result.ids[row])
+            if sequence >> INDEX_BITS in self._searches:  # else it has just ended
+                ended = self.remove(sequence >> INDEX_BITS)
+                changes.messages.append(error_columns(ended, int(result.finish[row])))
+                changes.ended += ended
 
-    def _choose(self, search: _Search) -> bool:
-        """Let the group choose; returns whether its beams go on."""
-        search.there.clear()
-        chosen = search.group.advance(search.values, search.tokens)
-        if chosen is None:
-            return False
-        self._scheduler.reorder(search.ids, chosen.parents, chosen.tokens)
-        self._constraints.reorder(search.ids, chosen.parents, chosen.tokens)
-        return True
+    def _complete(self, selected: Selected) -> Iterator[tuple[_Search, BeamGroup, Candidates]]:
+        """The groups whose beams have all sampled, and what they choose from."""
+        if not self._groups:
+            return
+        beams, starts = self._table.beams, self._table.starts[:-1]
+        waits = np.logical_or.reduceat(~beams.there, starts)
+        complete = np.flatnonzero(~waits)
+        places = {rows: at for at, rows in enumerate(selected.groups)}
+        at = [places[self._groups[each][1].rows] for each in complete.tolist()]
+        tokens = selected.tokens[at]
+        is_stop = (tokens[:, :, None] == self._stops[complete][:, None, :]).any(2)
+        found = selected.parents[at], tokens, selected.totals[at], selected.logprobs[at], is_stop
+        groups = [self._groups[each] for each in complete.tolist()]
+        for group, *candidates in zip(groups, *found, strict=True):
+            yield *group, Candidates(*candidates)
+
+    def _choose(
+        self, search: _Search, group: BeamGroup, found: Candidates, changes: _Changes
+    ) -> None:
+        """Let a group choose, and end its sequences if they do not go on, or the whole search."""
+        chosen, ids = group.advance(found), search.ids[group.rows]
+        if chosen is not None:
+            self._scheduler.reorder(ids, *chosen)
+            self._constraints.reorder(ids, *chosen)
+        elif len(search.rows.groups) > 1:  # the other groups go on
+            search.rows.groups.remove(group.rows)
+            self._table.refresh()
+            self._index()
+            changes.ended += ids
+        else:
+            best, cached = search.best, search.cached_tokens
+            request = search.rows.ids[0] >> INDEX_BITS
+            count = len(search.rows.ids)
+            changes.messages.append(beam_columns(request, count, best, cached))
+            changes.ended += self.remove(request)

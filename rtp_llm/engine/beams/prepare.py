@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from rtp_llm.engine.beams.beam_group import BeamGroup
+from rtp_llm.engine.beams.beam_groups import PreparedSearch
 from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.engine.messages import AddRequest, RequestError
 from rtp_llm.request.sampling_params import SamplingParams, check_token_fields
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
 
 def prepare_beams(
     request: AddRequest, limits: EngineLimits, constraints: Constraints
-) -> tuple[AddRequest, BeamGroup]:
-    """The group of a request with ``beam_search``, and the request that is queued: its sequences
-    report the most likely tokens, and the group ends them. ``constraints``: their library has the
+) -> tuple[AddRequest, PreparedSearch]:
+    """The search of a request with ``beam_search``, and the request that is queued: its sequences
+    report the most likely tokens, and the search ends them. ``constraints``: their library has the
     texts of tokens, in which stop strings are found.
 
     Raises:
@@ -39,21 +41,25 @@ def prepare_beams(
     room = max(1, limits.max_model_len - len(request.prompt_token_ids))
     max_tokens = min(params.max_tokens or room, room)
     eos = () if params.ignore_eos else limits.eos_token_ids
-    stop_ids, stop_texts = (*eos, *params.stop_token_ids), _stop_texts(params, constraints)
-    group = BeamGroup(params.n, max_tokens, stop_ids, search, stop_texts)
-    if group.num_candidates > limits.vocab_size:
+    stop_ids = np.array(sorted({*eos, *params.stop_token_ids}), np.int32)
+    stop_texts = _stop_texts(params, constraints)
+    groups = [BeamGroup([params.n], max_tokens, stop_ids, search, stop_texts)]
+    k = groups[0].num_candidates
+    if k > limits.vocab_size:
         raise RequestError(
             "invalid",
-            f"beam search: n={params.n} beams need {group.num_candidates} candidates each, "
+            f"beam search: n={params.n} beams need {k} candidates each, "
             f"the vocabulary has {limits.vocab_size} tokens",
         )
     changed = msgspec.structs.replace(
         params,
-        logprobs=group.num_candidates,
+        logprobs=k,
         max_tokens=params.max_tokens or room,
         speculate=False,
     )
-    return msgspec.structs.replace(request, params=changed), group
+    count = search.num_return_sequences or params.n
+    prepared = PreparedSearch(groups, count, k, 0.0, stop_ids)
+    return msgspec.structs.replace(request, params=changed), prepared
 
 
 def _problem_of(request: AddRequest) -> str | None:

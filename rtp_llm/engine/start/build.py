@@ -285,4 +285,13 @@ def _engine(
     length = make_draft_length(settings, proposer)
     if isinstance(proposer, GrammarProposer):
         proposer.constraints = local.constraints
-    return Engine(scheduler, worker, limits, settings.seed, proposer, length, local.constraints)
+    return Engine(
+        scheduler,
+        worker,
+        limits,
+        settings.seed,
+        proposer,
+        length,
+        local.constraints,
+        beams=local.sampler.beams,
+    )

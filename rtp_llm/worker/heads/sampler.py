@@ -14,84 +14,23 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.worker.heads import sampling_flags as flag
 from rtp_llm.worker.heads.beam_scores import BeamScores, ScoredBeams
+from rtp_llm.worker.heads.beam_table import BeamTable
 from rtp_llm.worker.heads.logits_processor import ProcessorTable
 from rtp_llm.worker.heads.logprob_ids import LogprobIds
 from rtp_llm.worker.heads.ragged_table import RaggedTable
+from rtp_llm.worker.heads.sample_handle import RowScores, SampleHandle
 from rtp_llm.worker.heads.slot_settings import RowSettings, SlotSettings
 from rtp_llm.worker.heads.token_rules import AllowedTokens, BannedSequences
 from rtp_llm.worker.heads.typical import TypicalSampling
 
 if TYPE_CHECKING:
-    from rtp_llm.device import Device, Download
+    from rtp_llm.device import Device
     from rtp_llm.worker.forked_sequences import ForkedSequences
     from rtp_llm.worker.grammar.row_masks import TokenMasks
     from rtp_llm.worker.heads.logit_shards import LogitShards
     from rtp_llm.worker.new_sequences import NewSequences
     from rtp_llm.worker.plan.step_plan import SamplingRows
     from rtp_llm.worker.sampled_tokens import SampledTokens
-
-
-@dataclass(frozen=True)
-class Logprobs:
-    """Log-probabilities of L tokens of a step, from the logits as the model gave them.
-
-    places int32 [L]: which of the step's ``tokens``, read row by row; wanted int32 [L], chosen
-    float32 [L], values float32 [L, k], ids int32 [L, k].
-    """
-
-    places: NDArray[np.int32]
-    wanted: NDArray[np.int32]
-    chosen: NDArray[np.float32]
-    values: NDArray[np.float32]
-    ids: NDArray[np.int32]
-
-    def of(self, chosen: NDArray[np.int64], places: NDArray[np.int32]) -> Logprobs:
-        """The log-probabilities of the entries ``chosen`` [M], with tokens at ``places`` [M]."""
-        return Logprobs(
-            places, self.wanted[chosen], self.chosen[chosen], self.values[chosen], self.ids[chosen]
-        )
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """row_tokens int32 [R]; ``broken`` rows have an error in place of a token.
-
-    accepted int32 [O, K] in a step that verifies drafts: the tokens of each output that count.
-    """
-
-    row_tokens: NDArray[np.int32]
-    broken: int
-    logprobs: Logprobs | None
-    accepted: NDArray[np.int32] | None = None
-
-    @property
-    def tokens(self) -> NDArray[np.int32]:
-        """int32 [O] or [O, K] as the scheduler's ``commit`` takes them."""
-        return self.row_tokens if self.accepted is None else self.accepted
-
-
-class SampleHandle:
-    """The tokens of a step on their way to the host."""
-
-    def __init__(
-        self,
-        download: Download,
-        rows: NDArray[np.int32] | None = None,
-        wanted: NDArray[np.int32] | None = None,
-    ) -> None:
-        self._download = download
-        self._rows = rows  # that want log-probabilities, and how many
-        self._wanted = wanted
-
-    def read(self) -> Sampled:
-        """Return the tokens, once. The only place of a step that waits for the device."""
-        tokens, status, *scores = self._download.read()
-        broken = int(np.count_nonzero(status))
-        if broken:  # errors in place of tokens: -1 - status
-            tokens = np.where(status, -1 - status.astype(np.int32), tokens)
-        if self._rows is None or self._wanted is None:
-            return Sampled(tokens, broken, None)
-        return Sampled(tokens, broken, Logprobs(self._rows, self._wanted, *scores))
 
 
 @dataclass(frozen=True)
@@ -140,17 +79,20 @@ class Sampler:
         self._typical = TypicalSampling(num_slots, device)
         self._logprob_ids = LogprobIds(num_slots, device)
         self._processors = ProcessorTable(num_slots, device)
-        self._beams = BeamScores(num_slots, device)
+        self._beam_scores = BeamScores(num_slots, device)
+        self.beams = BeamTable(num_slots, device)
 
     def add(self, sequences: NewSequences) -> None:
         """Write the settings of a new request's sequences."""
         slots, params, stop_ids = sequences.slots, sequences.sampling, sequences.stop_ids
         self._settings.put(slots, params, sequences.seeds)
+        if self.beams:
+            self.beams.assign(sequences.ids, slots)
         self._typical.put(slots, params)
         flags = flag.sampling_flags(
             params, bool(sequences.processors), constrained=sequences.constrained
         )
-        self._beams.put(slots, sequences.beam_search and bool(flags & flag.MODIFYING))
+        self._beam_scores.put(slots, sequences.beam_search and bool(flags & flag.MODIFYING))
         self._min_tokens[slots] = params.min_tokens
         self._logprob_ids.put(slots, params.logprob_token_ids)
         none_wanted = params.logprobs is None and not params.logprob_token_ids
@@ -183,7 +125,7 @@ class Sampler:
             self._typical,
             self._logprob_ids,
             self._processors,
-            self._beams,
+            self._beam_scores,
         ):
             table.copy(source, slots)
 
@@ -214,7 +156,7 @@ class Sampler:
             logits = self._shards.gather(logits)
         raw = self._keep_raw(logits, plan) if flags & flag.LOGPROBS else None
         changes_beams = flags & flag.BEAMS and flags & flag.MODIFYING
-        beams = self._beams.normalize(logits, plan.row_slots) if changes_beams else None
+        beams = self._beam_scores.normalize(logits, plan.row_slots) if changes_beams else None
         if flags & (flag.RANDOM | flag.MODIFYING):
             settings, steps = self._prepare(logits, plan, previous, masks)
         else:
@@ -238,27 +180,32 @@ class Sampler:
         if self._sampled is not None:
             self._sampled.keep(sampled[0])
         if raw is None:
-            return SampleHandle(self._device.start_download(*sampled))
+            return SampleHandle(self._device, sampled)
         picked = sampled[0].index_select(0, self._upload(raw.rows))
         slots = plan.row_slots[raw.rows]
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
-        chosen, *top = top_logprobs(raw.logits, picked, width)
-        values, ids = self._logprob_ids.replace(raw.logits, slots, *top)
+        chosen, values, ids = top_logprobs(raw.logits, picked, width)
         if raw.beams is not None:
             values = raw.beams.scores(values)
+        beams = self.beams.select(slots, values, ids) if self.beams else None
         own = self._logprob_ids.counts[slots]
         wanted = np.where(own, own, np.minimum(raw.wanted, width))
-        rows = raw.rows.astype(np.int32)
-        return SampleHandle(
-            self._device.start_download(*sampled, chosen, values, ids), rows, wanted
-        )
+        scores = chosen, *self._logprob_ids.replace(raw.logits, slots, values, ids)
+        found = RowScores(raw.rows.astype(np.int32), wanted, scores)
+        if beams is None:
+            return SampleHandle(self._device, sampled, found)
+        others = np.flatnonzero(~beams.is_beam)
+        rest = found.of(others, self._upload(others)) if len(others) else None
+        return SampleHandle(self._device, sampled, rest, beams)
 
     def _needs_no_gather(
         self, plan: SamplingRows, drafts: SampledDrafts | None, shards: LogitShards
     ) -> bool:
         """Whether ranks can sample from their own columns, without gathering all of them."""
         flags = plan.sampling_flags
-        if flags & ~(flag.RANDOM | flag.LOGPROBS) or (drafts is not None and flags & flag.RANDOM):
+        if flags & ~(flag.RANDOM | flag.LOGPROBS | flag.BEAMS) or (
+            drafts is not None and flags & flag.RANDOM
+        ):
             return False
         if not flags & flag.LOGPROBS:
             return True
@@ -362,7 +309,7 @@ class Sampler:
     ) -> _RawRows:
         """With the changed logits of the rows ``beams``."""
         places = np.searchsorted(raw.rows, beams)
-        scored = self._beams.take(logits, beams, status, places, raw.logits)
+        scored = self._beam_scores.take(logits, beams, status, places, raw.logits)
         return replace(raw, beams=scored)
 
 

@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rtp_llm.worker.heads.sampler import Sampled, SampledDrafts
+from rtp_llm.worker.heads.sample_handle import Sampled
+from rtp_llm.worker.heads.sampler import SampledDrafts
 from rtp_llm.worker.heads.sampling_flags import PROCESSORS, RANDOM
 from rtp_llm.worker.plan.step_plan import SamplingRows
 
 if TYPE_CHECKING:
     from rtp_llm.device import Download
     from rtp_llm.worker.grammar.row_masks import TokenMasks
-    from rtp_llm.worker.heads.sampler import SampleHandle, Sampler
+    from rtp_llm.worker.heads.sample_handle import SampleHandle
+    from rtp_llm.worker.heads.sampler import Sampler
     from rtp_llm.worker.plan.step_plan import HeadPlan
     from rtp_llm.worker.sampled_tokens import SampledTokens
     from rtp_llm.worker.speculative.draft_sampling import DraftSampling

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The beams of all searches, and the selection of their continuations on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rtp_llm import ops
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+
+
+class BeamRows:
+    """What is known of W beams, [W] each; of a group that chooses together, or of all beams.
+
+    ``slots`` int32; ``scores`` float32, the sums so far, -inf: there is no such beam; ``part`` and
+    ``row`` int32, which of the table's parts has their candidates in which row, part -1: they have
+    none yet; ``there`` bool, whether the engine knows that they have sampled. A group's are views
+    of the table's, from the beam ``start`` on.
+    """
+
+    def __init__(self, width: int) -> None:
+        """At first all beams are one."""
+        self.width, self.start = width, 0
+        self.slots = np.full(width, -1, np.int32)
+        self.scores = np.full(width, -np.inf, np.float32)
+        self.scores[:1] = 0
+        self.part = np.full(width, -1, np.int32)
+        self.row = np.zeros(width, np.int32)
+        self.there = np.zeros(width, np.bool_)
+
+    def choose(self, scores: NDArray[np.float32]) -> None:
+        """Go on with as many beams as there are ``scores`` [W or fewer], before they sample."""
+        self.scores.fill(-np.inf)
+        self.scores[: len(scores)] = scores
+        self.part.fill(-1)
+        self.there.fill(False)
+
+    def move(self, whole: BeamRows, start: int) -> None:
+        """Make these beams the ones from ``start`` on of ``whole``."""
+        self.start = start
+        for name in ("slots", "scores", "part", "row", "there"):
+            column = getattr(whole, name)[start : start + self.width]
+            column[:] = getattr(self, name)
+            setattr(self, name, column)
+
+
+@dataclass(eq=False)
+class SearchRows:
+    """A search in the table: its sequences are ``ids``, in the order of its groups' beams.
+
+    A group chooses from ``k`` candidates. ``stop_ids`` int32 [N] end a sequence.
+    """
+
+    ids: range
+    groups: list[BeamRows]
+    k: int
+    diversity_penalty: float
+    stop_ids: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The best continuations of G ``groups``, arrays [G, k], the best one first: what
+    `select_beams` returns. It means something for groups whose beams all had candidates."""
+
+    groups: Sequence[BeamRows]
+    parents: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    totals: NDArray[np.float32]
+    logprobs: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A selection on the device: ``arrays`` are those of Selected for ``groups``. ``is_beam`` bool
+    [L]: which of the step's rows with log-probabilities are beams."""
+
+    groups: Sequence[BeamRows]
+    is_beam: NDArray[np.bool_]
+    arrays: tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class BeamTable:
+    """Belongs to the engine's thread: the engine adds searches and writes what they have chosen;
+    the sampler of the same process selects from the candidates of each step.
+
+    All beams of a group usually get their candidates in one step. Where some were preempted, those
+    of the others are kept.
+    """
+
+    def __init__(self, num_slots: int, device: Device) -> None:
+        self._device = device
+        self._beam_of_slot = np.full(num_slots, -1, np.int32)
+        self._searches: dict[int, SearchRows] = {}  # by the first id
+        self._parts: list[tuple[Tensor, Tensor]] = []  # candidates: values and ids
+        self.groups: list[BeamRows] = []
+        self.refresh()
+
+    def __bool__(self) -> bool:
+        return bool(self._searches)
+
+    def add(self, search: SearchRows) -> None:
+        """Add a search, before its sequences have slots."""
+        self._searches[search.ids[0]] = search
+        self.refresh()
+
+    def remove(self, search: SearchRows) -> None:
+        """Remove a search that has ended."""
+        del self._searches[search.ids[0]]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Arrange the beams anew, after a change of the searches or of their groups."""
+        searches = [*self._searches.values()]
+        # A list that a selection names stays as it is.
+        self.groups = [group for search in searches for group in search.groups]
+        self.starts = np.cumsum([0, *(group.width for group in self.groups)], dtype=np.int32)
+        self.beams = BeamRows(int(self.starts[-1]))
+        for group, start in zip(self.groups, self.starts.tolist(), strict=False):
+            group.move(self.beams, start)
+        self._index_slots()
+        self._k = max((search.k for search in searches), default=0)
+        stops = [search.stop_ids for search in searches]
+        self._constant = self._device.upload_all(
+            self.starts,
+            np.cumsum([0, *(len(search.groups) for search in searches)], dtype=np.int32),
+            np.array([search.diversity_penalty for search in searches], np.float32),
+            np.concatenate([np.empty(0, np.int32), *stops]),
+            np.cumsum([0, *map(len, stops)], dtype=np.int32),
+        )
+
+    def assign(self, ids: Sequence[int], slots: Sequence[int]) -> None:
+        """Note the slots of new sequences, if they are those of a search."""
+        search = self._searches.get(ids[0])
+        if search is not None:
+            start = search.groups[0].start
+            self.beams.slots[start : start + len(slots)] = slots
+            self._index_slots()
+
+    def _index_slots(self) -> None:
+        self._beam_of_slot.fill(-1)
+        placed = np.flatnonzero(self.beams.slots >= 0)
+        self._beam_of_slot[self.beams.slots[placed]] = placed
+
+    def select(self, slots: NDArray[np.int32], values: Tensor, ids: Tensor) -> Selection | None:
+        """Select from the candidates of the beams among ``slots`` int32 [L], and from those that
+        are kept; None if none is a beam. ``values`` float32 [L, C], ``ids`` int32 [L, C]: see
+        `top_logprobs`. Never waits."""
+        beams = self._beam_of_slot[slots]
+        is_beam = beams >= 0
+        found = np.flatnonzero(is_beam)
+        if not len(found):
+            return None
+        self.beams.part[beams[found]] = len(self._parts)
+        self.beams.row[beams[found]] = found
+        self._parts.append((values, ids))
+        rows, values, ids = self._candidates()
+        given = *self._device.upload_all(rows, self.beams.scores), *self._constant
+        arrays = ops.select_beams(values, ids, *given, k=self._k)
+        return Selection(self.groups, is_beam, arrays)
+
+    def _candidates(self) -> tuple[NDArray[np.int32], Tensor, Tensor]:
+        """The row of each beam, -1 for none, among candidates [R, C]."""
+        part, row = self.beams.part, self.beams.row
+        used = np.unique(part[part >= 0])
+        self._parts = [self._parts[each] for each in used.tolist()]
+        part[part >= 0] = np.searchsorted(used, part[part >= 0])
+        there = part >= 0
+        if len(self._parts) == 1:
+            values, ids = self._parts[0]
+            rows = np.where(there, row, -1)
+        else:
+            most = max(values.shape[1] for values, _ in self._parts)
+            missing = [(0, most - values.shape[1]) for values, _ in self._parts]
+            pad = torch.nn.functional.pad
+            parts = [*zip(self._parts, missing, strict=True)]
+            values = torch.cat([pad(part[0], none, value=-torch.inf) for part, none in parts])
+            ids = torch.cat([pad(part[1], none) for part, none in parts])
+            firsts = np.cumsum([0, *(len(part[0]) for part, _ in parts)])
+            rows = np.where(there, firsts[part] + row, -1)
+        return rows.astype(np.int32), values.contiguous(), ids.contiguous()
