@@ -97,6 +97,12 @@ inline const float* bias_of(const PagedAttentionArgs& args, const Tile& tile, in
   return args.bias_of(head, position) + tile.position[0];
 }
 
+// Scores in units of log2 with the bias of their keys, of which `left` remain.
+inline Vec add_bias(const Vec& scores, const float* bias, int left) {
+  const Vec added = left < kWidth ? Vec::load(bias, left) : Vec::load(bias);
+  return fma(added, Vec::set(kLog2E), scores);
+}
+
 // Turns raw scores into weights 2^(score - maximum), zero outside `seen`, and brings the row's
 // state to the new maximum. The row is padded to whole vectors. `bias`: of its keys, or null.
 inline void softmax_row(const PagedAttentionArgs& args, float* scores, int size, Visible seen,
@@ -112,10 +118,7 @@ inline void softmax_row(const PagedAttentionArgs& args, float* scores, int size,
   for (int i = 0; i < size; i += kWidth) {
     Vec s = Vec::load(scores + i) * scale;
     if (capped) s = tanh(s) * cap;
-    if (bias != nullptr) {
-      const Vec add = size - i < kWidth ? Vec::load(bias + i, size - i) : Vec::load(bias + i);
-      s = fma(add, Vec::set(kLog2E), s);
-    }
+    if (bias != nullptr) s = add_bias(s, bias + i, size - i);
     s = select_range(s, seen.begin - i, seen.end - i, Vec::set(kNegInf));
     top = max(top, s);
     s.store(scores + i);
