@@ -61,6 +61,10 @@ COLUMNS = (
 Contender = Callable[[int, int, int], float]  # (batch, length, repeats) -> seconds of a call
 
 
+class PeerError(RuntimeError):
+    """The process of a peer has ended."""
+
+
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--shape", choices=["tiny", *SHAPES], action="append")
@@ -94,7 +98,10 @@ def start(stack: contextlib.ExitStack, shape: str, arguments: Any) -> dict[str, 
     """Start all contenders of a shape; vLLM first, as it measures the memory that it finds free."""
     folder, contenders = embedder_folder(shape), {}
     if arguments.vllm:
-        contenders["vllm"] = stack.enter_context(vllm_peer(folder, arguments.vllm))
+        try:
+            contenders["vllm"] = stack.enter_context(vllm_peer(folder, arguments.vllm))
+        except PeerError as error:
+            print(f"without vLLM: {error}", flush=True)
     settings: dict[str, Any] = {
         "load_format": "dummy",
         "task": "embed",
@@ -146,7 +153,7 @@ def vllm_peer(folder: pathlib.Path, paths: str) -> Iterator[Contender]:
             if line.startswith(word + " "):
                 return line.split()[1]
             print(line, end="", file=sys.stderr, flush=True)
-        raise SystemExit(f"vLLM ended with status {process.wait()}")
+        raise PeerError(f"it ended with status {process.wait()}")
 
     def seconds(batch: int, length: int, repeats: int) -> float:
         assert process.stdin is not None
