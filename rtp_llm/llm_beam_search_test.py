@@ -72,6 +72,15 @@ def test_what_samples_have_beams_have(llm: LLM) -> None:
         assert all(str(each.text).endswith(stop) == included for each in ended)
 
 
+def test_groups_widths_and_the_best(llm: LLM) -> None:
+    given = {"beam_width": 4, "max_tokens": 4}
+    diverse = BeamSearchParams(**given, num_beam_groups=2, diversity_penalty=1.0, n=3)
+    narrowing = BeamSearchParams(**given, variable_num_beams=[4, 2])
+    for params, count in ((diverse, 3), (narrowing, 2)):
+        (output,) = llm.beam_search([[5, 6, 7]], params)
+        assert len(output.sequences) == count
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -81,6 +90,10 @@ def test_what_samples_have_beams_have(llm: LLM) -> None:
         ("temperature", 0.7),
         ("length_penalty", float("nan")),
         ("early_stopping", "always"),
+        ("n", 3),
+        ("num_beam_groups", 3),
+        ("diversity_penalty", 0.5),
+        ("variable_num_beams", (1,)),
     ],
 )
 def test_values_out_of_their_range(field: str, value: Any) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # Fields that mean the same when tokens are sampled.
-_SAME = sorted({*BeamSearchParams.__struct_fields__} & {*SamplingParams.__struct_fields__})
+_SAME = sorted({*BeamSearchParams.__struct_fields__} & {*SamplingParams.__struct_fields__} - {"n"})
 
 
 @dataclass
@@ -42,7 +42,7 @@ class BeamSearchSequence:
 
 @dataclass
 class BeamSearchOutput:
-    """The best ``beam_width`` sequences of a prompt, the best one first."""
+    """The best sequences of a prompt, the best one first."""
 
     sequences: list[BeamSearchSequence] = field(default_factory=list)
 
@@ -51,8 +51,7 @@ def sampling_of(params: BeamSearchParams) -> tuple[SamplingParams, BeamSearch]:
     """What a request asks for with these parameters."""
     same = {name: getattr(params, name) for name in _SAME}
     sampling = SamplingParams(n=params.beam_width, **same)
-    penalty, stopping = params.length_penalty, params.early_stopping
-    return sampling, BeamSearch(length_penalty=penalty, early_stopping=stopping)
+    return sampling, params.search()
 
 
 def beam_search_output(

@@ -42,8 +42,9 @@ def prepare_beams(
     max_tokens = min(params.max_tokens or room, room)
     eos = () if params.ignore_eos else limits.eos_token_ids
     stop_ids = np.array(sorted({*eos, *params.stop_token_ids}), np.int32)
-    stop_texts = _stop_texts(params, constraints)
-    groups = [BeamGroup([params.n], max_tokens, stop_ids, search, stop_texts)]
+    stop_texts, count = _stop_texts(params, constraints), search.num_beam_groups
+    widths = search.variable_num_beams[:max_tokens] or (params.n // count,)
+    groups = [BeamGroup(widths, max_tokens, stop_ids, search, stop_texts) for _ in range(count)]
     k = groups[0].num_candidates
     if k > limits.vocab_size:
         raise RequestError(
@@ -51,19 +52,32 @@ def prepare_beams(
             f"beam search: n={params.n} beams need {k} candidates each, "
             f"the vocabulary has {limits.vocab_size} tokens",
         )
+    given = search.num_return_sequences or count * widths[-1]
+    if given > count * widths[-1]:
+        raise RequestError(
+            "invalid",
+            f"beam search: {given} sequences are asked for, variable_num_beams ends with "
+            f"{widths[-1]} beams",
+        )
+    # A penalty puts at most as many other candidates before one as tokens are chosen earlier.
+    most = k + (count - 1) * widths[0]
     changed = msgspec.structs.replace(
         params,
-        logprobs=k,
+        logprobs=min(most, limits.vocab_size),
         max_tokens=params.max_tokens or room,
         speculate=False,
     )
-    count = search.num_return_sequences or params.n
-    prepared = PreparedSearch(groups, count, k, 0.0, stop_ids)
+    prepared = PreparedSearch(groups, given, k, search.diversity_penalty, stop_ids)
     return msgspec.structs.replace(request, params=changed), prepared
 
 
 def _problem_of(request: AddRequest) -> str | None:
-    params = request.sampling
+    params, search = request.sampling, request.beam_search
+    assert search is not None
+    if search.num_beam_groups > 1 and params.stop:
+        return "stop strings cannot be combined with num_beam_groups: use stop_token_ids"
+    if problem := search.problem(params.n):
+        return problem
     if sampling_flags(params) & RANDOM:
         return "beams are not sampled, temperature must be 0"
     if params.logprob_token_ids:
