@@ -128,7 +128,7 @@ def describe_batch(properties: Schema, most: int) -> None:
         ("best_of", 1),
         ("use_beam_search", False),
         ("beam_width", None),
-        ("num_beams", None),
+        ("num_beams", 1),
         ("length_penalty", 1),
         ("early_stopping", False),
     ):
