@@ -36,6 +36,11 @@ class PreparedSearch:
     diversity_penalty: float
     stop_ids: NDArray[np.int32]
 
+    @property
+    def candidates_of_beam(self) -> int:
+        """As many others can a penalty put before one as tokens are chosen by earlier groups."""
+        return self.k + sum(group.rows.width for group in self.groups[:-1])
+
 
 @dataclass(eq=False)
 class _Search:

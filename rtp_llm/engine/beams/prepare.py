@@ -12,6 +12,7 @@ from rtp_llm.engine.beams.beam_group import BeamGroup
 from rtp_llm.engine.beams.beam_groups import PreparedSearch
 from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.engine.messages import AddRequest, RequestError
+from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.sampling_params import SamplingParams, check_token_fields
 from rtp_llm.worker.heads.sampling_flags import RANDOM, sampling_flags
 
@@ -39,7 +40,23 @@ def prepare_beams(
     except ValueError as error:
         raise RequestError("invalid", str(error)) from error
     room = max(1, limits.max_model_len - len(request.prompt_token_ids))
-    max_tokens = min(params.max_tokens or room, room)
+    prepared = _prepare(params, search, min(params.max_tokens or room, room), limits, constraints)
+    changed = msgspec.structs.replace(
+        params,
+        logprobs=min(prepared.candidates_of_beam, limits.vocab_size),
+        max_tokens=params.max_tokens or room,
+        speculate=False,
+    )
+    return msgspec.structs.replace(request, params=changed), prepared
+
+
+def _prepare(
+    params: SamplingParams,
+    search: BeamSearch,
+    max_tokens: int,
+    limits: EngineLimits,
+    constraints: Constraints,
+) -> PreparedSearch:
     eos = () if params.ignore_eos else limits.eos_token_ids
     stop_ids = np.array(sorted({*eos, *params.stop_token_ids}), np.int32)
     stop_texts, count = _stop_texts(params, constraints), search.num_beam_groups
@@ -59,16 +76,7 @@ def prepare_beams(
             f"beam search: {given} sequences are asked for, variable_num_beams ends with "
             f"{widths[-1]} beams",
         )
-    # A penalty puts at most as many other candidates before one as tokens are chosen earlier.
-    most = k + (count - 1) * widths[0]
-    changed = msgspec.structs.replace(
-        params,
-        logprobs=min(most, limits.vocab_size),
-        max_tokens=params.max_tokens or room,
-        speculate=False,
-    )
-    prepared = PreparedSearch(groups, given, k, search.diversity_penalty, stop_ids)
-    return msgspec.structs.replace(request, params=changed), prepared
+    return PreparedSearch(groups, given, k, search.diversity_penalty, stop_ids)
 
 
 def _problem_of(request: AddRequest) -> str | None:
