@@ -78,8 +78,9 @@ def interleave(targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
 
 def parts_of(target: WeightTarget) -> tuple[WeightTarget, ...]:
     """The targets that `interleave` made one of, or `target` itself."""
-    inside = isinstance(target, _InterleavedTarget | _AlternatingTarget)
-    return target.targets if inside else (target,)
+    if isinstance(target, _InterleavedTarget | _AlternatingTarget):
+        return target.targets
+    return (target,)
 
 
 class _AlternatingTarget:

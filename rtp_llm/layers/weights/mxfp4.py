@@ -18,7 +18,7 @@ from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.ops.moe.mxfp4_blocks import BLOCK, dequantize_rows
 
 if TYPE_CHECKING:
-    from rtp_llm.device import Device
+    from rtp_llm.device import Capabilities, Device
 
 BLOCKS, SCALES = "blocks", "scales"
 
@@ -51,14 +51,21 @@ class Mxfp4(StoredFormat):
         yield BLOCKS, DequantizingTarget(weight, scales, dequantize_rows, self, shapes[BLOCKS])
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if has_kernel(device.torch_device.type):
-            return ""
-        return f"no kernel on {device.name} multiplies them as they are"
+        return why_not_multiplied(dtype, device.capabilities())
 
 
-def has_kernel(device_type: str) -> bool:
-    """Whether the kernels of a device multiply the experts' weights as they are stored."""
-    return ops.has_kernel("mxfp4_grouped_linear", device_type)
+def why_not_multiplied(dtype: torch.dtype, capabilities: Capabilities) -> str:
+    """Why no kernel multiplies the weights as they are stored, `dtype` being that of activations.
+
+    Empty if one does.
+    """
+    if ops.has_kernel("mxfp4_grouped_linear", capabilities.torch_type):
+        return ""
+    if "triton" not in capabilities or not ops.has_kernel(
+        "triton_biased_gate_up", capabilities.torch_type
+    ):
+        return f"no kernel on {capabilities} multiplies them as they are"
+    return "float32 products do not run on tensor cores" if dtype is torch.float32 else ""
 
 
 def read_mxfp4(config: Mapping[str, Any]) -> StoredModules:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.layout import WeightLayout
-from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES, Mxfp4, has_kernel
+from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES, Mxfp4, why_not_multiplied
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
 
@@ -20,7 +20,9 @@ class Mxfp4Blocks(WeightLayout):
 
     @classmethod
     def takes(cls, options: LayerOptions) -> bool:
-        return options.quantization == "none" and has_kernel(options.device.type)
+        if options.quantization != "none":
+            return False
+        return not why_not_multiplied(options.dtype, options.capabilities)
 
     def make(self, options: LayerOptions, *outer: int) -> tuple[nn.Parameter, nn.Parameter]:
         shapes = Mxfp4().shapes(sum(self.parts.values()), self.columns)

@@ -18,8 +18,11 @@ def mxfp4_grouped_linear_reference(
     bytes_of = [each.view(torch.uint8).reshape(experts * rows, -1) for each in (blocks, scales)]
     weight = dequantize_rows(*bytes_of)
     out = grouped_linear_reference(x.float(), weight.view(experts, rows, -1), offsets)
-    if bias is not None:
-        entry = torch.arange(len(x), device=x.device, dtype=offsets.dtype)
-        expert = torch.searchsorted(offsets, entry, right=True) - 1
-        out += bias[expert.clamp(max=experts - 1)].float()
-    return out.to(x.dtype)
+    return (out if bias is None else with_bias(out, bias, offsets)).to(x.dtype)
+
+
+def with_bias(rows: Tensor, bias: Tensor, offsets: Tensor) -> Tensor:
+    """rows [R, N] plus the bias [E, N] of each one's expert."""
+    entry = torch.arange(len(rows), device=rows.device, dtype=offsets.dtype)
+    expert = torch.searchsorted(offsets, entry, right=True) - 1
+    return rows + bias[expert.clamp(max=len(bias) - 1)].float()
