@@ -79,22 +79,15 @@ REFUSALS: tuple[Refusal, ...] = (
         "Candidates are ranked by a beam search only.",
         "Leave it out, send the same value as n, or set use_beam_search.",
     ),
-    Refusal(
-        "request",
-        "variable_num_beams",
-        "All steps of a beam search have one width.",
-        "Send num_beams, or leave it out.",
-    ),
-    *(
-        Refusal("request", name, "Beams do not choose in groups.", _LEAVE_OUT)
-        for name in ("num_beam_groups", "diversity_penalty")
-    ),
     *(
         Refusal(OTHER_ENDPOINTS, name, _BEAMS, _TO_BEAMS)
         for name in (
             "use_beam_search",
             "beam_width",
             "num_beams",
+            "variable_num_beams",
+            "num_beam_groups",
+            "diversity_penalty",
             "length_penalty",
             "early_stopping",
         )

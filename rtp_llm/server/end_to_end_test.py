@@ -258,6 +258,8 @@ def test_beams_obey_what_samples_obey(client: openai.OpenAI) -> None:
 
     found = texts(structured_outputs={"choice": ["yes", "perhaps"]})
     assert {text for text, _ in found} <= {"yes", "perhaps"}
+    for shape in ({"variable_num_beams": [2, 4, 3]}, {"num_beam_groups": 2}):
+        assert len(texts(**shape)) == 2
     stop = texts(ignore_eos=True)[0][0][2:4]
     for included in (False, True):
         fields = {"stop": [stop], "include_stop_str_in_output": included, "ignore_eos": True}

@@ -236,6 +236,31 @@ def test_a_grammar_of_two_answers_gives_two(model: tuple[Path, Any]) -> None:
     assert [each.error for each in found] == [None, None, *["too_few_sequences"] * 2]
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"num_beam_groups": 2, "diversity_penalty": 0.5},
+        {"variable_num_beams": (2, 4, 3)},
+        {"variable_num_beams": (4, 1, 2)},
+    ],
+)
+def test_groups_and_widths_with_grammars(model: tuple[Path, Any], shape: dict[str, Any]) -> None:
+    engine = TinyEngine(model[0], **SIZES)
+    inputs = {"beam_search": BeamSearch(**shape)}
+    given: dict[str, Any] = {"n": WIDTH, "max_tokens": 30, "inputs": inputs, "grammar": WORDS}
+    requests = [engine.add([5, 6, 7 + n], repetition_penalty=1 + 0.1 * n, **given) for n in (0, 3)]
+    engine.run()
+    engine.assert_all_free()
+    library = engine.engine._constraints.library
+    assert library is not None and not engine.failures
+    for request in requests:
+        found = answers(engine, request)
+        assert len(found) == shape.get("variable_num_beams", (WIDTH,))[-1]
+        for each in found:
+            assert each.finish == "stop"
+            assert library.compile(WORDS).count_valid(each.tokens) == len(each.tokens)
+
+
 def test_thinking_before_a_grammar(model: tuple[Path, Any]) -> None:
     """Each beam ends its thinking for itself, by its budget at the latest."""
     engine = TinyEngine(model[0], **SIZES)

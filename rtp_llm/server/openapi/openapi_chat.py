@@ -11,8 +11,9 @@ from collections.abc import Collection
 from typing import Any
 
 from rtp_llm.config.refusals import get_refusal
-from rtp_llm.request.beam_search import MAX_LENGTH_PENALTY
+from rtp_llm.request.beam_search import MAX_DIVERSITY_PENALTY, MAX_LENGTH_PENALTY
 from rtp_llm.server.turn.render import THINKING_SWITCHES
+from rtp_llm.server.types.bounds import MAX_BEAM_WIDTHS
 from rtp_llm.server.types.openai_bodies import StreamOptions
 
 Schema = dict[str, Any]
@@ -53,6 +54,8 @@ def describe_structural_tag(tag: Schema) -> None:
 def describe_beams(properties: Schema, most: int) -> None:
     """Describe the fields of a beam search. `most`: of `n`."""
     width = {"type": "integer", "minimum": 1, "maximum": most}
+    widths = {"type": "array", "items": width, "maxItems": MAX_BEAM_WIDTHS}
+    diversity = {"type": "number", "minimum": 0, "maximum": MAX_DIVERSITY_PENALTY}
     penalty = {"type": "number", "minimum": -MAX_LENGTH_PENALTY, "maximum": MAX_LENGTH_PENALTY}
     for name, kind, said in (
         ("best_of", width, "With use_beam_search the number of beams, otherwise the value of n."),
@@ -63,6 +66,9 @@ def describe_beams(properties: Schema, most: int) -> None:
             "for a beam search.",
         ),
         ("num_beams", width, "Another name of beam_width."),
+        ("variable_num_beams", widths, "The number of beams after each step; the last one holds."),
+        ("num_beam_groups", width, "Divides the beams, and not with variable_num_beams."),
+        ("diversity_penalty", diversity, "Only 0 without several groups."),
         ("length_penalty", penalty, "Only 1 without a beam search."),
     ):
         properties[name] = {"anyOf": [kind, {"type": "null"}], "description": said}
@@ -129,6 +135,9 @@ def describe_batch(properties: Schema, most: int) -> None:
         ("use_beam_search", False),
         ("beam_width", None),
         ("num_beams", 1),
+        ("variable_num_beams", []),
+        ("num_beam_groups", 1),
+        ("diversity_penalty", 0),
         ("length_penalty", 1),
         ("early_stopping", False),
     ):

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
 
 from rtp_llm.request.beam_search import MAX_LENGTH_PENALTY, BeamSearch
 from rtp_llm.request.sampling_params import MAX_SEQUENCES
-from rtp_llm.server.turn.parse import refused
+from rtp_llm.server.turn.parse import is_harmless, refused
 from rtp_llm.server.turn.served_model import ModelFacts
 from rtp_llm.server.types.errors import ApiError, bad_request
 from rtp_llm.server.types.openai_bodies import BeamFields
@@ -36,14 +37,14 @@ def with_beams(request: R, model: ModelFacts) -> tuple[R, BeamSearch | None]:
     """The request with as many sequences as there are beams, and how these are searched; None: it
     is sampled.
 
-    `use_beam_search` asks for a search of `beam_width`, `num_beams` or `best_of` beams, else of
-    `n`; so does a width above 1. The `n` best are given.
+    `use_beam_search` asks for a search of `beam_width`, `num_beams` or `best_of` beams, or as many
+    as `variable_num_beams` has at most, else of `n`; so does a width above 1. The `n` best are
+    given.
 
     Raises:
         ApiError: 400, for widths that contradict each other, and for what a search cannot have.
     """
-    widths = {name: getattr(request, name) for name in ("beam_width", "num_beams", "best_of")}
-    widths = {name: width for name, width in widths.items() if width is not None}
+    widths = _widths(request)
     if not _searches(request, widths):
         _check_sampled(request, widths)
         return request, None
@@ -54,9 +55,28 @@ def with_beams(request: R, model: ModelFacts) -> tuple[R, BeamSearch | None]:
         length_penalty=1.0 if request.length_penalty is None else request.length_penalty,
         early_stopping=request.early_stopping or False,
         num_return_sequences=best or 1,
+        num_beam_groups=1 if request.num_beam_groups is None else request.num_beam_groups,
+        diversity_penalty=request.diversity_penalty or 0.0,
+        variable_num_beams=tuple(request.variable_num_beams or ()),
     )
+    if problem := search.problem(width):
+        name = re.split(r"\W", problem, maxsplit=1)[0]
+        raise bad_request(f"{problem}.", name, "invalid_value")
+    kept = (request.variable_num_beams or [width])[-1]
+    if not 1 <= (request.n or 1) <= kept:
+        raise _invalid(
+            "n", f"{request.n} sequences are not from 1 to the {kept} beams that are kept"
+        )
     plain: dict[str, Any] = {name: values[0] for name, values in _PLAIN.items()}
     return msgspec.structs.replace(request, n=width, **plain), search
+
+
+def _widths(request: BeamFields) -> dict[str, int]:
+    """The number of beams under each name that gives it."""
+    widths = {name: getattr(request, name) for name in ("beam_width", "num_beams", "best_of")}
+    if request.variable_num_beams:
+        widths["variable_num_beams"] = max(request.variable_num_beams)
+    return {name: width for name, width in widths.items() if width is not None}
 
 
 def _searches(request: BeamFields, widths: dict[str, int]) -> bool:
@@ -70,10 +90,9 @@ def _check_sampled(request: BeamFields, widths: dict[str, int]) -> None:
     """Raise ApiError 400 for what only a search has."""
     if widths.get("best_of") not in (None, request.n or 1):
         raise refused("best_of", "best_of")
-    if request.length_penalty not in (None, 1.0):
-        raise _invalid("length_penalty", "only with use_beam_search")
-    if request.early_stopping:
-        raise _invalid("early_stopping", "only with use_beam_search")
+    for name in ("length_penalty", "early_stopping", "num_beam_groups", "diversity_penalty"):
+        if not is_harmless(name, getattr(request, name)):
+            raise _invalid(name, "only with use_beam_search")
 
 
 def _width(request: BeamFields, widths: dict[str, int], model: ModelFacts) -> int:
@@ -84,8 +103,6 @@ def _width(request: BeamFields, widths: dict[str, int], model: ModelFacts) -> in
     most = min(MAX_SEQUENCES, model.max_sequences)
     if not 1 <= width <= most:
         raise _invalid(name, f"{width} beams are not from 1 to {most}")
-    if not 1 <= (request.n or 1) <= width:
-        raise _invalid("n", f"{request.n} sequences are not from 1 to the {width} beams of {name}")
     return width
 
 

@@ -15,6 +15,7 @@ MAX_PARTS = 16384  # content parts of all messages together
 MAX_LOGIT_BIAS = 4096
 MAX_STOP_TOKEN_IDS = 4096
 MAX_DETOKENIZE = 2**20
+MAX_BEAM_WIDTHS = 1024  # of variable_num_beams
 MAX_CACHE_SALT = 1024  # characters; the prefix cache keeps it with each prompt
 MAX_INPUTS = 2048  # texts of one request for embeddings, scores or labels; documents to rerank
 MAX_INPUT_TOKENS = 2**20  # of all of them together
@@ -41,6 +42,7 @@ def check_bounds(content: dict[str, Any]) -> None:
         check_count("input", sum(type(each) is dict for each in items), MAX_MESSAGES, "items")
     _check_list(content, "logit_bias", MAX_LOGIT_BIAS, "entries")
     _check_list(content, "stop_token_ids", MAX_STOP_TOKEN_IDS, "token ids")
+    _check_list(content, "variable_num_beams", MAX_BEAM_WIDTHS, "widths")
     _check_list(content, "tokens", MAX_DETOKENIZE, "token ids")
     if isinstance(salt := content.get("cache_salt"), str):
         check_count("cache_salt", len(salt), MAX_CACHE_SALT, "characters")

@@ -226,7 +226,7 @@ async def test_megabytes_of_prompt_are_refused_by_their_beginning() -> None:
             check(response, 400, "prompt", "in the prompt and 1 for the answer")
 
 
-@pytest.mark.parametrize("name", ["thinking_budget", "variable_num_beams"])
+@pytest.mark.parametrize("name", ["thinking_budget"])
 @run
 async def test_zero_is_not_nothing(name: str) -> None:
     async with served() as server:

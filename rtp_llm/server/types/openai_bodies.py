@@ -111,12 +111,16 @@ class SamplingFields(ConstraintFields, kw_only=True):
 
 
 class BeamFields(SamplingFields, kw_only=True):
-    """Fields of a beam search: vLLM's and, as `num_beams`, those of transformers and RTP-LLM."""
+    """Fields of a beam search: vLLM's, and from `num_beams` on those of transformers and of the
+    reference: `variable_num_beams` is the number of beams after each step."""
 
     best_of: int | None = None
     use_beam_search: bool | None = None
     beam_width: int | None = None
     num_beams: int | None = None
+    variable_num_beams: list[int] | None = None
+    num_beam_groups: int | None = None
+    diversity_penalty: float | None = None
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
 
