@@ -149,7 +149,7 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
     except OSError as error:
         raise ModelFilesError(f"cannot read {folder}: {error.strerror or error}") from error
     missing = [name for name in ("config.json", "tokenizer.json") if name not in found]
-    if "vocab.txt" in found and "tokenizer.json" in missing:  # a tokenizer is made of it
+    if "tokenizer.json" in missing and not _READ_TOO.isdisjoint(found):
         missing.remove("tokenizer.json")
     if weights and not any(name.endswith(".safetensors") for name in found):
         missing.append("*.safetensors")
@@ -172,6 +172,8 @@ def _not_downloaded(name: str) -> str:
 
 
 _SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+# Files that a tokenizer is made of, without tokenizer.json.
+_READ_TOO = frozenset({"vocab.txt", "sentencepiece.bpe.model"})
 # Files that a tokenizer.json can be made of, and how.
 _CONVERSIONS = (
     (
@@ -187,10 +189,6 @@ _CONVERSIONS = (
         'extra_special_tokens=TOKENS).converted().save(f"{folder}/tokenizer.json"), with the '
         "pattern and the special tokens, in the order of their ids, of the model's own "
         "tokenization_*.py.",
-    ),
-    (
-        ("sentencepiece.bpe.model",),
-        f" Convert sentencepiece.bpe.model once with transformers: {_SAVE}",
     ),
     (
         ("tokenizer.model",),

@@ -21,6 +21,7 @@ from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
 from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.prefix_space import apply_prefix_space
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
+from rtp_llm.text.unigram import UNIGRAM_MODEL, read_unigram
 from rtp_llm.text.wordpiece import VOCABULARY, read_wordpiece
 
 _logger = logging.getLogger("rtp_llm.text")
@@ -300,9 +301,11 @@ class Tokenizer:
 
 def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
     file = files.folder / "tokenizer.json"
-    if is_there(file) or not is_there(files.folder / VOCABULARY):
-        return _read_backend(file)
-    return read_wordpiece(files.folder, files.tokenizer_config, files.special_tokens)
+    if not is_there(file):
+        for name, read in (VOCABULARY, read_wordpiece), (UNIGRAM_MODEL, read_unigram):
+            if is_there(files.folder / name):
+                return read(files.folder, files.tokenizer_config, files.special_tokens)
+    return _read_backend(file)
 
 
 def _read_backend(file: Path) -> tokenizers.Tokenizer:
