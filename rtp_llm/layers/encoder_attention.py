@@ -148,11 +148,12 @@ class EncoderAttention(Layer):
             ops.rope_kv_write(
                 qkv, batch.positions, cos_sin, None, None, heads, kv_heads, size, True
             )
-        by_head = qkv.view(len(qkv), heads + 2 * kv_heads, size)
-        query, key, value = by_head.split((heads, kv_heads, kv_heads), dim=1)
+        tokens = qkv.shape[0]  # len and split are functions in Python, called for every layer
+        by_head = qkv.view(tokens, heads + 2 * kv_heads, size)
+        query, key, value = by_head.split_with_sizes((heads, kv_heads, kv_heads), 1)
         lengths = batch.cu_seqlens_q, batch.max_seqlen_q
         mixed = ops.varlen_attention(query, key, value, *lengths, shape.scale, shape.window, bias)
-        return mixed.view(len(qkv), heads * size)
+        return mixed.view(tokens, heads * size)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         parent = path.rstrip(".").rpartition(".")[0]

@@ -123,12 +123,12 @@ class PoolHead:
         if not self._requests:
             return []
         ended: dict[PoolingParams, dict[int, Tensor]] = {}
-        for row in np.flatnonzero(np.isin(plan.seq_ids, list(self._requests))).tolist():
-            sequence = int(plan.seq_ids[row])
-            request = self._requests[sequence]
-            if request.pooled:  # and computed again after a preemption
+        bounds = plan.cu_seqlens_q.tolist()
+        for row, sequence in enumerate(plan.seq_ids.tolist()):
+            request = self._requests.get(sequence)
+            if request is None or request.pooled:  # and computed again after a preemption
                 continue
-            begin, end = plan.cu_seqlens_q[row : row + 2].tolist()
+            begin, end = bounds[row], bounds[row + 1]
             rows = _fold(request, hidden[begin:end], int(plan.positions[begin]))
             if rows is not None:
                 ended.setdefault(_output_of(request.params), {})[sequence] = rows

@@ -78,6 +78,8 @@ class StepInputs:
             each.name: tensor for each, tensor in zip(self._arrays, uploaded, strict=False)
         }
         rest = list(uploaded[len(arrays) :])
+        if "second_texts" in arrays and not plan.second_texts.any():
+            arrays["second_texts"] = None  # all tokens have the first type
         if embeddings is not None:
             places, raw = rest.pop(), rest.pop()
             arrays["embeddings"] = IndexedEmbeddings(raw.view(self._needs.embedding_dtype), places)
