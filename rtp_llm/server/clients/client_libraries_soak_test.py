@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LangChain, instructor, LiteLLM and llama-index do their turns, without a network.
+"""LangChain, instructor, LiteLLM, llama-index and Cohere's client do their turns, without a network.
 
 The server, its engine and the demo model are real: it calls its tool, and answers by schemas. Where
 a library asks for a schema by a tool, the demo model, which knows only its own, makes up numbers.
@@ -73,8 +73,22 @@ def test_litellm(tmp_path: Path) -> None:
 
 
 def test_llama_index(tmp_path: Path) -> None:
-    said = turns("llama_index", tmp_path, {"/v1/chat/completions": 8})
+    said = turns("llama_index", tmp_path, {"/v1/chat/completions": 8, "/v1/embeddings": 2})
+    house, garden, again = said.pop("vectors")
+    assert house == again != garden and are_unit_vectors(house, garden)
     assert is_sum(said["by tools"].pop("form"))
     assert said["by a schema"].pop("form") == SUM
     for turn in said.values():
         assert turn == {"calls": [CALL, CALL], "answer": ANSWER}
+
+
+def test_cohere(tmp_path: Path) -> None:
+    said = turns("cohere", tmp_path, {"/v2/embed": 1, "/v2/rerank": 1})
+    house, garden = said["float"]
+    assert are_unit_vectors(house, garden) and house != garden
+    for numbers, small, bits in zip(said["float"], said["int8"], said["ubinary"], strict=True):
+        assert small == [round(127 * each) for each in numbers]
+        assert len(bits) == len(numbers) // 8
+        assert bits[0] >> 7 == (numbers[0] > 0)
+    (best, score), (other, less) = said["ranked"]
+    assert (best, other) == (1, 0) and math.isclose(score, 1, rel_tol=1e-4) and less < score

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama-index: a tool call, whole and streamed, and its result; structured predictions."""
+"""llama-index: a tool call, whole and streamed, and its result; structured predictions; vectors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from llama_index.core.llms import ChatMessage
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
 
 from rtp_llm.testing.clients import turn as common
@@ -33,6 +34,14 @@ def turn(llm: Any) -> dict[str, Any]:
     }
 
 
+def vectors(url: str) -> list[list[float]]:
+    embedding = OpenAILikeEmbedding(
+        model_name=common.MODEL, api_base=url, api_key=common.KEY, max_retries=0
+    )
+    found: list[list[float]] = embedding.get_text_embedding_batch(common.TEXTS)
+    return [*found, embedding.get_query_embedding(common.TEXTS[0])]
+
+
 def turns(url: str) -> dict[str, Any]:
     fixed: dict[str, Any] = {
         "model": common.MODEL,
@@ -48,4 +57,5 @@ def turns(url: str) -> dict[str, Any]:
     return {
         "by tools": turn(OpenAILike(**fixed)),
         "by a schema": turn(OpenAILike(should_use_structured_outputs=True, **fixed)),
+        "vectors": vectors(f"{url}/v1"),
     }
