@@ -16,6 +16,10 @@ PoolingType = Literal["last", "mean", "cls", "max", "weightedmean", "all"]
 POOLING_TYPES: tuple[PoolingType, ...] = ("last", "mean", "cls", "max", "weightedmean")
 PoolingTask = Literal["embed", "score", "classify", "token_classify", "reward"]
 POOLING_TASKS: tuple[PoolingTask, ...] = get_args(PoolingTask)
+_KNOWN_VALUES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("task", POOLING_TASKS),
+    ("pooling_type", (None, *get_args(PoolingType))),
+)
 
 
 class ScoringParams(msgspec.Struct, tag="score", frozen=True, kw_only=True):
@@ -60,10 +64,7 @@ class PoolingParams(msgspec.Struct, tag="pool", frozen=True, kw_only=True):
     prompt_logprobs: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("task", POOLING_TASKS),
-            ("pooling_type", (None, *get_args(PoolingType))),
-        ):
+        for name, known in _KNOWN_VALUES:
             if (value := getattr(self, name)) not in known:
                 names = ", ".join(filter(None, known))
                 raise ValueError(f"{name}={value!r} must be one of {names}")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -174,16 +174,14 @@ class RequestMiddleware:
             telemetry.record(context.finished(model, code, seconds))
 
     def _count(self, path: str, code: int, seconds: float) -> None:
-        metrics = self._state.metrics
-        metrics.requests.labels(path, str(code)).inc()
-        metrics.request_seconds.labels(path).observe(seconds)
+        self._state.metrics.count_request(path, code, seconds)
 
 
 class _RequestContext:
     """The state of one request in the middleware."""
 
     def __init__(self, scope: Scope, send: Send, headers: Mapping[bytes, bytes]) -> None:
-        self.request_id = kept_request_id(headers) or f"req_{uuid.uuid4().hex}"
+        self.request_id = kept_request_id(headers) or f"req_{os.urandom(16).hex()}"
         scope[REQUEST_ID] = self.request_id
         body: Body | None = scope.get(BODY)
         self.started = body.began if body else time.perf_counter()

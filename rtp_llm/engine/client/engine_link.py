@@ -37,7 +37,8 @@ class EngineLink:
         # The sending side connects: then it can queue before the other side is there.
         self._outbox = self._socket(zmq.PUSH)
         self._outbox.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
-        self._outbox.connect(self._address.to_engine)
+        if settings is not None:
+            self._outbox.connect(self._address.to_engine)
         self._inbox = self._socket(zmq.PULL)
         self._inbox.bind(self._address.from_engine)
         self._encoder = msgspec.msgpack.Encoder()
@@ -47,6 +48,14 @@ class EngineLink:
         except BaseException:
             self.discard()
             raise
+
+    def begin(self, settings: Settings) -> None:
+        """Have a process that was spawned without settings load the model.
+
+        Only now does it matter whether it listens: connecting is repeated until it does.
+        """
+        self._outbox.connect(self._address.to_engine)
+        self.process.begin(settings)
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

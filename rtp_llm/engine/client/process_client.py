@@ -95,7 +95,7 @@ class ProcessClient:
         if self._link is None:
             if self._spare is not None and self._spare.process.running:
                 self._link, self._spare = self._spare, None
-                self._link.process.begin(settings)
+                self._link.begin(settings)
             else:
                 self.drop_spare()
                 self._link = self._new_link(settings)

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rtp_llm.engine.messages import EngineReady
 from rtp_llm.server.endpoint.ignored_fields import IgnoredFields
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.generation.generation import Generation
@@ -33,6 +34,8 @@ class EndpointBase:
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._ignored = IgnoredFields()
+        self._known: tuple[Limits, EngineReady | None, tuple[str, ...], str] | None = None
+        self._last: ServedModel
 
     def _answer(self, prepared: PreparedBody) -> Response:
         response = json_body(prepared.body)
@@ -49,12 +52,20 @@ class EndpointBase:
     def _model(self, http: Request, limits: Limits | None = None) -> ServedModel:
         """Facts about the model; without `limits` they are available before the engine is ready."""
         state = self._state
-        ready, settings = state.engine.ready, state.settings
         if limits is None:
-            limits = state.limits if ready else Limits(0, 0)
+            limits = state.limits if state.engine.ready else Limits(0, 0)
+        known = limits, state.engine.ready, state.usable_names(http.scope), client_of(http.scope)
+        if self._known != known:
+            self._known, self._last = known, self._new_model(*known)
+        return self._last
+
+    def _new_model(
+        self, limits: Limits, ready: EngineReady | None, usable: tuple[str, ...], client: str
+    ) -> ServedModel:
+        state, settings = self._state, self._state.settings
         return ServedModel(
             names=settings.model_names,
-            usable=state.usable_names(http.scope),
+            usable=usable,
             tokenizer=state.tokenizer,
             defaults=state.defaults,
             limits=limits,
@@ -76,7 +87,7 @@ class EndpointBase:
             scored=ready.scored if ready else "last",
             prompts=state.prompts,
             inline=True,
-            client=client_of(http.scope),
+            client=client,
         )
 
     def _generation(

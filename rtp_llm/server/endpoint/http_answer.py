@@ -63,7 +63,8 @@ class AnswerWriter(Protocol):
 
 
 class EngineAnswer(Response, Generic[G]):
-    """Runs a generation in one task, and waits for the client to disconnect in another."""
+    """Runs a generation in the task of its request; another one waits for the client to disconnect,
+    and then cancels it."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class EngineAnswer(Response, Generic[G]):
         self.disconnected = False
         self._state = state
         self._task: asyncio.Task[None] | None = None
-        self._cut = False
+        self._cut = self._ended = False
         self._started = False
 
     def cut(self) -> None:
@@ -90,22 +91,27 @@ class EngineAnswer(Response, Generic[G]):
         scope["rtp_llm.answer"] = self
         self._scope = scope
         self.generation.account = scope.get(ACCOUNT)
-        task = self._task = asyncio.create_task(self._guarded(send))
-        watcher = asyncio.create_task(wait_for_disconnect(receive))
+        self._task = asyncio.current_task()
+        watcher = asyncio.create_task(self._watch(receive))
         self._state.begin_answer(self)
         try:
-            await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            self.disconnected |= not task.done()
+            await self._guarded(send)
+        except asyncio.CancelledError:
+            if not (self.disconnected or self._cut) or self._task is None:
+                raise
+            self._task.uncancel()
+        finally:
+            self._ended = True
+            watcher.cancel()
             if self.disconnected:
                 self._state.metrics.disconnects.inc()
-        finally:
-            watcher.cancel()
-            if not task.done():
-                task.cancel()
-            await asyncio.wait({task})
             self._state.end_answer(self)
-        if not task.cancelled():
-            task.result()
+
+    async def _watch(self, receive: Receive) -> None:
+        await wait_for_disconnect(receive)
+        if not self._ended and self._task is not None:
+            self.disconnected = True
+            self._task.cancel()
 
     async def _guarded(self, send: Send) -> None:
         """Run the generation; anything that ends it early becomes an error answer."""
@@ -118,8 +124,9 @@ class EngineAnswer(Response, Generic[G]):
         except ApiError as error:
             problem = error
         except asyncio.CancelledError:
-            if not self._cut:
+            if self.disconnected or not self._cut or self._task is None:
                 raise
+            self._task.uncancel()
             problem = unavailable("The server is shutting down; the answer was cut.", "shutdown")
         if self._started:
             await send_body(send, self._last_event(problem))

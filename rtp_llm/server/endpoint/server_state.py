@@ -10,6 +10,7 @@ from typing import Literal
 from starlette.types import Scope
 
 from rtp_llm.config.settings import Settings
+from rtp_llm.engine.messages import EngineReady
 from rtp_llm.server.http.server_metrics import Metrics
 from rtp_llm.server.http.shutdown import Cuttable
 from rtp_llm.server.keys.key_metrics import KeyCollector
@@ -60,6 +61,7 @@ class ServerState:
         """Texts before inputs that are embedded, once they are read."""
         self.syntax_or_none: Detected | None = None
         """The formats of the model's tool calls and reasoning, once they are known."""
+        self._limits: tuple[EngineReady, Limits] | None = None
         self._draining = False
         engine.on_step = self.metrics.observe_step
         self.metrics.watch_engine(engine, lambda: self.phase == "ready")
@@ -71,15 +73,17 @@ class ServerState:
     @property
     def phase(self) -> Phase:
         """The current phase; a dead engine takes precedence over draining."""
-        if self.engine.failure is not None:
+        engine = self.engine
+        alive = engine.alive  # first, as it usually is, and finding out costs system calls
+        if not alive and engine.failure is not None:
             return "engine_dead"
         if self._draining:
             return "draining"
-        if self.engine.restarting:
+        if not alive and engine.restarting:
             return "engine_restarting"
-        if self.engine.ready and not self.engine.alive:
+        if engine.ready and not alive:
             return "engine_silent"
-        return "ready" if self.engine.ready and self._tokenizer else "starting"
+        return "ready" if engine.ready and self._tokenizer else "starting"
 
     @property
     def reason(self) -> str:
@@ -97,7 +101,7 @@ class ServerState:
             _ = tokenizer.defaults  # reads and checks the defaults
         self.prompts = read_prompt_texts(self.settings.model)
         self.syntax_or_none = choose_syntax(self.settings, tokenizer)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._limits = tokenizer, None
 
     def start_draining(self) -> None:
         """Stop admitting requests, and do not restart the engine if it dies from now on."""
@@ -143,6 +147,11 @@ class ServerState:
         ready = self.engine.ready
         if ready is None:
             raise unavailable(_REASONS["starting"] + ".", "starting")
+        if self._limits is None or self._limits[0] is not ready:
+            self._limits = ready, self._read_limits(ready)
+        return self._limits[1]
+
+    def _read_limits(self, ready: EngineReady) -> Limits:
         known = set(ready.eos_token_ids)
         # A tokenizer may know more tokens than the model can sample.
         all_ids = [token for token in self.tokenizer.eos_token_ids if token < ready.vocab_size]

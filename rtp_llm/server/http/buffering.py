@@ -8,7 +8,7 @@ from typing import Any
 from starlette.types import Scope
 
 from rtp_llm.server.http.lingering_close import LingeringProtocol
-from rtp_llm.server.http.open_requests import BODY, Body, BufferBody
+from rtp_llm.server.http.open_requests import ARRIVED, BODY, Body, BufferBody
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -23,6 +23,7 @@ class BufferingProtocol(LingeringProtocol):
         super().__init__(*args, **kwargs)
         self._buffer_body = buffer_body
         self._active: Any = None  # the cycle being answered; self.cycle is the newest
+        self._begun: Any = None  # the last cycle whose answer has begun
         self._application: Any = None  # the application that answers it, until it is called
         self._body: Body | None = None  # the body of the same cycle, while it is incomplete
 
@@ -59,6 +60,7 @@ class BufferingProtocol(LingeringProtocol):
         self._application = self._body = None
         if cycle.body:
             cycle.message_event.set()
+            cycle.scope[ARRIVED] = not cycle.more_body
         super()._start_asgi_task(cycle, application)
 
     def forget(self) -> None:
@@ -77,6 +79,14 @@ class BufferingProtocol(LingeringProtocol):
             super().on_body(body)
         else:
             self.cycle.body += body
+
+    def begins_answer(self) -> bool:
+        """See LingeringProtocol."""
+        cycle = self._active
+        if cycle is self._begun or cycle is None or not cycle.response_started:
+            return False
+        self._begun = cycle
+        return bool(cycle.expected_content_length) and cycle.scope["method"] != "HEAD"
 
     def on_response_complete(self) -> None:
         """The next request of the connection may begin."""

@@ -132,6 +132,22 @@ async def test_a_client_is_sent_100_continue() -> None:
     assert wire.sent.count(b"100 Continue") == wire.sent.count(b"HTTP/1.1 200") == 1
 
 
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+@run
+async def test_a_head_is_sent_along_with_the_first_piece_of_its_body(method: bytes) -> None:
+    listener, _ = buffering()
+    listener.answer.set()
+    listener.pieces = (b"HTTP/1.1 ", b"second")
+    protocol, wire = listener.connect()
+    for number in (1, 2):
+        protocol.data_received(method + GET.removeprefix(b"GET"))
+        await turns()
+        assert wire.sent.count(b"HTTP/1.1 200 OK") == number
+        expected = (b"", 1) if method == b"HEAD" else (b"HTTP/1.1 second", 3)  # the last is empty
+        body = wire.sent.rpartition(b"\r\n\r\n")[2]
+        assert (body, wire.writes) == (expected[0], number * expected[1])
+
+
 @run
 async def test_a_body_may_be_slow_behind_another_request() -> None:
     listener, opened = buffering()

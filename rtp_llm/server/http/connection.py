@@ -76,7 +76,8 @@ class HttpProtocol(BufferingProtocol):
         super().connection_lost(exc)
         if self._active is None or self._active.response_complete:
             # Drop references, so that the memory is freed before the garbage collector runs.
-            self.cycle = self._active = self.flow = self.transport = None  # type: ignore[assignment]
+            self.cycle = self._active = self._begun = None
+            self.flow = self.transport = None  # type: ignore[assignment]
 
     def evict(self) -> None:
         """See Connection."""
@@ -380,5 +381,5 @@ class _Flow(FlowControl):
 
     def resume_reading(self) -> None:
         """Called by every request that waits for its body, or for the client to disconnect."""
-        if self._protocol.listens:
+        if self.read_paused and self._protocol.listens:
             super().resume_reading()

@@ -47,6 +47,11 @@ class LingeringProtocol(HttpToolsProtocol):
         """Whether our half is closed."""
         return self._end is not None
 
+    def begins_answer(self) -> bool:
+        """Whether what is written now is the head of an answer whose body follows in one piece or
+        several, of known length."""
+        return False
+
     @property
     def unread(self) -> bool:
         """Whether the client may still be sending."""
@@ -68,12 +73,30 @@ class LingeringProtocol(HttpToolsProtocol):
 
 
 class _Closed:
-    """A transport whose close is handled by its protocol."""
+    """A transport whose close is handled by its protocol.
+
+    The head of an answer of known length is sent along with the first piece of its body.
+    """
 
     def __init__(self, wire: asyncio.Transport, protocol: LingeringProtocol) -> None:
         self._wire, self._protocol = wire, protocol
-        self.close = protocol.close
-        self.write = wire.write  # called for every piece of a stream
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Send a head, or a piece of a body."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif self._protocol.begins_answer():
+            self._head = data
+            return
+        self._wire.write(data)
+
+    def close(self) -> None:
+        """Send what is held back, and close."""
+        if self._head:
+            self._wire.write(self._head)
+            self._head = b""
+        self._protocol.close()
 
     def is_closing(self) -> bool:
         """Whether no more can be written."""

@@ -16,6 +16,8 @@ from rtp_llm.server.types.errors import ApiError, unavailable
 
 # Scope key: the Body that arrived or was refused before the application was called.
 BODY = "rtp_llm.body"
+# The same: whether all of the body had arrived then.
+ARRIVED = "rtp_llm.arrived"
 # Bodies up to this size may also use the last part of max_open_bytes.
 SMALL_BYTES, RESERVE = 2**16, 1 / 32
 
@@ -58,6 +60,7 @@ class OpenRequests:
         if body is None:
             self.check_room()
             body = Body(self)
+        body.arrived = scope.get(ARRIVED, False)
         try:
             yield body.open(receive)
         finally:
@@ -120,6 +123,8 @@ class Body:
         self, requests: OpenRequests, on_abandon: Callable[[], None] | None = None
     ) -> None:
         self.held = 0
+        self.arrived = False
+        """Whether all of it is there, so that `receive` does not wait."""
         self.began = time.perf_counter()
         self.on_refused: Callable[[], None] | None = None
         """Called if it is refused before it was opened; `open` then raises the error."""
@@ -191,6 +196,8 @@ class Body:
 
     async def _next(self) -> Message:
         """Wait for the minimum amount of data per window, or the end of the body."""
+        if self.arrived:
+            return await self._receive()
         if self._missing <= 0:
             self._open_window()
         try:

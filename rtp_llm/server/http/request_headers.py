@@ -36,6 +36,7 @@ class HostCheck:
     def __init__(self, settings: Settings) -> None:
         allowed = {name.strip().lower() for name in settings.allowed_hosts.split(",")} - {""}
         self._allowed = allowed | {settings.host.lower()}
+        self._accepted: bytes | None = None  # the last one; most requests name the same
         self._checks = (
             settings.api_key is None
             and settings.api_key_file is None
@@ -46,14 +47,15 @@ class HostCheck:
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise ApiError 403 for a foreign host; ``headers`` have lower-case names."""
-        if not self._checks:
+        given = headers.get(b"host", b"")
+        if not self._checks or given == self._accepted:
             return
-        host = headers.get(b"host", b"").decode("latin-1").strip().lower()
+        host = given.decode("latin-1").strip().lower()
         name = host if host.endswith("]") else re.sub(r":\d*$", "", host)
         name = name.removesuffix(".")
-        if "." not in name or name.endswith(".localhost") or name in self._allowed:
-            return
-        if _is_address(name):
+        known = "." not in name or name.endswith(".localhost") or name in self._allowed
+        if known or _is_address(name):
+            self._accepted = given
             return
         raise ApiError(
             403,
@@ -76,7 +78,10 @@ def check_content_type(headers: Mapping[bytes, bytes]) -> None:
 
     Browsers send cross-site requests of simple types freely, but ask first before they send JSON.
     """
-    given = headers.get(b"content-type", b"").decode("latin-1")
+    header = headers.get(b"content-type", b"")
+    if header == b"application/json":
+        return
+    given = header.decode("latin-1")
     if _JSON_TYPE.fullmatch(given.partition(";")[0].strip().lower()):
         return
     said = f"{given[:100]!r}" if given else "missing"
@@ -92,7 +97,7 @@ def check_content_type(headers: Mapping[bytes, bytes]) -> None:
 def kept_request_id(headers: Mapping[bytes, bytes]) -> str | None:
     """The client's X-Request-Id, if it is short and printable."""
     given = headers.get(b"x-request-id", b"")
-    return given.decode("ascii") if _ID.fullmatch(given) else None
+    return given.decode("ascii") if given and _ID.fullmatch(given) else None
 
 
 def decoded(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> Receive:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,12 +65,13 @@ class RequestMetrics:
         self._inputs = histogram(
             "request_inputs", "Texts of a request for vectors, scores or labels.", INPUTS
         )
-        self._finished = Counter(
+        finished = Counter(
             "rtp_llm_finished_sequences",
             "Sequences that ended, by reason.",
             ["finish_reason"],
             registry=registry,
         )
+        self._finished = functools.cache(finished.labels)  # looking up labels is slow
 
     def begin(self, prompt_tokens: int, params: SamplingParams) -> None:
         """Record a prompt that is sent to the engine."""
@@ -86,21 +88,21 @@ class RequestMetrics:
 
     def end_pooling(self, seconds: float, queued: float) -> None:
         """Record such a request that finished."""
-        self._finished.labels("stop").inc()
+        self._finished("stop").inc()
         self._queue.observe(queued)
         self._end_to_end.observe(seconds)
 
     def abort(self, sequences: int) -> None:
         """Record sequences that ended early: the client disconnected, or something failed."""
-        self._finished.labels("abort").inc(sequences)
+        self._finished("abort").inc(sequences)
 
     def fail(self) -> None:
         """Record a sequence that ended because no token could be sampled."""
-        self._finished.labels("error").inc()
+        self._finished("error").inc()
 
     def end(self, times: SequenceTimes, finish_reason: str) -> None:
         """Record a sequence that finished."""
-        self._finished.labels(finish_reason).inc()
+        self._finished(finish_reason).inc()
         prefill = max(times.first_token - times.arrival - times.queued, 0.0)
         decode = times.last_token - times.first_token
         self._output_tokens.observe(times.tokens)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -144,6 +145,17 @@ class Metrics:
         self.cached_tokens = counter("cached_prompt_tokens", "Prompt tokens found cached.")
         self.tokens = TokenFigures()
         registry.register(self.tokens)
+
+    def count_request(self, path: str, code: int, seconds: float) -> None:
+        """Count a request that has ended; ``path``: of a route, or "other"."""
+        counter, histogram = self._of_request(path, code)
+        counter.inc()
+        histogram.observe(seconds)
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 - there is one Metrics a server
+    def _of_request(self, path: str, code: int) -> tuple[Counter, Histogram]:
+        """Looking up labels costs more than counting."""
+        return self.requests.labels(path, str(code)), self.request_seconds.labels(path)
 
     def observe_step(self, num_sequences: int, num_tokens: int, new_tokens: int) -> None:
         """See OnStep."""

@@ -152,7 +152,7 @@ def check_priority(priority: int, account: Account) -> None:
 def usable(names: Sequence[str], account: Account | None) -> tuple[str, ...]:
     """The served names that the key may use; all of them without a key."""
     models = account.key.models if account else None
-    return tuple(name for name in names if models is None or name in models)
+    return tuple(names if models is None else (name for name in names if name in models))
 
 
 def check_model(names: Sequence[str], account: Account) -> None:

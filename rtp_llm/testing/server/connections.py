@@ -23,12 +23,13 @@ class Wire(asyncio.Transport):
 
     def __init__(self, peer: str = "192.0.2.1") -> None:
         super().__init__({"peername": (peer, 9), "sockname": ("127.0.0.1", 8088)})
-        self.sent = b""
+        self.sent, self.writes = b"", 0
         self.closed = self.aborted = self.ended = self.paused = False
         self.unsent = 0
 
     def write(self, data: Any) -> None:
         self.sent += data
+        self.writes += 1
 
     def can_write_eof(self) -> bool:
         return True
@@ -71,6 +72,8 @@ class Listener:
         self.scopes: list[Any] = []
         self.bodies: list[int] = []
         self.gone: list[str] = []
+        self.pieces: tuple[bytes, ...] = ()
+        """Of the body of each answer."""
         self.answer = asyncio.Event()
 
     def _buffer_body(self, scope: Any) -> Body | None:
@@ -102,8 +105,10 @@ class Listener:
         if message.get("type") == "http.disconnect":
             self.gone.append(scope["path"])
         await self.answer.wait()
-        head = [(b"content-length", b"0")]
+        head = [(b"content-length", b"%d" % len(b"".join(self.pieces)))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
+        for piece in self.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body"})
 
     def connect(self, peer: str = "192.0.2.1") -> tuple[HttpProtocol, Wire]:
