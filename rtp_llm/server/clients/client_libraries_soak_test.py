@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LangChain, instructor, LiteLLM, llama-index and Cohere's client do their turns, without a network.
+"""LangChain, instructor, LiteLLM, llama-index and Cohere do their turns, without a network.
 
 The server, its engine and the demo model are real: it calls its tool, and answers by schemas. Where
 a library asks for a schema by a tool, the demo model, which knows only its own, makes up numbers.
