@@ -84,7 +84,8 @@ def _read_model(content: bytes) -> tuple[list[tuple[str, float]], bytes]:
     """The pieces with their scores, without the file's own special ones, and the map of characters
     of its normalizer."""
     pieces: list[tuple[str, float]] = []
-    kind, characters = _UNIGRAM, b""
+    kind: _Value = _UNIGRAM
+    characters = b""
     for number, value in _fields(content):
         if not isinstance(value, bytes):
             continue
