@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,23 +54,14 @@ def socket_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture(scope="session")
-def _fork_server() -> Iterator[Any]:
-    from rtp_llm.testing.fork_server import ForkServer
-
-    server = ForkServer()
-    yield server
-    server.close()
-
-
 @pytest.fixture(scope="module")
-def forked_processes(_fork_server: Any) -> Iterator[None]:
+def forked_processes() -> Iterator[None]:
     """Engines and ranks are forked from a process that has imported torch, to start quickly."""
     from rtp_llm.engine.client import launch
-    from rtp_llm.testing.fork_server import forking_subprocess
+    from rtp_llm.testing.fork_server import ENGINES, fork_server, forking_subprocess
     from rtp_llm.worker.ranks import rank_processes
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (launch, rank_processes):
-            patch.setattr(module, "subprocess", forking_subprocess(_fork_server))
+            patch.setattr(module, "subprocess", forking_subprocess(fork_server(*ENGINES)))
         yield

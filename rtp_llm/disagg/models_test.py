@@ -57,11 +57,18 @@ class EightBits(PagedAttentionBackend):
         super().__init__(config)
         self._rotate = rotate_in_one_pass  # its kernel rounds what it stores
 
-    def forward(self, q: Tensor, layer: int, window: int, batch: ForwardBatch) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        layer: int,
+        window: int,
+        batch: ForwardBatch,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         def attend(q: Tensor, cache: Tensor, *numbers: Any, **options: Any) -> Tensor:
             return self.kernel()(q, cache.to(q.dtype), *numbers, **options)
 
-        return self._call(attend, q, layer, window, batch)
+        return self._call(attend, q, layer, window, batch, sinks)
 
 
 @pytest.fixture(scope="module", params=KINDS)

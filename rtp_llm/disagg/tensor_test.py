@@ -28,6 +28,8 @@ from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.worker import Worker as RankWorker
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 LENGTHS = (1, 4, 23, 24, 25, 61)
 TWO: dict[str, Any] = {"tensor_parallel_size": 2}
 

@@ -8,6 +8,7 @@ that `subprocess` would give them. Tests of starting itself do without.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -37,6 +39,7 @@ ENGINES = ("rtp_llm.engine.start.build", "rtp_llm.engine.start.rank_worker")
 _STARTERS = {
     "rtp_llm.disagg.process",
     "rtp_llm.engine.process.main",
+    "rtp_llm.testing.disagg.prefill_process",
     "rtp_llm.testing.server.fake_server",
     "rtp_llm.testing.server.relaxed_server",
 }
@@ -65,7 +68,7 @@ class Program(msgspec.Struct, frozen=True):
 class ForkServer:
     """The process that forks; it ends with this one or at `close`."""
 
-    def __init__(self, imports: Sequence[str] = ENGINES) -> None:
+    def __init__(self, imports: Sequence[str]) -> None:
         self._end, theirs = _pair()
         self._lock = threading.Lock()
         environ = {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": python_path()}
@@ -105,6 +108,14 @@ class ForkServer:
         """End the process; those that it started go on."""
         self._end.close()
         self._wait()
+
+
+@cache
+def fork_server(*imports: str) -> ForkServer:
+    """The one of this process that has imported these modules; it ends with this process."""
+    server = ForkServer(imports)
+    atexit.register(server.close)
+    return server
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
@@ -14,14 +13,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from rtp_llm.engine.client.launch import SPARE
-from rtp_llm.testing.fork_server import ENGINES, ForkServer, forking_popen
+from rtp_llm.testing.fork_server import ENGINES, fork_server, forking_popen
 from rtp_llm.testing.server.serving import CHAT, demo_folder, events
 
 ROOT = Path(__file__).parents[2]
@@ -61,14 +59,10 @@ def run_without_network(module: str, *arguments: str) -> dict[str, Any]:
     return said
 
 
-@cache
 def _popen_of(module: str) -> type[subprocess.Popen[str]]:
     """What starts servers of this module: by forks of one that has imported what they import."""
-    if module not in _IMPORTS:
-        return subprocess.Popen
-    server = ForkServer(_IMPORTS[module])
-    atexit.register(server.close)
-    return forking_popen(server)
+    imports = _IMPORTS.get(module)
+    return forking_popen(fork_server(*imports)) if imports else subprocess.Popen
 
 
 class Process:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rtp_llm.testing.disagg.workers import Worker
+from rtp_llm.testing.fork_server import ENGINES, fork_server, forking_popen
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def prefill_process(
 ) -> Iterator[PrefillProcess]:
     """One that serves; `environ`: what it has besides this process's environment."""
     asked = json.dumps({"folder": str(folder), **settings})
-    process = subprocess.Popen(
+    process = forking_popen(fork_server(*ENGINES))(
         [sys.executable, "-m", __name__, asked],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environ or {})},
         stdout=subprocess.PIPE,

@@ -3,24 +3,16 @@
 
 from __future__ import annotations
 
-import atexit
 import subprocess
-from functools import cache
 from typing import Any
 
 from rtp_llm.server.offload.fork_client import ForkClient
-from rtp_llm.testing.fork_server import ForkServer, forking_popen
-
-
-@cache
-def _server() -> ForkServer:
-    server = ForkServer(("rtp_llm.server.offload.fork_server",))
-    atexit.register(server.close)
-    return server
+from rtp_llm.testing.fork_server import fork_server, forking_popen
 
 
 def _popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-    return forking_popen(_server())(*args, **options)
+    server = fork_server("rtp_llm.server.offload.fork_server")
+    return forking_popen(server)(*args, **options)
 
 
 class QuickForkClient(ForkClient):
