@@ -108,7 +108,7 @@ class TransposedTarget:
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self._weights = tuple(weight.detach() for weight in weights)
         rows, columns = self._weights[0].shape
-        self.shape = (columns, len(weights) * rows)
+        self.shape: tuple[int, ...] = (columns, len(weights) * rows)
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None

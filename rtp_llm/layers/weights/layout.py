@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
+
+
+def rows_of(whole: Tensor, parts: Mapping[str, int], part: str) -> Tensor:
+    """The rows of `part` in a tensor with those of all `parts` (name -> rows) in order."""
+    starts = dict(zip(parts, accumulate(parts.values(), initial=0), strict=False))
+    return whole.narrow(0, starts[part], parts[part])
 
 
 class WeightLayout(ABC):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.layout import WeightLayout
+from rtp_llm.layers.weights.layout import WeightLayout, rows_of
 from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES, Mxfp4, why_not_multiplied
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
@@ -34,6 +34,5 @@ class Mxfp4Blocks(WeightLayout):
     def targets(
         self, weight: Tensor, scale: Tensor, part: str, stored: StoredFormat
     ) -> NamedTargets:
-        sizes, place = list(self.parts.values()), list(self.parts).index(part)
-        yield BLOCKS, RowsTarget(weight.split(sizes)[place].view(torch.uint8))
-        yield SCALES, RowsTarget(scale.split(sizes)[place].view(torch.uint8))
+        yield BLOCKS, RowsTarget(rows_of(weight, self.parts, part).view(torch.uint8))
+        yield SCALES, RowsTarget(rows_of(scale, self.parts, part).view(torch.uint8))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
 from rtp_llm.device.choice import load_class
 from rtp_llm.layers.options import LayerOptions
@@ -16,7 +16,7 @@ from rtp_llm.layers.weights.interleaved import (
     interleave,
     tensors_of,
 )
-from rtp_llm.layers.weights.layout import WeightLayout
+from rtp_llm.layers.weights.layout import WeightLayout, rows_of
 from rtp_llm.layers.weights.stored_format import (
     BIAS_NAME,
     FLOAT,
@@ -109,7 +109,10 @@ class StackedLinearWeights(nn.Module):
         stored = self._format_of(self.local[slot], tensor.tensor)
         if self._stored.transposed and stored is FLOAT:
             weight = self.weight.detach()[slot]
-            yield WEIGHT_NAME, TransposedTarget([self._rows(weight, each) for each in tensor.parts])
+            yield (
+                WEIGHT_NAME,
+                TransposedTarget([rows_of(weight, self.parts, each) for each in tensor.parts]),
+            )
         else:
             parts = [self._part_targets(slot, each, stored) for each in tensor.parts]
             for same in zip(*parts, strict=True):
@@ -117,19 +120,15 @@ class StackedLinearWeights(nn.Module):
                 yield suffix, stored.interleave(suffix, [each for _, each in same], tensor.groups)
         if self.bias is not None:
             bias = self.bias.detach()[slot]
-            rows = [RowsTarget(self._rows(bias, each)) for each in tensor.parts]
+            rows = [RowsTarget(rows_of(bias, self.parts, each)) for each in tensor.parts]
             yield BIAS_NAME, interleave(rows, tensor.groups)
 
     def _part_targets(self, slot: int, name: str, stored: StoredFormat) -> NamedTargets:
         weight = self.weight.detach()[slot]
         if self._layout is None or self.scale is None:
-            yield from stored.float_targets(self._rows(weight, name))
+            yield from stored.float_targets(rows_of(weight, self.parts, name))
         else:
             yield from self._layout.targets(weight, self.scale[slot], name, stored)
-
-    def _rows(self, whole: Tensor, part: str) -> Tensor:
-        """The rows of `part` in a tensor with those of all parts."""
-        return whole.split(list(self.parts.values()))[list(self.parts).index(part)]
 
     def _shapes(self, expert: int, tensor: Interleaved) -> dict[str, tuple[int, ...]]:
         """The shapes of the tensors of an expert that has no slot, by the ends of their names."""

@@ -15,8 +15,10 @@ def mxfp4_grouped_linear_reference(
 ) -> Tensor:
     """See rtp_llm.ops.mxfp4_grouped_linear; all weights become floats."""
     experts, rows, _ = blocks.shape
-    bytes_of = [each.view(torch.uint8).reshape(experts * rows, -1) for each in (blocks, scales)]
-    weight = dequantize_rows(*bytes_of)
+    flat, exponents = (
+        each.view(torch.uint8).reshape(experts * rows, -1) for each in (blocks, scales)
+    )
+    weight = dequantize_rows(flat, exponents)
     out = grouped_linear_reference(x.float(), weight.view(experts, rows, -1), offsets)
     return (out if bias is None else with_bias(out, bias, offsets)).to(x.dtype)
 
