@@ -39,6 +39,12 @@ class Candidates(NamedTuple):
     logprobs: NDArray[np.float32]
     stops: NDArray[np.bool_]
 
+    def first(self, count: int) -> Candidates:
+        """The best ``count`` of them."""
+        parents, tokens, totals, logprobs, stops = self
+        kept = parents[:count], tokens[:count], totals[:count], logprobs[:count], stops[:count]
+        return Candidates(*kept)
+
 
 class Chosen(NamedTuple):
     """Beams go on from ``parents`` [W], indexes of beams, with ``tokens`` [W]."""
@@ -74,7 +80,7 @@ class BeamGroup:
         """Choose among the candidates. None: the search of the group is over."""
         self._length += 1
         width = self._widths[min(self._length, len(self._widths)) - 1]
-        found = Candidates(*(each[: np.count_nonzero(found.tokens >= 0)] for each in found))
+        found = found.first(int(np.count_nonzero(found.tokens >= 0)))
         if self._stop_texts is not None:
             stops = found.stops | self._stop_texts.found(found.parents, found.tokens)
             found = found._replace(stops=stops)

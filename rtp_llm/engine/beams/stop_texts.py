@@ -28,7 +28,7 @@ class StopTexts:
         self._ends = [b""] * width  # the last bytes of each beam
         self._length = 0
 
-    def found(self, parents: NDArray[np.int64], tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def found(self, parents: NDArray[np.int32], tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which tokens [K] complete a stop string in the beams ``parents`` [K]."""
         if self._length < self._min_tokens:
             return np.zeros(len(tokens), np.bool_)
@@ -42,7 +42,7 @@ class StopTexts:
         starts = ((stop, max(0, before - len(stop) + 1)) for stop in self._stops)
         return bool(added) and any(text.find(stop, start) >= 0 for stop, start in starts)
 
-    def follow(self, parents: NDArray[np.int64], tokens: NDArray[np.int32]) -> None:
+    def follow(self, parents: NDArray[np.int32], tokens: NDArray[np.int32]) -> None:
         """The beams go on from ``parents`` [W] with ``tokens`` [W]."""
         self._length += 1
         chosen = zip(parents.tolist(), tokens.tolist(), strict=True)

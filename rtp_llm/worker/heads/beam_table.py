@@ -130,13 +130,14 @@ class BeamTable:
         self._index_slots()
         self._k = max((search.k for search in searches), default=0)
         stops = [search.stop_ids for search in searches]
-        self._constant = self._device.upload_all(
+        starts, groups, penalties, stop_ids, ends = self._device.upload_all(
             self.starts,
             np.cumsum([0, *(len(search.groups) for search in searches)], dtype=np.int32),
             np.array([search.diversity_penalty for search in searches], np.float32),
             np.concatenate([np.empty(0, np.int32), *stops]),
             np.cumsum([0, *map(len, stops)], dtype=np.int32),
         )
+        self._constant = starts, groups, penalties, stop_ids, ends
 
     def assign(self, ids: Sequence[int], slots: Sequence[int]) -> None:
         """Note the slots of new sequences, if they are those of a search."""
@@ -164,8 +165,8 @@ class BeamTable:
         self.beams.row[beams[found]] = found
         self._parts.append((values, ids))
         rows, values, ids = self._candidates()
-        given = *self._device.upload_all(rows, self.beams.scores), *self._constant
-        arrays = ops.select_beams(values, ids, *given, k=self._k)
+        at, scores = self._device.upload_all(rows, self.beams.scores)
+        arrays = ops.select_beams(values, ids, at, scores, *self._constant, self._k)
         return Selection(self.groups, is_beam, arrays)
 
     def _candidates(self) -> tuple[NDArray[np.int32], Tensor, Tensor]:
