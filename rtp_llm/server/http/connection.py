@@ -76,8 +76,8 @@ class HttpProtocol(BufferingProtocol):
         super().connection_lost(exc)
         if self._active is None or self._active.response_complete:
             # Drop references, so that the memory is freed before the garbage collector runs.
-            self.cycle = self._active = self._begun = None
-            self.flow = self.transport = None  # type: ignore[assignment]
+            self._active = self._begun = None
+            self.cycle = self.flow = self.transport = None  # type: ignore[assignment]
 
     def evict(self) -> None:
         """See Connection."""
