@@ -357,6 +357,13 @@ REFUSALS: tuple[Refusal, ...] = (
         "Leave it out, or set --speculative to mtp, eagle3 or draft-model.",
     ),
     Refusal(
+        "speculation",
+        "drafts for a beam search, and its steps overlapping",
+        "What follows a step of a search depends on all of its beams.",
+        "Nothing needs to be set: other requests keep their drafts, and steps without beams "
+        "overlap.",
+    ),
+    Refusal(
         "model",
         "weights that are not safetensors",
         "Only safetensors files are read.",
