@@ -80,7 +80,7 @@ def check_alike(
 def _check_logprobs(found: list[TokenLogprob], expected: list[TokenLogprob]) -> None:
     for entry, one in zip(found, expected, strict=True):
         assert entry.token_id == one.token_id
-        assert entry.logprob == pytest.approx(one.logprob, abs=1e-4)
+        assert entry.logprob == pytest.approx(one.logprob, abs=1e-4), (entry, one)
         assert [value for _, value in entry.top] == pytest.approx(
             [value for _, value in one.top], abs=1e-4
         )
