@@ -6,12 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
 #include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/cuda/gpu.h"
+#include "rtp_llm/kernels/cuda/launch_errors.h"
 
 namespace rtp_llm::cuda {
 
@@ -32,21 +31,14 @@ inline int64_t address(const void* pointer) { return reinterpret_cast<intptr_t>(
 
 // A size of the grid's x axis; throws if a grid cannot be that large.
 inline unsigned int blocks(int64_t count, const char* what) {
-  if (count < 0 || count > INT32_MAX) {
-    throw std::runtime_error(std::string(what) + ": " + std::to_string(count) +
-                             " blocks of threads; the device takes at most 2147483647");
-  }
+  if (count < 0 || count > INT32_MAX) refuse_blocks(what, count);
   return static_cast<unsigned int>(count);
 }
 
 // The same for the y and z axes.
 inline unsigned int side_blocks(int64_t count, const char* what) {
   constexpr int64_t kMax = 65535;
-  if (count < 0 || count > kMax) {
-    throw std::runtime_error(std::string(what) + ": " + std::to_string(count) +
-                             " blocks of threads on the second or third axis; the device takes at "
-                             "most 65535");
-  }
+  if (count < 0 || count > kMax) refuse_side_blocks(what, count);
   return static_cast<unsigned int>(count);
 }
 
@@ -61,7 +53,7 @@ inline void check_launch(const char* what) {
   const bool good = error == cudaSuccess;
   const char* const text = cudaGetErrorString(error);
 #endif
-  if (!good) throw std::runtime_error(std::string(what) + ": the kernel was not launched: " + text);
+  if (!good) refuse_launch(what, text);
 }
 
 #if !defined(__HIPCC__)
@@ -88,8 +80,7 @@ inline void allow_shared(int64_t bytes, const char* what) {
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    throw std::runtime_error(std::string(what) + ": the device has no blocks with " +
-                             std::to_string(bytes) + " bytes of shared memory");
+    refuse_shared(what, bytes);
   }
   allowed = bytes;
 }

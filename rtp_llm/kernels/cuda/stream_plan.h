@@ -4,8 +4,6 @@
 #pragma once
 
 #include <array>
-#include <stdexcept>
-#include <string>
 
 #include "rtp_llm/kernels/cuda/k_block_ring.h"
 #include "rtp_llm/kernels/cuda/launch.h"
@@ -35,10 +33,7 @@ std::array<int, kMaxSplit> count_clusters(const char* what) {
       count = 0;
     }
   }
-  if (counts[0] == 0) {
-    throw std::runtime_error(std::string(what) + ": the device runs no block of " +
-                             std::to_string(Shape::kBytes) + " bytes of shared memory");
-  }
+  if (counts[0] == 0) refuse_shared(what, Shape::kBytes);
   return counts;
 }
 

@@ -4,9 +4,6 @@
 
 #include <cuda.h>
 
-#include <stdexcept>
-#include <string>
-
 #include "rtp_llm/kernels/cuda/launch.h"
 
 namespace rtp_llm::cuda {
@@ -62,10 +59,7 @@ inline CUtensorMap tensor_map(const TensorBoxes& tensor, const char* what) {
                            box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                            tensor.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (error != CUDA_SUCCESS) {
-    throw std::runtime_error(std::string(what) + ": the copy engine takes no such tensor: error " +
-                             std::to_string(error));
-  }
+  if (error != CUDA_SUCCESS) refuse_tensor_map(what, error);
   return map;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/attention/decode_attention.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "rtp_llm/kernels/cuda/attention/decode_attention_launch.h"
 
 namespace rtp_llm::cuda {
@@ -18,6 +21,14 @@ void check_alignment(const DecodeAttentionArgs& args) {
 }
 
 }  // namespace
+
+void refuse_heads(const DecodeAttentionArgs& args) {
+  throw std::runtime_error(
+      "decode_attention: " + std::to_string(args.num_heads / args.num_kv_heads) +
+      " query heads of " + std::to_string(args.head_dim) +
+      " share a KV head; expected heads of 64 or 128 in groups of at most 16, "
+      "or of 256 in groups of at most 8");
+}
 
 int64_t decode_attention_scratch(const DecodeAttentionArgs& args) {
   int64_t numbers = 0;

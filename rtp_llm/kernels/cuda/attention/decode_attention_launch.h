@@ -38,6 +38,9 @@ inline DecodeSchedule decode_schedule(const DecodeAttentionArgs& args) {
   return schedule;
 }
 
+// Throws for heads that no kernel is made for.
+[[noreturn]] void refuse_heads(const DecodeAttentionArgs& args);
+
 // Calls body(integral_constant<int, D>{}, integral_constant<int, N>{}): the head size, and tiles of
 // eight query heads that share a KV head.
 template <class Body>
@@ -57,10 +60,7 @@ inline void visit_heads(const DecodeAttentionArgs& args, Body&& body) {
   if (!is_wide && args.head_dim == 256) {
     return body(integral_constant<int, 256>{}, integral_constant<int, 1>{});
   }
-  throw std::runtime_error("decode_attention: " + std::to_string(group) + " query heads of " +
-                           std::to_string(args.head_dim) +
-                           " share a KV head; expected heads of 64 or 128 in groups of at most 16, "
-                           "or of 256 in groups of at most 8");
+  refuse_heads(args);
 }
 
 // T and C as for Tile. Each pair is instantiated in a file of its own: they compile for a while.

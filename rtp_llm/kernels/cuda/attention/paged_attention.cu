@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/attention/paged_attention.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "rtp_llm/kernels/cuda/attention/paged_attention_tile.h"
 #include "rtp_llm/kernels/cuda/launch.h"
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/fp8/fp8_gemm.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "rtp_llm/kernels/cuda/fp8/fp8_groups.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_kernels.h"
 #include "rtp_llm/kernels/cuda/launch.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear_launch.h"
 #include "rtp_llm/kernels/cuda/gemm/stream_linear.h"
 #include "rtp_llm/kernels/cuda/norm/norm.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/linear_attention/linear_attention.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "rtp_llm/kernels/cuda/launch.h"
 #include "rtp_llm/kernels/cuda/linear_attention/delta_launch.h"
 #include "rtp_llm/kernels/cuda/linear_attention/gated_delta_step.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/cuda/rope/fused_rope.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "rtp_llm/kernels/cuda/rope/fused_rope_heads.h"
 
 namespace rtp_llm::cuda {

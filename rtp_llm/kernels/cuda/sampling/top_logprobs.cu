@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <stdexcept>
+
 #include "rtp_llm/kernels/cuda/sampling/logprobs_of_rows.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"
 
