@@ -19,7 +19,7 @@ from rtp_llm.text.parsers.spec import ParserSpec
 
 unhurried = settings(
     deadline=None,
-    max_examples=30,
+    max_examples=12,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 CHUNKS = (
