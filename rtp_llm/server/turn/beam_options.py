@@ -119,7 +119,7 @@ def _check_combined(request: BeamFields) -> None:
     if request.stop and request.skip_special_tokens is False:
         text = "special tokens are no part of the text in which a beam search finds them"
         raise _invalid("stop", text + ": leave skip_special_tokens out", "unsupported")
-    if isinstance(logprobs := getattr(request, "logprobs", None), int) and logprobs > 1:
+    if type(logprobs := getattr(request, "logprobs", None)) is int and logprobs != 0:
         raise _invalid("logprobs", _NOT_COMBINED["top_logprobs"], "unsupported")
     penalty = request.length_penalty
     if penalty is not None and not abs(penalty) <= MAX_LENGTH_PENALTY:
