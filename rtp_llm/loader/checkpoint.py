@@ -22,8 +22,8 @@ _DTYPES = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
     "U8": torch.uint8,  # two numbers of four bits, or the exponents of scales
+    "F8_E4M3": torch.float8_e4m3fn,
 }
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"

@@ -70,14 +70,19 @@ def declared_experts(config: ModelConfig) -> dict[str, StoredFormat]:
 
     Without a checkpoint: of dummy weights.
     """
-    if config.moe is None or config.stored is None:
+    stored = config.stored
+    if config.moe is None or stored is None or not any(map(_is_mxfp4, stored.formats)):
         return {}
     names, formats = config.moe.names, {}
     for layer, expert in itertools.product(range(config.num_layers), range(config.moe.num_experts)):
         for part in (names.gate_up_proj, names.down_proj):
             path = f"model.layers.{layer}.{names.block}.{names.experts}.{expert}.{part}"
-            formats[path] = config.stored.format_of(path)
-    return {path: each for path, each in formats.items() if isinstance(each, Mxfp4)}
+            formats[path] = stored.format_of(path)
+    return {path: each for path, each in formats.items() if _is_mxfp4(each)}
+
+
+def _is_mxfp4(stored: StoredFormat) -> bool:
+    return isinstance(stored, Mxfp4)
 
 
 def _shaped(checkpoint: Checkpoint, formats: Mapping[str, StoredFormat]) -> Checkpoint:
