@@ -34,6 +34,8 @@ if DEVICE != "xpu":
     _OPERATORS |= {"rotate_and_store", "select_topk", "group_topk", "fake_balance_expert"}
     _OPERATORS |= {"sort_by_expert", "grouped_linear", "sum_experts", "add_sigmoid_gated"}
     _OPERATORS |= {"match_ngrams", "append_accepted"}
+if DEVICE == "cpu":
+    _OPERATORS |= {"mxfp4_grouped_linear"}
 if DEVICE == "cuda":
     _OPERATORS |= {"decode_attention", "route_experts", "add_experts"}
 
