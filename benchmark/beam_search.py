@@ -9,6 +9,7 @@ ratio. The goal is at most 1.15.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import time
 from collections.abc import Callable
@@ -28,14 +29,7 @@ COLUMNS = ("shape", "requests", "width", "plain ms", "beams ms", "x plain", "spr
 
 
 def main() -> None:
-    flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--shape", choices=list(SHAPES), default="small")
-    flags.add_argument("--requests", type=int, default=8)
-    flags.add_argument("--width", type=int, default=8)
-    flags.add_argument("--tokens", type=int, default=32, help="of each sequence")
-    flags.add_argument("--rounds", type=int, default=9)
-    flags.add_argument("--cpu-time", action="store_true", help=CPU_TIME)
-    arguments = flags.parse_args()
+    arguments = _arguments()
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     prompts = random_prompts(arguments.requests)
@@ -43,8 +37,13 @@ def main() -> None:
     beams = BeamSearchParams(
         beam_width=arguments.width, max_tokens=arguments.tokens, ignore_eos=True
     )
-    settings: dict[str, Any] = {"load_format": "dummy", "dtype": "float32", "max_seq_len": 512}
-    settings |= {"num_threads": arguments.threads, "kv_cache_mem_mb": 512}
+    settings: dict[str, Any] = {"load_format": "dummy", "max_seq_len": 512}
+    settings |= {
+        "device": arguments.device,
+        "dtype": arguments.dtype,
+        "num_threads": arguments.threads,
+        "kv_cache_mem_mb": arguments.kv_cache_mem_mb,
+    }
     with LLM(str(dummy_folder(arguments.shape)), **settings) as llm:
         work: dict[str, Callable[[], Any]] = {
             "plain": lambda: llm.generate(prompts, sampling, use_tqdm=False),
@@ -66,6 +65,20 @@ def main() -> None:
     )
     report.print()
     report.write(arguments.json)
+
+
+def _arguments() -> argparse.Namespace:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--shape", choices=list(SHAPES), default="small")
+    flags.add_argument("--requests", type=int, default=8)
+    flags.add_argument("--width", type=int, default=8)
+    flags.add_argument("--tokens", type=int, default=32, help="of each sequence")
+    flags.add_argument("--rounds", type=int, default=9)
+    flags.add_argument("--device", default="cpu")
+    flags.add_argument("--dtype", default="float32")
+    flags.add_argument("--kv-cache-mem-mb", type=int, default=512)
+    flags.add_argument("--cpu-time", action="store_true", help=CPU_TIME)
+    return flags.parse_args()
 
 
 def step_ms(call: Callable[[], Any], steps: int, clock: Callable[[], float]) -> float:

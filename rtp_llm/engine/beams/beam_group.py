@@ -30,20 +30,14 @@ class Hypothesis:
 
 
 class Candidates(NamedTuple):
-    """The best continuations of a group's beams, [k], the best one first; token -1: there are no
-    more. See `select_beams`. ``stops`` bool: tokens that end a sequence."""
+    """The best continuations of a group's beams, [k or fewer], the best one first: see
+    `select_beams`. ``stops`` bool: tokens that end a sequence."""
 
     parents: NDArray[np.int32]
     tokens: NDArray[np.int32]
     totals: NDArray[np.float32]
     logprobs: NDArray[np.float32]
     stops: NDArray[np.bool_]
-
-    def first(self, count: int) -> Candidates:
-        """The best ``count`` of them."""
-        parents, tokens, totals, logprobs, stops = self
-        kept = parents[:count], tokens[:count], totals[:count], logprobs[:count], stops[:count]
-        return Candidates(*kept)
 
 
 class Chosen(NamedTuple):
@@ -71,6 +65,7 @@ class BeamGroup:
         self._widths, self._max_tokens, self._search = widths[:max_tokens], max_tokens, search
         self.rows = BeamRows(max(self._widths))
         self.num_candidates = _num_candidates(self._widths, len(stop_ids))
+        self._first = np.arange(self.rows.width)
         self._length = 0
         self._tokens = np.empty((self.rows.width, _ROOM), np.int32)
         self._logprobs = np.empty((self.rows.width, _ROOM), np.float32)
@@ -80,7 +75,6 @@ class BeamGroup:
         """Choose among the candidates. None: the search of the group is over."""
         self._length += 1
         width = self._widths[min(self._length, len(self._widths)) - 1]
-        found = found.first(int(np.count_nonzero(found.tokens >= 0)))
         if self._stop_texts is not None:
             stops = found.stops | self._stop_texts.found(found.parents, found.tokens)
             found = found._replace(stops=stops)
@@ -88,12 +82,13 @@ class BeamGroup:
         ended = np.flatnonzero(ends[:width])
         if len(ended):
             self._end(found, ended)
-        going = np.flatnonzero(~ends)[:width]
+        going = np.flatnonzero(~ends)[:width] if len(ended) else self._first[:width]
+        going = going[: len(found.tokens)]
         if not len(going):
             return None
         self.rows.choose(found.totals[going])
-        # The others are copies that count for nothing.
-        going = np.pad(going, (0, self.rows.width - len(going)), mode="edge")
+        if len(going) < self.rows.width:  # the others are copies that count for nothing
+            going = np.pad(going, (0, self.rows.width - len(going)), mode="edge")
         parents, tokens = found.parents[going], found.tokens[going]
         self._continue(parents, tokens, found.logprobs[going])
         if not self._can_improve():
@@ -110,7 +105,7 @@ class BeamGroup:
         if before == self._tokens.shape[1]:
             self._tokens = np.tile(self._tokens, (1, 2))
             self._logprobs = np.tile(self._logprobs, (1, 2))
-        if not np.array_equal(parents, np.arange(len(parents))):
+        if (parents != self._first).any():
             self._tokens[:, :before] = self._tokens[parents, :before]
             self._logprobs[:, :before] = self._logprobs[parents, :before]
         self._tokens[:, before] = tokens

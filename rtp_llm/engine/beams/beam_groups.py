@@ -137,14 +137,16 @@ class BeamGroups:
         and the sequences to end with them.
         """
         sampled = outputs.sampled
-        rows = np.flatnonzero(np.isin(result.ids, self._ids))
+        beams = self._beams_of(result.ids)
+        rows = np.flatnonzero(beams >= 0)
         changes = _Changes()
         if not len(rows) or sampled is None:
             return outputs, [], []
-        self._end_failed(result, rows, changes)
-        known = rows[np.isin(result.ids[rows], self._ids) & (result.num_tokens[rows] > 0)]
-        there = self._beams[np.searchsorted(self._ids, result.ids[known])]
-        self._table.beams.there[there] = True  # the others have been replaced since then
+        if result.finish[rows].any():
+            self._end_failed(result, rows, changes)
+            beams = self._beams_of(result.ids)
+        # What is not there has been replaced since then.
+        self._table.beams.there[beams[(beams >= 0) & (result.num_tokens > 0)]] = True
         if sampled.beams is not None:
             for search, group, found in self._complete(sampled.beams):
                 if search.cached_tokens < 0:
@@ -156,6 +158,13 @@ class BeamGroups:
         result.finish[rows] = 0
         outputs = replace(outputs, sampled=replace(sampled, beams=None))
         return outputs, changes.messages, changes.ended
+
+    def _beams_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places in the table of sequences [R], -1: it is no beam."""
+        if not len(self._ids):
+            return np.full(len(ids), -1)
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return np.where(self._ids[at] == ids, self._beams[at], -1)
 
     def _end_failed(self, result: Result, rows: NDArray[np.int64], changes: _Changes) -> None:
         for row in rows[np.isin(result.finish[rows], [*SEQUENCE_ERRORS])].tolist():
@@ -173,13 +182,24 @@ class BeamGroups:
         waits = np.logical_or.reduceat(~beams.there, starts)
         complete = np.flatnonzero(~waits)
         places = {rows: at for at, rows in enumerate(selected.groups)}
-        at = [places[self._groups[each][1].rows] for each in complete.tolist()]
-        tokens = selected.tokens[at]
-        is_stop = (tokens[:, :, None] == self._stops[complete][:, None, :]).any(2)
-        found = selected.parents[at], tokens, selected.totals[at], selected.logprobs[at], is_stop
         groups = [self._groups[each] for each in complete.tolist()]
-        for group, *candidates in zip(groups, *found, strict=True):
-            yield *group, Candidates(*candidates)
+        at = [places[group.rows] for _, group in groups]
+        tokens = selected.tokens[at]
+        counts = np.count_nonzero(tokens >= 0, axis=1).tolist()
+        stops = (tokens[:, :, None] == self._stops[complete][:, None, :]).any(2)
+        every = zip(groups, at, counts, stops, strict=True)
+        for (search, group), place, count, is_stop in every:
+            yield (
+                search,
+                group,
+                Candidates(
+                    selected.parents[place, :count],
+                    selected.tokens[place, :count],
+                    selected.totals[place, :count],
+                    selected.logprobs[place, :count],
+                    is_stop[:count],
+                ),
+            )
 
     def _choose(
         self, search: _Search, group: BeamGroup, found: Candidates, changes: _Changes

@@ -161,7 +161,11 @@ class BeamTable:
         found = np.flatnonzero(is_beam)
         if not len(found):
             return None
-        self.beams.part[beams[found]] = len(self._parts)
+        if len(found) == self.beams.width:  # the usual case: nothing was kept
+            self._parts.clear()
+            self.beams.part.fill(0)
+        else:
+            self.beams.part[beams[found]] = len(self._parts)
         self.beams.row[beams[found]] = found
         self._parts.append((values, ids))
         rows, values, ids = self._candidates()
@@ -172,20 +176,24 @@ class BeamTable:
     def _candidates(self) -> tuple[NDArray[np.int32], Tensor, Tensor]:
         """The row of each beam, -1 for none, among candidates [R, C]."""
         part, row = self.beams.part, self.beams.row
-        used = np.unique(part[part >= 0])
-        self._parts = [self._parts[each] for each in used.tolist()]
-        part[part >= 0] = np.searchsorted(used, part[part >= 0])
-        there = part >= 0
+        if len(self._parts) > 1:
+            used = np.unique(part[part >= 0])
+            self._parts = [self._parts[each] for each in used.tolist()]
+            part[part >= 0] = np.searchsorted(used, part[part >= 0])
         if len(self._parts) == 1:
             values, ids = self._parts[0]
-            rows = np.where(there, row, -1)
-        else:
-            most = max(values.shape[1] for values, _ in self._parts)
-            missing = [(0, most - values.shape[1]) for values, _ in self._parts]
-            pad = torch.nn.functional.pad
-            parts = [*zip(self._parts, missing, strict=True)]
-            values = torch.cat([pad(part[0], none, value=-torch.inf) for part, none in parts])
-            ids = torch.cat([pad(part[1], none) for part, none in parts])
-            firsts = np.cumsum([0, *(len(part[0]) for part, _ in parts)])
-            rows = np.where(there, firsts[part] + row, -1)
-        return rows.astype(np.int32), values.contiguous(), ids.contiguous()
+            rows = np.where(part < 0, np.int32(-1), row)
+            return rows, values.contiguous(), ids.contiguous()
+        most = max(values.shape[1] for values, _ in self._parts)
+        padded = [
+            (
+                torch.nn.functional.pad(values, missing, value=-torch.inf),
+                torch.nn.functional.pad(ids, missing),
+            )
+            for values, ids in self._parts
+            for missing in [(0, most - values.shape[1])]
+        ]
+        firsts = np.cumsum([0, *(len(values) for values, _ in padded)])
+        rows = np.where(part < 0, -1, firsts[part] + row).astype(np.int32)
+        values, ids = (torch.cat(each) for each in zip(*padded, strict=True))
+        return rows, values, ids

@@ -30,6 +30,7 @@ def test_a_step_copies_nothing_to_the_host() -> None:
     masks = torch.full((ROWS, -(-VOCAB // 32)), -1, dtype=torch.int32)
     factors, sizes = torch.full((ROWS,), 1.25), torch.full((ROWS,), 2, dtype=torch.int32)
     generated = torch.arange(ROWS)
+    one = ROWS * torch.arange(2, dtype=torch.int32)  # a group of all rows
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as traced:
@@ -39,7 +40,8 @@ def test_a_step_copies_nothing_to_the_host() -> None:
         ops.add_logit_bias(logits, ids, ids, factors)
         drawn, _ = ops.sample(logits, *options)
         ops.rejection_sample(logits, *options, drawn, logits)
-        ops.top_logprobs(logits, drawn, 5)
+        _, values, best = ops.top_logprobs(logits, drawn, 5)
+        ops.select_beams(values, best, ids, factors, one, ids[:2], factors[:1], drawn, one, 10)
         torch.cuda.set_sync_debug_mode("default")  # the end of a trace may wait
     names = {event.name for event in traced.events()}
     assert all(any(kernel in name for name in names) for kernel in ("sample_rows", "verify_rows"))
