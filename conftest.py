@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -11,6 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Collections that walk all objects took a sixth of the time: a million of imported modules, and
+# what libraries keep of earlier tests. Such a pause may also be taken for a template that is slow.
+gc.disable()
+_OLDEST_THRESHOLD = 50  # 10 by default
+
+
+def pytest_collection_finish() -> None:
+    """All test files are imported, and what they imported stays."""
+    gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], _OLDEST_THRESHOLD)
+    gc.enable()
+
 
 # Tests that import what only a device's own wheel or machine has.
 collect_ignore_glob = []
