@@ -20,6 +20,7 @@ from rtp_llm.server.turn.prepared import PreparedBody
 from rtp_llm.server.turn.sampling import Limits
 from rtp_llm.server.turn.served_model import ServedModel
 from rtp_llm.server.types.jobs import Job
+from rtp_llm.text.tokenizer import Tokenizer
 
 _REASONING_FIELDS = {
     "both": ("reasoning_content", "reasoning"),
@@ -34,7 +35,9 @@ class EndpointBase:
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._ignored = IgnoredFields()
-        self._known: tuple[Limits, EngineReady | None, tuple[str, ...], str] | None = None
+        self._known: tuple[Tokenizer, Limits, EngineReady | None, tuple[str, ...], str] | None = (
+            None
+        )
         self._last: ServedModel
 
     def _answer(self, prepared: PreparedBody) -> Response:
@@ -54,19 +57,25 @@ class EndpointBase:
         state = self._state
         if limits is None:
             limits = state.limits if state.engine.ready else Limits(0, 0)
-        known = limits, state.engine.ready, state.usable_names(http.scope), client_of(http.scope)
+        usable, client = state.usable_names(http.scope), client_of(http.scope)
+        known = state.tokenizer, limits, state.engine.ready, usable, client
         if self._known != known:
             self._known, self._last = known, self._new_model(*known)
         return self._last
 
     def _new_model(
-        self, limits: Limits, ready: EngineReady | None, usable: tuple[str, ...], client: str
+        self,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        ready: EngineReady | None,
+        usable: tuple[str, ...],
+        client: str,
     ) -> ServedModel:
         state, settings = self._state, self._state.settings
         return ServedModel(
             names=settings.model_names,
             usable=usable,
-            tokenizer=state.tokenizer,
+            tokenizer=tokenizer,
             defaults=state.defaults,
             limits=limits,
             max_sequences=ready.max_running + ready.max_queued if ready else 0,
