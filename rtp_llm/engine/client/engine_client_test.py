@@ -24,6 +24,8 @@ from rtp_llm.testing.engine.allowed_steps import AllowedSteps
 from rtp_llm.testing.engine.client_calls import collect, eventually, request
 from rtp_llm.worker.ranks import stopped
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 MODULE = "rtp_llm.testing.engine.scripted_engine"
 
 

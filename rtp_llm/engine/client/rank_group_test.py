@@ -21,6 +21,8 @@ from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.testing.engine.allowed_steps import AllowedSteps
 from rtp_llm.testing.engine.client_calls import collect, eventually, request
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 MODULE = "rtp_llm.testing.engine.scripted_engine"
 LONG = 10**6  # tokens
 

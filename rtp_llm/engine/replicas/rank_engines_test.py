@@ -23,6 +23,8 @@ from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine import scripted_engine as script
 from rtp_llm.worker.ranks import stopped
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 MODULE = "rtp_llm.testing.engine.scripted_engine"
 SETTINGS = Settings(model="scripted", data_parallel_size=2, step_timeout=1.0)
 LONG = 900
