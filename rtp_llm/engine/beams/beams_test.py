@@ -12,6 +12,7 @@ import torch
 
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.request.beam_search import BeamSearch
+from rtp_llm.testing.engine.beam_reference import expected_beams, score_of
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
@@ -50,29 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def expected(model: Any, prompt: list[int], width: int, count: int, **search: Any) -> Any:
-    """transformers' sequences, without the padding, and their scores."""
-    options = {"length_penalty": 1.0, "early_stopping": False, **search}
-    with torch.no_grad():
-        found = model.generate(
-            torch.tensor([prompt]),
-            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-            num_beams=width,
-            num_return_sequences=width,
-            max_new_tokens=count,
-            do_sample=False,
-            pad_token_id=0,
-            return_dict_in_generate=True,
-            output_scores=True,
-            **{"eos_token_id": [EOS, 5], **options},
-        )
-    answers = [row[len(prompt) :].tolist() for row in found.sequences]
-    for answer in answers:
-        stop = next((at for at, token in enumerate(answer) if token in (EOS, 5)), count - 1)
-        del answer[stop + 1 :]
-    return answers, found.sequences_scores.tolist()
-
-
 def search(engine: TinyEngine, prompt: list[int], width: int, count: int, **options: Any) -> int:
     given = {"n": width, "max_tokens": count, "stop_token_ids": (5,)}
     return engine.add(prompt, inputs={"beam_search": BeamSearch(**options)}, **given)
@@ -80,11 +58,6 @@ def search(engine: TinyEngine, prompt: list[int], width: int, count: int, **opti
 
 def answers(engine: TinyEngine, request: int) -> list[Outcome]:
     return [outcome for (each, _), outcome in sorted(engine.outcomes.items()) if each == request]
-
-
-def score(outcome: Outcome, penalty: float = 1.0) -> float:
-    total = sum(entry.logprob for entry in outcome.logprobs)
-    return float(total / len(outcome.tokens) ** penalty)
 
 
 @pytest.mark.parametrize("width", [2, 5, 16])
@@ -98,11 +71,13 @@ def test_as_transformers(models: tuple[Path, Any], width: int) -> None:
     engine.assert_all_free()
     assert len(engine.outcomes[other, 0].logprobs) == 30
     for request, (prompt, options) in zip(requests, cases, strict=True):
-        wanted, scores = expected(reference, prompt, width, 14, **options)
+        wanted, scores = expected_beams(reference, prompt, width, 14, (EOS, 5), **options)
         found = answers(engine, request)
         assert [each.tokens for each in found] == wanted, options
         penalty = options.get("length_penalty", 1.0)
-        assert [score(each, penalty) for each in found] == pytest.approx(scores, abs=1e-4, rel=1e-5)
+        assert [score_of(each, penalty) for each in found] == pytest.approx(
+            scores, abs=1e-4, rel=1e-5
+        )
         for each in found:
             stopped = each.tokens[-1] in (EOS, 5)
             assert each.finish == ("stop" if stopped else "length")
