@@ -142,13 +142,15 @@ def beam_columns(
     tokens = np.full((count, max(lengths, default=0)), -1, np.int32)
     for row, each in enumerate(hypotheses):
         tokens[row, : lengths[row]] = each.tokens
+    total, tops = sum(lengths), [each.top for each in hypotheses if each.top is not None]
+    wanted = tops[0].ids.shape[1] if tops else 0
     logprobs = LogprobColumns(
         places=np.flatnonzero(tokens >= 0).astype(np.int32).tobytes(),
-        wanted=np.zeros(sum(lengths), np.int32).tobytes(),
+        wanted=np.full(total, wanted, np.int32).tobytes(),
         chosen=b"".join(each.logprobs.tobytes() for each in hypotheses),
-        top_ids=np.zeros(sum(lengths), np.int32).tobytes(),
-        top_values=np.zeros(sum(lengths), np.float32).tobytes(),
-        width=1,
+        top_ids=b"".join(each.ids.tobytes() for each in tops) or bytes(4 * total),
+        top_values=b"".join(each.values.tobytes() for each in tops) or bytes(4 * total),
+        width=max(1, wanted),
     )
     ends = [FINISH_EOS if each.stopped else FINISH_LENGTH for each in hypotheses]
     ends += [FINISH_NO_BEAM] * none

@@ -222,7 +222,7 @@ def test_beams_online_equal_offline(client: openai.OpenAI, server: Process, fold
     best = [each for output in found for each in output.sequences[:2]]
     given = {"beam_width": 3, "length_penalty": 0.5, "return_token_ids": True}
     body: Any = {"model": "tiny", "prompt": ["a house", "Once"], "max_tokens": 8, "n": 2}
-    online = client.completions.create(**body, logprobs=0, extra_body=given)
+    online = client.completions.create(**body, logprobs=2, extra_body=given)
     assert len(online.choices) == 4
     for number, (choice, wanted) in enumerate(zip(online.choices, best, strict=True)):
         prompt = prompts[number // 2]
@@ -231,6 +231,7 @@ def test_beams_online_equal_offline(client: openai.OpenAI, server: Process, fold
         assert choice.finish_reason == wanted.finish_reason
         assert choice.logprobs is not None and choice.logprobs.token_logprobs is not None
         assert sum(choice.logprobs.token_logprobs) == pytest.approx(wanted.cum_logprob, abs=1e-4)
+        assert all(len(top or ()) >= 2 for top in choice.logprobs.top_logprobs or [None])
     texts = dict.fromkeys(range(4), "")
     for chunk in client.completions.create(**body, stream=True, extra_body=given):
         texts[chunk.choices[0].index] += chunk.choices[0].text

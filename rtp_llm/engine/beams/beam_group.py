@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtp_llm.engine.beams.stop_texts import StopTexts
+from rtp_llm.engine.beams.top_tokens import TopHistory, TopTokens
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.worker.heads.beam_table import BeamRows
 
@@ -21,12 +22,14 @@ _ROOM = 64  # tokens
 @dataclass(frozen=True)
 class Hypothesis:
     """A sequence that has ended: ``tokens`` int32 [T] with their ``logprobs`` float32 [T].
-    ``stopped``: by its last token, otherwise by its length."""
+    ``stopped``: by its last token, otherwise by its length. ``top``: the most likely tokens in the
+    places of these, if the request asks for them."""
 
     score: float
     tokens: NDArray[np.int32]
     logprobs: NDArray[np.float32]
     stopped: bool
+    top: TopTokens | None = None
 
 
 class Candidates(NamedTuple):
@@ -57,11 +60,13 @@ class BeamGroup:
         stop_ids: NDArray[np.int32],
         search: BeamSearch,
         stop_texts: StopTexts | None = None,
+        top: int = 0,
     ) -> None:
         """``widths``: the number of beams after each step; the last one holds for the rest. The
         last one of max_tokens steps is how many ended sequences are kept. ``stop_ids`` and
         ``stop_texts`` end a sequence, and so does its length of ``max_tokens``."""
         self._stop_texts = stop_texts
+        self.top = TopHistory(max(widths[:max_tokens]), top) if top else None
         self._widths, self._max_tokens, self._search = widths[:max_tokens], max_tokens, search
         self.rows = BeamRows(max(self._widths))
         self.num_candidates = _num_candidates(self._widths, len(stop_ids))
@@ -112,6 +117,8 @@ class BeamGroup:
         self._logprobs[:, before] = logprobs
         if self._stop_texts is not None:
             self._stop_texts.follow(parents, tokens)
+        if self.top is not None:
+            self.top.follow(parents)
 
     def _end(self, found: Candidates, ended: NDArray[np.int64]) -> None:
         parents, before = found.parents[ended], self._length - 1
@@ -119,7 +126,8 @@ class BeamGroup:
         logprobs = np.column_stack((self._logprobs[parents, :before], found.logprobs[ended]))
         scores = self._scores(found.totals[ended], self._length)
         stopped = found.stops[ended]
-        for each in zip(scores.tolist(), tokens, logprobs, stopped.tolist(), strict=True):
+        tops = [None if self.top is None else self.top.of(each) for each in parents.tolist()]
+        for each in zip(scores.tolist(), tokens, logprobs, stopped.tolist(), tops, strict=True):
             self.ended.append(Hypothesis(*each))
         self.ended.sort(key=lambda each: -each.score)
         del self.ended[self._widths[-1] :]

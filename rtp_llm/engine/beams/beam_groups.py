@@ -27,7 +27,7 @@ class PreparedSearch:
     """The groups of a search that is to be added, in the order in which they choose.
 
     ``count``: how many of the best sequences are given. Each group chooses from ``k`` of the best
-    continuations.
+    continuations. ``top``: so many of the most likely tokens are given of each place.
     """
 
     groups: Sequence[BeamGroup]
@@ -35,6 +35,7 @@ class PreparedSearch:
     k: int
     diversity_penalty: float
     stop_ids: NDArray[np.int32]
+    top: int = 0
 
     @property
     def candidates_of_beam(self) -> int:
@@ -95,7 +96,8 @@ class BeamGroups:
             ids[group.rows] = [*range(next_id, next_id := next_id + group.rows.width)]
             groups.append(group.rows)
         penalty, stop_ids = prepared.diversity_penalty, prepared.stop_ids
-        rows = SearchRows(range(first, next_id), groups, prepared.k, penalty, stop_ids)
+        own = range(first, next_id), groups, prepared.k, penalty, stop_ids, prepared.top
+        rows = SearchRows(*own)
         self._searches[request] = _Search(prepared, rows, ids)
         self._table.add(rows)
         self._index()
@@ -189,6 +191,7 @@ class BeamGroups:
         stops = (tokens[:, :, None] == self._stops[complete][:, None, :]).any(2)
         every = zip(groups, at, counts, stops, strict=True)
         for (search, group), place, count, is_stop in every:
+            _take_top(group, selected, place)
             yield (
                 search,
                 group,
@@ -220,3 +223,12 @@ class BeamGroups:
             count = len(search.rows.ids)
             changes.messages.append(beam_columns(request, count, best, cached))
             changes.ended += self.remove(request)
+
+
+def _take_top(group: BeamGroup, selected: Selected, place: int) -> None:
+    """Give a group, number ``place`` of those selected for, the most likely tokens of its beams."""
+    if group.top is not None:
+        assert selected.top_values is not None and selected.top_ids is not None
+        first = sum(rows.width for rows in selected.groups[:place])
+        own = slice(first, first + group.rows.width)
+        group.top.take(selected.top_values[own], selected.top_ids[own])

@@ -261,6 +261,31 @@ def test_groups_and_widths_with_grammars(model: tuple[Path, Any], shape: dict[st
             assert library.compile(WORDS).count_valid(each.tokens) == len(each.tokens)
 
 
+def test_the_most_likely_tokens_of_each_place(model: tuple[Path, Any]) -> None:
+    """Those of the same sequence as a prompt; others in the batch ask for none or for more."""
+    engine = TinyEngine(model[0], **SIZES)
+    requests = []
+    for number, count in enumerate((3, 0, 20, 3)):
+        shape: Any = {"num_beam_groups": 2} if number == 3 else {}
+        inputs = {"beam_search": BeamSearch(**shape)}
+        given: dict[str, Any] = {"n": WIDTH, "max_tokens": 6, "inputs": inputs, "logprobs": count}
+        requests.append((engine.add(prompt_of(number), **given), count))
+        engine.step()
+    engine.run()
+    for number, (request, count) in enumerate(requests):
+        for outcome in [*answers(engine, request)]:
+            whole = [*prompt_of(number), *outcome.tokens]
+            scored = engine.add(whole, prompt_logprobs=20, max_tokens=1)
+            engine.run()
+            for place, entry in enumerate(outcome.logprobs, len(whole) - len(outcome.tokens)):
+                wanted = engine.outcomes[scored, 0].prompt_logprobs[place]
+                assert len(entry.top) == count
+                assert [token for token, _ in entry.top] == [t for t, _ in wanted.top[:count]]
+                values = [value for _, value in wanted.top[:count]]
+                assert [value for _, value in entry.top] == pytest.approx(values, abs=1e-4)
+    engine.assert_all_free()
+
+
 def test_thinking_before_a_grammar(model: tuple[Path, Any]) -> None:
     """Each beam ends its thinking for itself, by its budget at the latest."""
     engine = TinyEngine(model[0], **SIZES)

@@ -43,7 +43,7 @@ def prepare_beams(
     prepared = _prepare(params, search, min(params.max_tokens or room, room), limits, constraints)
     changed = msgspec.structs.replace(
         params,
-        logprobs=min(prepared.candidates_of_beam, limits.vocab_size),
+        logprobs=min(max(prepared.candidates_of_beam, prepared.top), limits.vocab_size),
         max_tokens=params.max_tokens or room,
         speculate=False,
     )
@@ -61,7 +61,9 @@ def _prepare(
     stop_ids = np.array(sorted({*eos, *params.stop_token_ids}), np.int32)
     stop_texts, count = _stop_texts(params, constraints), search.num_beam_groups
     widths = search.variable_num_beams[:max_tokens] or (params.n // count,)
-    groups = [BeamGroup(widths, max_tokens, stop_ids, search, stop_texts) for _ in range(count)]
+    top = min(params.logprobs or 0, limits.vocab_size)
+    given = widths, max_tokens, stop_ids, search, stop_texts, top
+    groups = [BeamGroup(*given) for _ in range(count)]
     k = groups[0].num_candidates
     if k > limits.vocab_size:
         raise RequestError(
@@ -69,14 +71,14 @@ def _prepare(
             f"beam search: n={params.n} beams need {k} candidates each, "
             f"the vocabulary has {limits.vocab_size} tokens",
         )
-    given = search.num_return_sequences or count * widths[-1]
-    if given > count * widths[-1]:
+    best = search.num_return_sequences or count * widths[-1]
+    if best > count * widths[-1]:
         raise RequestError(
             "invalid",
-            f"beam search: {given} sequences are asked for, variable_num_beams ends with "
+            f"beam search: {best} sequences are asked for, variable_num_beams ends with "
             f"{widths[-1]} beams",
         )
-    return PreparedSearch(groups, given, k, search.diversity_penalty, stop_ids)
+    return PreparedSearch(groups, best, k, search.diversity_penalty, stop_ids, top)
 
 
 def _problem_of(request: AddRequest) -> str | None:

@@ -28,8 +28,7 @@ _PLAIN: dict[str, tuple[float, ...]] = {
 }
 _NOT_COMBINED = {
     "stop_regex": "a beam search ends sequences by tokens and stop strings: send stop",
-    "logprob_token_ids": "a beam search gives the log-probabilities of its own tokens",
-    "top_logprobs": "a beam search gives the log-probabilities of its own tokens: send 0",
+    "logprob_token_ids": "a beam search names the most likely tokens: send logprobs",
 }
 
 
@@ -119,8 +118,6 @@ def _check_combined(request: BeamFields) -> None:
     if request.stop and request.skip_special_tokens is False:
         text = "special tokens are no part of the text in which a beam search finds them"
         raise _invalid("stop", text + ": leave skip_special_tokens out", "unsupported")
-    if type(logprobs := getattr(request, "logprobs", None)) is int and logprobs != 0:
-        raise _invalid("logprobs", _NOT_COMBINED["top_logprobs"], "unsupported")
     penalty = request.length_penalty
     if penalty is not None and not abs(penalty) <= MAX_LENGTH_PENALTY:
         most = MAX_LENGTH_PENALTY

@@ -57,7 +57,8 @@ class BeamRows:
 class SearchRows:
     """A search in the table: its sequences are ``ids``, in the order of its groups' beams.
 
-    A group chooses from ``k`` candidates. ``stop_ids`` int32 [N] end a sequence.
+    A group chooses from ``k`` candidates. ``stop_ids`` int32 [N] end a sequence. ``top``: so many
+    of the most likely tokens of each beam are read, whatever is chosen.
     """
 
     ids: range
@@ -65,18 +66,25 @@ class SearchRows:
     k: int
     diversity_penalty: float
     stop_ids: NDArray[np.int32]
+    top: int = 0
 
 
 @dataclass(frozen=True)
 class Selected:
     """The best continuations of G ``groups``, arrays [G, k], the best one first: what
-    `select_beams` returns. It means something for groups whose beams all had candidates."""
+    `select_beams` returns. It means something for groups whose beams all had candidates.
+
+    ``top_values`` and ``top_ids`` [B, n]: the most likely tokens of all beams of these groups, if a
+    search asks for them.
+    """
 
     groups: Sequence[BeamRows]
     parents: NDArray[np.int32]
     tokens: NDArray[np.int32]
     totals: NDArray[np.float32]
     logprobs: NDArray[np.float32]
+    top_values: NDArray[np.float32] | None = None
+    top_ids: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class Selection:
 
     groups: Sequence[BeamRows]
     is_beam: NDArray[np.bool_]
-    arrays: tuple[Tensor, Tensor, Tensor, Tensor]
+    arrays: tuple[Tensor, ...]
 
 
 class BeamTable:
@@ -129,6 +137,7 @@ class BeamTable:
             group.move(self.beams, start)
         self._index_slots()
         self._k = max((search.k for search in searches), default=0)
+        self._top = max((search.top for search in searches), default=0)
         stops = [search.stop_ids for search in searches]
         starts, groups, penalties, stop_ids, ends = self._device.upload_all(
             self.starts,
@@ -170,7 +179,13 @@ class BeamTable:
         self._parts.append((values, ids))
         rows, values, ids = self._candidates()
         at, scores = self._device.upload_all(rows, self.beams.scores)
-        arrays = ops.select_beams(values, ids, at, scores, *self._constant, self._k)
+        arrays: tuple[Tensor, ...] = ops.select_beams(
+            values, ids, at, scores, *self._constant, self._k
+        )
+        if self._top:
+            index = at.clamp(min=0)
+            tops = (each[:, : self._top].index_select(0, index) for each in (values, ids))
+            arrays = *arrays, *tops
         return Selection(self.groups, is_beam, arrays)
 
     def _candidates(self) -> tuple[NDArray[np.int32], Tensor, Tensor]:

@@ -97,5 +97,5 @@ class SampleHandle:
         if self._scores is not None:
             logprobs = Logprobs(self._scores.rows, self._scores.wanted, *arrays[:3])
         if self._beams is not None:
-            beams = Selected(self._beams.groups, *arrays[-4:])
+            beams = Selected(self._beams.groups, *arrays[-len(self._beams.arrays) :])
         return Sampled(tokens, broken, logprobs, beams=beams)

@@ -99,16 +99,6 @@ async def test_what_is_refused(fields: dict[str, Any], param: str) -> None:
 
 
 @run
-async def test_only_their_own_log_probabilities() -> None:
-    async with served() as server:
-        for most in (-1, 1, 2):
-            answer = await server.complete(beam_width=2, logprobs=most)
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logprobs")
-        answer = await server.chat(beam_width=2, logprobs=True, top_logprobs=1)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "top_logprobs")
-
-
-@run
 async def test_only_chats_and_completions_have_beams() -> None:
     async with served() as server:
         for path, body in (
