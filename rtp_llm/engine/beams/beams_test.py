@@ -33,6 +33,12 @@ SEARCHES = [
     {"length_penalty": 1.5, "early_stopping": "never"},
     {"length_penalty": -0.5, "early_stopping": "never"},
 ]
+MIXED: list[dict[str, Any]] = [
+    *SEARCHES,
+    *SEARCHES[:4],
+    {"num_beam_groups": 2, "diversity_penalty": 0.9, "early_stopping": True},
+    {"variable_num_beams": (2, 4, 3)},
+]
 
 
 @pytest.fixture(scope="module", params=["llama", "qwen3_5"])
@@ -86,7 +92,7 @@ def test_as_transformers(models: tuple[Path, Any], width: int) -> None:
 def run(folder: Path, **settings: Any) -> TinyEngine:
     """Searches and other requests that arrive between steps."""
     engine = TinyEngine(folder, **{**SIZES, **settings})
-    for number, options in enumerate(SEARCHES * 2):
+    for number, options in enumerate(MIXED):
         search(engine, random_prompt(5 + 7 * number % 40, number, WORDS), 4, 20, **options)
         engine.add(random_prompt(3 + number % 5, number, WORDS), max_tokens=55, ignore_eos=True)
         engine.step()
@@ -127,7 +133,7 @@ def test_ranks_and_drafts(size: int, stages: int, tmp_path: Path) -> None:
     with ranks(tmp_path, size, **given) as engine:
         requests = [
             search(engine, random_prompt(5 + 7 * number % 40, number, WORDS), 4, 20, **options)
-            for number, options in enumerate(SEARCHES * 2)
+            for number, options in enumerate(MIXED)
         ]
         more = [search_changed(engine, number) for number in range(3)]
         engine.run()
