@@ -59,10 +59,11 @@ def run_without_network(module: str, *arguments: str) -> dict[str, Any]:
     return said
 
 
-def _popen_of(module: str) -> type[subprocess.Popen[str]]:
-    """What starts servers of this module: by forks of one that has imported what they import."""
-    imports = _IMPORTS.get(module)
-    return forking_popen(fork_server(*imports)) if imports else subprocess.Popen
+def _popen_of(command: list[str]) -> type[subprocess.Popen[str]]:
+    """What starts FAKE and REAL: by forks of a process that has imported what they import."""
+    if command not in (FAKE, REAL):
+        return subprocess.Popen
+    return forking_popen(fork_server(*_IMPORTS[command[-1]]))
 
 
 class Process:
@@ -78,7 +79,7 @@ class Process:
         **environ: str,
     ) -> None:
         # Those with an environment of their own want a start of their own, too.
-        popen = subprocess.Popen if base else _popen_of(command[-1])
+        popen = subprocess.Popen if base else _popen_of(command)
         self.process = popen(
             [*command, str(model or demo_folder()), "--port", "0", *flags],
             env={**(base or environment()), **environ},
