@@ -15,6 +15,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import httpx
+from fastapi.dependencies import models
 from starlette.types import ASGIApp
 
 from rtp_llm.config.settings import Settings
@@ -87,6 +88,14 @@ async def served(
             yield Served(engine, client, state, app)
         finally:
             await preprocessor.close()
+            _forget_apps()
+
+
+def _forget_apps() -> None:
+    """FastAPI keeps facts about thousands of endpoints, and their servers with them."""
+    for each in vars(models).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
 
 
 @contextlib.contextmanager
