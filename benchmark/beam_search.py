@@ -39,7 +39,7 @@ def main() -> None:
     )
     settings: dict[str, Any] = {"load_format": "dummy", "max_seq_len": 512}
     settings |= {
-        "device": arguments.device,
+        "device_type": arguments.device,
         "dtype": arguments.dtype,
         "num_threads": arguments.threads,
         "kv_cache_mem_mb": arguments.kv_cache_mem_mb,
