@@ -6,6 +6,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
+from rtp_llm.ops.huge_pages import empty_on
+
 PACKED_COLUMNS = 64
 
 
@@ -13,7 +15,8 @@ def pack_columns(weight: Tensor) -> Tensor:
     """[O, K] -> [ceil(O / 64), K, 64]: 64 outputs side by side, zeros after the last one."""
     padded = functional.pad(weight, (0, 0, 0, -weight.shape[0] % PACKED_COLUMNS))
     blocks = padded.reshape(len(padded) // PACKED_COLUMNS, PACKED_COLUMNS, weight.shape[1])
-    return blocks.transpose(1, 2).contiguous()
+    packed = blocks.transpose(1, 2)
+    return empty_on(weight.device, (*packed.shape,), weight.dtype).copy_(packed)
 
 
 def unpack_columns(packed: Tensor, outputs: int) -> Tensor:
