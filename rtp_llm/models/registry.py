@@ -23,15 +23,17 @@ _DECODERS = {
     "MixtralForCausalLM": "rtp_llm.models.mixtral:MixtralForCausalLM",
     "Qwen2ForCausalLM": "rtp_llm.models.qwen2:Qwen2ForCausalLM",
     "Qwen2MoeForCausalLM": "rtp_llm.models.qwen2_moe:Qwen2MoeForCausalLM",
-    "Qwen3_5ForCausalLM": "rtp_llm.models.qwen3_5:Qwen3_5ForCausalLM",
-    "Qwen3_5ForConditionalGeneration": "rtp_llm.models.qwen3_5:Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForCausalLM": "rtp_llm.models.qwen3_5_moe:Qwen3_5MoeForCausalLM",
+    "Qwen3_5ForCausalLM": "rtp_llm.models.hybrids.qwen3_5:Qwen3_5ForCausalLM",
+    "Qwen3_5ForConditionalGeneration": (
+        "rtp_llm.models.hybrids.qwen3_5:Qwen3_5ForConditionalGeneration"
+    ),
+    "Qwen3_5MoeForCausalLM": "rtp_llm.models.hybrids.qwen3_5_moe:Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration": (
-        "rtp_llm.models.qwen3_5_moe:Qwen3_5MoeForConditionalGeneration"
+        "rtp_llm.models.hybrids.qwen3_5_moe:Qwen3_5MoeForConditionalGeneration"
     ),
     "Qwen3ForCausalLM": "rtp_llm.models.qwen3:Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM": "rtp_llm.models.qwen3_moe:Qwen3MoeForCausalLM",
-    "Qwen3NextForCausalLM": "rtp_llm.models.qwen3_next:Qwen3NextForCausalLM",
+    "Qwen3NextForCausalLM": "rtp_llm.models.hybrids.qwen3_next:Qwen3NextForCausalLM",
 }
 _ENCODERS = {
     "Gemma3TextModel": "rtp_llm.models.encoders.gemma3:Gemma3TextModel",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from rtp_llm.models.hybrid import HybridForCausalLM
+from rtp_llm.models.hybrids.hybrid import HybridForCausalLM
 
 
 class Qwen3_5ForCausalLM(HybridForCausalLM):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rtp_llm.models.config import Features
-from rtp_llm.models.hybrid import HybridForCausalLM, read_delta_net
+from rtp_llm.models.hybrids.hybrid import HybridForCausalLM, read_delta_net
 from rtp_llm.models.moe import gated_shared_experts, sparse_layers
 from rtp_llm.models.raw_config import RawConfig
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rtp_llm.models.config import Features
+from rtp_llm.models.hybrids.qwen3_5 import Qwen3_5ForCausalLM
 from rtp_llm.models.moe import gated_shared_experts
-from rtp_llm.models.qwen3_5 import Qwen3_5ForCausalLM
 from rtp_llm.models.raw_config import RawConfig
 
 
