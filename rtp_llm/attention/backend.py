@@ -61,7 +61,8 @@ def cache_dtypes(config: BackendConfig | BackendOptions) -> CacheDtypes:
 class AttentionConfig:
     """The config of attention layers; `windows` has the window of each cache group (0: full).
 
-    See BackendOptions for the other fields.
+    `scale` multiplies products of queries and keys, 0: the usual head_dim^-0.5. `soft_cap` above 0:
+    scores become soft_cap * tanh(score / soft_cap). See BackendOptions for the other fields.
     """
 
     capabilities: Capabilities
@@ -75,13 +76,20 @@ class AttentionConfig:
     causal: bool = True
     soft_cap: float = 0.0
     sinks: bool = False
+    scale: float = 0.0
     settings: ModelSettings = field(default_factory=ModelSettings)
+
+    @property
+    def score_scale(self) -> float:
+        """The factor of products of queries and keys."""
+        return self.scale or self.head_dim**-0.5
 
     def __str__(self) -> str:
         windows = ", ".join(str(window) for window in self.windows if window)
         kind = f"window {windows}" if windows else "full"
         kind += ", and full" if windows and 0 in self.windows else ""
         kind += ", with sinks" if self.sinks else ""
+        kind += f", scores capped at {self.soft_cap:g}" if self.soft_cap else ""
         dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"{self.capabilities}, {dtype}, {self.num_heads} heads over {self.num_kv_heads} "
@@ -147,7 +155,7 @@ class AttentionBackend(Backend[AttentionConfig]):
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__(config)
-        self.scale = config.head_dim**-0.5
+        self.scale = config.score_scale
         self._rotate = rotation_for(config.capabilities)
         self._q_size = config.num_heads * config.head_dim
 

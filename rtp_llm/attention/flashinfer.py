@@ -188,7 +188,7 @@ class _Planner:
         self._options: dict[str, Any] = {
             # The keys before a query's own that it sees; -1: all.
             "window_left": window - 1,
-            "sm_scale": config.head_dim**-0.5,
+            "sm_scale": config.score_scale,
             "q_data_type": config.dtype,
             "kv_data_type": config.kv_dtype,
         }

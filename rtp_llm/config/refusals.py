@@ -252,6 +252,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "Gemma 3n",
+        "Its layers have embeddings of their own, several residual streams and shared caches, "
+        "which are not implemented.",
+        "Choose Gemma 3.",
+    ),
+    Refusal(
+        "model",
         "encoder-decoder model",
         "Only decoders are implemented.",
         "Choose a decoder-only model.",
@@ -265,7 +272,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "rope per layer type",
-        "All layers share one rotary table.",
+        "In this architecture all layers share one rotary table.",
         "Choose a model with one rope setting for all layers.",
     ),
     Refusal(
@@ -283,8 +290,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "soft-capped logits",
-        "The known architectures do not cap their logits.",
-        "Choose a model without the softcapping keys.",
+        "Of the known architectures only Gemma 2 and 3 cap their scores and logits.",
+        "Choose a model without the softcapping keys, or one of these.",
     ),
     Refusal(
         "model",
@@ -336,6 +343,12 @@ REFUSALS: tuple[Refusal, ...] = (
         "draft model with recurrent layers",
         "Gated delta net states in a draft model cannot be rolled back after drafts are rejected.",
         "Choose a draft model that has attention in all layers, or another --speculative.",
+    ),
+    Refusal(
+        "model",
+        "EAGLE-3 head of scaled embeddings",
+        "The head shares the model's embeddings, which Gemma multiplies, and was not tried so.",
+        "Set --speculative ngram or suffix, or a draft model.",
     ),
     Refusal(
         "model",

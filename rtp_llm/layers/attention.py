@@ -41,8 +41,8 @@ class AttentionShape(AttentionHeads):
     `norm_eps` is the epsilon of the query and key norms (None: no norms); `norm_offset` is added to
     their weights. `output_gate`: the result is multiplied by a sigmoid gate whose rows follow each
     head's query rows in the checkpoint's q_proj. `sinks`: each head has a logit that takes part in
-    the softmax and has no value. `input_size` is the input width of the projections if it is wider
-    than `hidden_size`, the width of the output.
+    the softmax and has no value. `scale` and `soft_cap` are those of AttentionConfig. `input_size`
+    is the input width of the projections if it is wider than `hidden_size`, that of the output.
     """
 
     qkv_bias: bool = False
@@ -53,6 +53,8 @@ class AttentionShape(AttentionHeads):
     output_gate: bool = False
     sinks: bool = False
     input_size: int = 0
+    scale: float = 0.0
+    soft_cap: float = 0.0
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
@@ -78,6 +80,8 @@ class AttentionShape(AttentionHeads):
             head_dim=self.head_dim,
             windows=(self.window,),
             sinks=self.sinks,
+            scale=self.scale,
+            soft_cap=self.soft_cap,
             **vars(options),
         )
 
@@ -150,6 +154,18 @@ class AttentionLayer(Mixer):
         qkv = self.qkv_proj.normed(norm, residual, pending)
         return self.attend(qkv, residual, cos_sin, batch)
 
+    def alone(
+        self,
+        norm: RMSNorm,
+        residual: Tensor,
+        pending: Tensor | None,
+        cos_sin: Tensor | None,
+        batch: ForwardBatch,
+    ) -> Tensor:
+        """`forward` without adding anything to the residual but `pending`."""
+        qkv = self.qkv_proj.normed(norm, residual, pending)
+        return self.o_proj(self._mix(qkv, cos_sin, batch))  # type: ignore[no-any-return]
+
     def attend(
         self, qkv: Tensor, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
     ) -> Tensor | None:
@@ -157,6 +173,9 @@ class AttentionLayer(Mixer):
 
         See Linear.add_to for what is returned.
         """
+        return self.o_proj.add_to(residual, self._mix(qkv, cos_sin, batch))
+
+    def _mix(self, qkv: Tensor, cos_sin: Tensor | None, batch: ForwardBatch) -> Tensor:
         gate = None
         if self.shape.output_gate:
             qkv, gate = qkv[:, : self.qkv_size], qkv[:, self.qkv_size :]
@@ -170,4 +189,4 @@ class AttentionLayer(Mixer):
         mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation, sinks)
         if gate is not None:
             ops.sigmoid_gate(mixed, gate)
-        return self.o_proj.add_to(residual, mixed)
+        return mixed

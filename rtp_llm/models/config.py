@@ -52,6 +52,12 @@ _TAKEN = (
     "norm_offset",
     "output_gate",
     "sinks",
+    "output_norms",
+    "embedding_scale",
+    "attention_scale",
+    "soft_cap",
+    "logit_cap",
+    "local_rope",
     "delta_net",
     "mtp_layers",
     "mrope",
@@ -74,6 +80,12 @@ class Features:
     norm_offset: float = 0.0
     output_gate: bool = False
     sinks: bool = False
+    output_norms: bool = False
+    embedding_scale: float = 1.0
+    attention_scale: float = 0.0
+    soft_cap: float = 0.0
+    logit_cap: float = 0.0
+    local_rope: RopeConfig | None = None
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
@@ -91,7 +103,11 @@ class ModelConfig:
     `stored`: how it stores the weights of modules that are not floats. With
     `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
     of norms; with `output_gate` a gate multiplies the attention result; `sinks`: heads have them,
-    see AttentionShape. `linear_layers`: whether
+    see AttentionShape. `output_norms`: the results of attention and feed-forward are normalised
+    before they are added. Embeddings are multiplied by `embedding_scale`. `attention_scale` and
+    `soft_cap`: see AttentionConfig; logits are capped likewise by `logit_cap`, 0: not.
+    `local_rope`: the rotary embedding of layers with a window, None: that of the others.
+    `linear_layers`: whether
     each layer uses the linear attention `delta_net` instead of softmax attention. `mtp_layers` is
     the number of multi-token prediction layers that follow the last layer in the checkpoint, and
     `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
@@ -129,6 +145,12 @@ class ModelConfig:
     norm_offset: float = 0.0
     output_gate: bool = False
     sinks: bool = False
+    output_norms: bool = False
+    embedding_scale: float = 1.0
+    attention_scale: float = 0.0
+    soft_cap: float = 0.0
+    logit_cap: float = 0.0
+    local_rope: RopeConfig | None = None
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0

@@ -55,18 +55,23 @@ def test_plain_keys(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
     assert ours.rms_norm_eps == theirs.rms_norm_eps
     assert ours.max_position_embeddings == theirs.max_position_embeddings
-    assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+    rope = theirs.rope_parameters
+    if "full_attention" in rope:
+        assert ours.local_rope.theta == rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    assert ours.rope.theta == rope["rope_theta"]
     style = "yarn" if architecture == "GptOssForCausalLM" else "default"
-    assert ours.rope.style == theirs.rope_parameters["rope_type"] == style
+    assert ours.rope.style == rope["rope_type"] == style
     assert ours.tie_word_embeddings == theirs.tie_word_embeddings
-    assert ours.hidden_act == theirs.hidden_act
+    act = getattr(theirs, "hidden_activation", None) or theirs.hidden_act
+    assert ours.hidden_act == act.replace("pytorch_", "")
     assert ours.bos_token_id == theirs.bos_token_id
     assert ours.eos_token_ids == (() if theirs.eos_token_id is None else (theirs.eos_token_id,))
     assert ours.num_kv_heads == theirs.num_key_value_heads
     if ours.mla is None:
         head_dim = getattr(theirs, "head_dim", None)
         assert ours.head_dim == (head_dim or theirs.hidden_size // theirs.num_attention_heads)
-    factor = theirs.rope_parameters.get("partial_rotary_factor", 1.0)
+    factor = rope.get("partial_rotary_factor", 1.0)
     assert ours.mla is not None or ours.rope.rotary_dim == int(ours.head_dim * factor)
     biases = getattr(theirs, "attention_bias", getattr(theirs, "qkv_bias", False))
     assert ours.qkv_bias == (biases or architecture == "Qwen2ForCausalLM")

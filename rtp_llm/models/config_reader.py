@@ -32,6 +32,8 @@ def read_model_config(
     if draft_model:
         return replace(config, draft_model=_read_draft_model(Path(draft_model), config))
     if eagle3:
+        if config.embedding_scale != 1:
+            raise refuse("EAGLE-3 head of scaled embeddings", architecture=config.architecture)
         return replace(config, eagle3=read_eagle3_config(Path(eagle3), config))
     if not mtp:
         return config

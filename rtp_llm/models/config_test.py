@@ -217,8 +217,11 @@ BY_FILES = {
     "head size of an encoder",
     "weights that are not safetensors",
 }
+# The row of an architecture, which is tested with those that are unknown.
+BY_NAME = {"Gemma 3n"}
 # Rows that depend on settings as well as the model; also tested with the loader and at start-up.
 BY_SETTINGS = {
+    "EAGLE-3 head of scaled embeddings",
     "draft model of another kind",
     "draft model of another vocabulary",
     "draft model with recurrent layers",
@@ -234,8 +237,8 @@ ROWS = {row.name: row for row in REFUSALS if row.area == AREA}
 
 
 def test_every_row_of_the_table_has_its_test():
-    assert set(ROWS) == set(REFUSED) | BY_FILES | BY_SETTINGS
-    assert set(CHECKS) == set(REFUSED) - {"unknown architecture"}
+    assert set(ROWS) == set(REFUSED) | BY_NAME | BY_FILES | BY_SETTINGS
+    assert set(CHECKS) == set(REFUSED) - {"unknown architecture"} | BY_NAME
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -279,11 +282,20 @@ def test_fp8_blocks_are_read_with_dynamic_activations_only(tmp_path, changes, me
         ("Qwen3ForQuestionAnswering", {}, "Its layers are .* the nearest first: Qwen3ForCaus"),
         ("MistralForQuestionAnswering", {}, "Its layers are .* first: MistralForCausalLM, "),
         ("OtherMoeForCausalLM", {}, r"chooses or computes its experts .*\(config.json: a Moe arch"),
-        ("Gemma3ForCausalLM", {"vision_config": {"depth": 1}}, r"Only text .*vision_config is set"),
         (
-            "Gemma2ForCausalLM",
+            "PaliGemmaForCausalLM",
+            {"vision_config": {"depth": 1}},
+            r"Only text .*vision_config is set",
+        ),
+        (
+            "Gemma3nForConditionalGeneration",
+            {"vision_config": {}},
+            r"Its layers have embeddings of",
+        ),
+        (
+            "RecurrentGemmaForCausalLM",
             {"final_logit_softcapping": 30.0},
-            r"do not cap .*softcapping is set",
+            r"only Gemma 2 and 3 cap .*softcapping is set",
         ),
     ],
 )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rtp_llm.attention import Backend, CacheGroups, ForwardBatch, GroupBackends
 from rtp_llm.attention.model_inputs import InputNeeds, ModelInputs
+from rtp_llm.distributed.tensor_parallel import SINGLE
 from rtp_llm.layers import (
     AttentionShape,
     Embedding,
@@ -34,6 +35,7 @@ from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
 from rtp_llm.models.drafts.draft_head import DraftHead, TargetParts
 from rtp_llm.models.drafts.eagle3 import Eagle3Head
 from rtp_llm.models.drafts.mtp import MultiTokenPredictor
+from rtp_llm.models.output_norm_layer import OutputNormLayer
 from rtp_llm.models.raw_config import RawConfig
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -58,18 +60,24 @@ class Decoder(Layer):
         self.embed_tokens: Embedding | None = None
         if stage.start == 0:
             self.embed_tokens = make_embedding(config.vocab_size, config.hidden_size, layers)
+        self._scale = float(torch.tensor(config.embedding_scale, dtype=options.dtype))
+        kind = OutputNormLayer if config.output_norms else DecoderLayer
         self.layers = nn.ModuleList(
-            DecoderLayer(index, config, mixer, backend, layers.inside(f"layers.{index}"))
+            kind(index, config, mixer, backend, layers.inside(f"layers.{index}"))
             if index in stage
             else Layer()  # on another stage; a placeholder that keeps names and indices
             for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
         )
-        self._local = [(index, self.layers[index]) for index in stage]
         is_last = stage.stop == config.num_layers
         self.norm: RMSNorm | None = make_norm(config, layers) if is_last else None
         self.rotary = Rotary(config.rope, options.num_positions, options.device)
         self.mrope = None if config.mrope is None else Mrope(config.mrope, options.device)
-        self._ranks = options.tensor_parallel
+        self.local_rotary: Rotary | None = None
+        if config.local_rope is not None:
+            self.local_rotary = Rotary(config.local_rope, options.num_positions, options.device)
+        self._own = [(i, self.layers[i], config.layer_windows[i] > 0) for i in stage]
+        # What a layer leaves to be added is a partial sum, unless the layer has normalised it.
+        self._ranks = SINGLE if config.output_norms else options.tensor_parallel
         self._captures: tuple[int, ...] = ()
         self.captured: Tensor | None = None
 
@@ -78,11 +86,12 @@ class Decoder(Layer):
         cos_sin = self.rotary.cos_sin
         if self.mrope is not None:
             cos_sin, batch = self.mrope(cos_sin, batch)
+        local = cos_sin if self.local_rotary is None else self.local_rotary.cos_sin
         pending: Tensor | None = None
-        for index, layer in self._local:
+        for index, layer, has_window in self._own:
             if index in self._captures:
                 pending = self._capture(index, residual, pending)
-            pending = layer(pending, residual, cos_sin, batch)
+            pending = layer(pending, residual, local if has_window else cos_sin, batch)
         if self.norm is not None:
             return self.norm.after(pending, residual)
         if pending is not None:  # one tensor travels to the next stage, not two
@@ -92,6 +101,8 @@ class Decoder(Layer):
     def _input(self, batch: ForwardBatch) -> Tensor:
         if self.embed_tokens is not None:
             embedded: Tensor = self.embed_tokens(batch.token_ids)
+            if self._scale != 1.0:
+                embedded.mul_(self._scale)
             return embedded if batch.embeddings is None else batch.embeddings.place(embedded)
         assert batch.hidden is not None, "the stage before gives it"
         return batch.hidden
@@ -171,6 +182,8 @@ class DecoderForCausalLM(Architecture):
             norm_offset=config.norm_offset,
             output_gate=config.output_gate,
             sinks=config.sinks,
+            scale=config.attention_scale,
+            soft_cap=config.soft_cap,
         )
         layers: tuple[MixerShape, ...] = tuple(
             config.delta_net if linear and config.delta_net else replace(attention, window=window)
@@ -182,8 +195,8 @@ class DecoderForCausalLM(Architecture):
         if self._options.stage is not None:
             whole = self.groups_of(self.config, self._options.cache_dtypes, self._ranks)
             return replace(whole, here=self._stage)
-        layers = (each for each in self.model.layers if isinstance(each, DecoderLayer))
-        mixers = [layer.mixer for layer in layers]
+        kinds = DecoderLayer, OutputNormLayer
+        mixers = [layer.mixer for layer in self.model.layers if isinstance(layer, kinds)]
         if self.drafts is not None:
             mixers.append(self.drafts.mixer)
         return CacheGroups.of([mixer.cache_spec() for mixer in mixers])
@@ -242,7 +255,8 @@ class DecoderForCausalLM(Architecture):
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)
-        return logits
+        cap = self.config.logit_cap
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 
     @property
     def logit_columns(self) -> range:

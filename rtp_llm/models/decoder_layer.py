@@ -74,6 +74,8 @@ class DecoderLayer(Layer):
 
 def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
     """Create an RMS norm of the residual stream."""
+    if config.output_norms:  # what is added to the stream is no partial sum
+        return RMSNorm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
     return residual_norm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtp_llm.ops.rope.rotary_table import RopeConfig
-
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -14,9 +12,8 @@ class EncoderConfig:
     of learned positions and token types, 0: none; the first token has row `first_position`.
 
     `norm_bias`: norms have biases. `scale` multiplies products of queries and keys.
-    `position_buckets`: relative positions share so many biases of scores; 0: none. `local_rope`: of
-    layers with a window; None: that of the others. `head_bias`: of the first layer of the head of a
-    classifier.
+    `position_buckets`: relative positions share so many biases of scores; 0: none. `head_bias`: of
+    the first layer of the head of a classifier.
     """
 
     longest: int
@@ -26,5 +23,4 @@ class EncoderConfig:
     first_position: int = 0
     type_rows: int = 0
     position_buckets: int = 0
-    local_rope: RopeConfig | None = None
     head_bias: bool = True

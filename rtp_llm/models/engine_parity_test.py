@@ -27,6 +27,8 @@ NEW_TOKENS = 64
 WINDOWED = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
 MODELS = {
     "deepseek_v3": {"num_hidden_layers": 2},
+    "gemma2": {"num_hidden_layers": 2},
+    "gemma3": {},
     "gpt_oss": {"num_hidden_layers": 2},
     "llama": {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 80},
     "mistral": {"num_attention_heads": 7, "num_key_value_heads": 1, "sliding_window": 24},

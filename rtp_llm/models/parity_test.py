@@ -46,6 +46,14 @@ def heads(query, key_value, head_dim):
         ("qwen3", heads(3, 3, 64) | {"tie_word_embeddings": True}),
         ("qwen3", heads(4, 1, 128) | {"attention_bias": True}),
         ("qwen3", heads(7, 1, 80) | WINDOWED),
+        ("gemma2", heads(4, 2, 64) | {"attention_bias": True}),
+        ("gemma2", heads(5, 1, 80)),
+        ("gemma3", heads(4, 1, 64) | {"attention_bias": True}),
+        (
+            "gemma3",
+            heads(3, 3, 80) | {"final_logit_softcapping": 9.0},
+        ),
+        ("gemma3_images", heads(4, 2, 64)),
         ("mixtral", heads(4, 2, 64) | {"sliding_window": 24}),
         ("qwen2_moe", heads(5, 1, 64) | {"mlp_only_layers": [1]}),
         ("qwen3_moe", heads(4, 2, 64) | {"norm_topk_prob": False, "decoder_sparse_step": 2}),
@@ -96,12 +104,15 @@ def test_rope_scaling_in_both_forms(tmp_path, rope, length):
     assert torch.equal(old_form.model.rotary.cos_sin, new_form.model.rotary.cos_sin)
 
 
-def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path):
-    save_model(tmp_path, "qwen3", **WINDOWED)
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("qwen3", WINDOWED), ("gemma2", {}), ("gemma3", {})], ids=str
+)
+def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind, settings):
+    save_model(tmp_path, kind, **settings)
     check_mixed_batch(open_model(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
 @pytest.mark.parametrize(("dtype", "allowed"), [(torch.bfloat16, 2.0), (torch.float16, 2.0)])
 def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype, allowed):
     """The error against float32 may be `allowed` times the one that transformers makes."""

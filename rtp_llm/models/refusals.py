@@ -29,7 +29,9 @@ BIDIRECTIONAL_ARCHITECTURES = dict.fromkeys(
     ("Qwen2ForCausalLM", "Qwen2Model"), "Qwen2BidirectionalModel"
 )
 # Those with rope settings for each layer type, and with rope type ntk.
-LAYER_ROPE_FAMILIES = ("Gemma3Text", "ModernBert")
+LAYER_ROPE_FAMILIES = ("Gemma3", "ModernBert")
+# Those that may cap scores and logits.
+CAPPED_FAMILIES = ("Gemma2", "Gemma3")
 NTK_FAMILY = "New"
 EXPERT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
@@ -182,9 +184,21 @@ def _partial_rotary(values: Values) -> str:
     return "" if known or factor in (None, 1, 1.0) else f"partial_rotary_factor {shown(factor)}"
 
 
+def _caps(values: Values) -> str:
+    known = architecture_of(values).startswith(CAPPED_FAMILIES)
+    return "" if known else _keys("attn_logit_softcapping", "final_logit_softcapping")(values)
+
+
 def _activation(values: Values) -> str:
-    name = values.get("hidden_act")
-    return "" if name is None or name in ACTIVATIONS else f"hidden_act {shown(name)}"
+    """Refused names; families that have `hidden_activation` do not read the other key."""
+    key = "hidden_activation" if values.get("hidden_activation") else "hidden_act"
+    name = values.get(key)
+    return "" if name is None or name in ACTIVATIONS else f"{key} {shown(name)}"
+
+
+def _gemma3n(values: Values) -> str:
+    named = architecture_of(values)
+    return named if named.startswith("Gemma3n") else ""
 
 
 def _layer_types(values: Values) -> str:
@@ -216,6 +230,7 @@ def _stored(row: str) -> Callable[[Values], str]:
 # Row of the table -> what in a config.json triggers it ("" = nothing). The first match wins.
 CHECKS: dict[str, Callable[[Values], str]] = {
     **{name: _stored(name) for name in STORED_FORMAT_ROWS},
+    "Gemma 3n": _gemma3n,
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),
     "encoder-decoder model": _keys("is_encoder_decoder"),
@@ -224,7 +239,7 @@ CHECKS: dict[str, Callable[[Values], str]] = {
     "other rope type": _rope_style,
     "partial rotary embedding": _partial_rotary,
     "dual chunk attention": _keys("dual_chunk_attention_config"),
-    "soft-capped logits": _keys("attn_logit_softcapping", "final_logit_softcapping"),
+    "soft-capped logits": _caps,
     "other activation": _activation,
     "other layer type": _layer_types,
     "other number type": _dtype,

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _DECODERS = {
     "DeepseekV2ForCausalLM": "rtp_llm.models.deepseek_v2:DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM": "rtp_llm.models.deepseek_v3:DeepseekV3ForCausalLM",
+    "Gemma2ForCausalLM": "rtp_llm.models.gemma:Gemma2ForCausalLM",
+    "Gemma3ForCausalLM": "rtp_llm.models.gemma:Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration": "rtp_llm.models.gemma:Gemma3ForConditionalGeneration",
     "GptOssForCausalLM": "rtp_llm.models.gpt_oss:GptOssForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.mistral:MistralForCausalLM",

@@ -138,6 +138,8 @@ CASES = [
     Case("qwen3_moe", {"norm_topk_prob": False, "decoder_sparse_step": 2}),
     Case("mixtral"),
     Case("qwen2_moe", {"mlp_only_layers": [1]}),
+    Case("gemma2", {"attention_bias": True}),
+    Case("gemma3"),
     Case("gpt_oss"),
     Case("gpt_oss", {"intermediate_size": 96}, mxfp4=True),
     Case("deepseek_v2"),

@@ -12,7 +12,11 @@ from rtp_llm.models.raw_config import ModelConfigError
 from rtp_llm.models.refusals import BIDIRECTIONAL_ARCHITECTURES, architecture_of
 
 _TEXT = "text_config"
-_TEXT_PARTS = ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")
+_TEXT_PARTS = (
+    "Gemma3ForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+)
 # Keys for images and videos, which requests cannot contain.
 _OTHERS = (
     "image_token_id",

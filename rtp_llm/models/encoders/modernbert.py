@@ -19,8 +19,8 @@ from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
 from rtp_llm.models.encoders.label_head import HeadNames
-from rtp_llm.models.encoders.layer_types import FULL, NEAR, RotaryByType, layer_types, rope_of_type
 from rtp_llm.models.encoders.read_config import encoder_config, head_dim, renamed
+from rtp_llm.models.layer_types import FULL, NEAR, RotaryByType, layer_types, rope_of_type
 from rtp_llm.models.raw_config import RawConfig
 
 
@@ -56,7 +56,6 @@ class ModernBertModel(EncoderModel):
             scale=head_dim(raw) ** -0.5,
             norm_bias=raw.flag("norm_bias"),
             head_bias=raw.flag("classifier_bias"),
-            local_rope=rope_of_type(raw, NEAR, "local_rope_theta", head_dim(raw)),
         )
         bias = raw.flag("attention_bias")
         return encoder_config(
@@ -64,6 +63,7 @@ class ModernBertModel(EncoderModel):
             encoder,
             norm_eps=raw.number("norm_eps"),
             rope=rope_of_type(raw, FULL, "global_rope_theta", head_dim(raw)),
+            local_rope=rope_of_type(raw, NEAR, "local_rope_theta", head_dim(raw)),
             qkv_bias=bias,
             output_bias=bias,
             mlp_bias=raw.flag("mlp_bias"),

@@ -86,26 +86,26 @@ def test_windows_and_bases_of_embedding_gemma(tmp_path: Path) -> None:
     keys |= {"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
     config = read(tmp_path, "Gemma3TextModel", use_bidirectional_attention=True, **keys)
     assert config.encoder is not None
-    assert config.encoder.local_rope is not None
+    assert config.local_rope is not None
     assert config.layer_windows == (256, 0, 256, 0)
     assert (config.rope.theta, config.rope.factor) == (1e6, 8.0)
-    assert (config.encoder.local_rope.theta, config.encoder.local_rope.factor) == (1e4, 1.0)
+    assert (config.local_rope.theta, config.local_rope.factor) == (1e4, 1.0)
     assert config.encoder.scale == 256**-0.5
 
 
 def test_windows_and_bases_of_modernbert(tmp_path: Path) -> None:
     config = read(tmp_path, "ModernBertModel")
     assert config.encoder is not None
-    assert config.encoder.local_rope is not None
+    assert config.local_rope is not None
     assert config.layer_windows == (0, 64, 64, 0)
-    assert (config.rope.theta, config.encoder.local_rope.theta) == (160000, 10000)
+    assert (config.rope.theta, config.local_rope.theta) == (160000, 10000)
     rope = {"full_attention": {"rope_theta": 5e4}, "sliding_attention": {"rope_theta": 3e3}}
     kinds = ["sliding_attention", "full_attention"] * 2
     config = read(tmp_path, "ModernBertModel", rope_parameters=rope, layer_types=kinds)
     assert config.encoder is not None
-    assert config.encoder.local_rope is not None
+    assert config.local_rope is not None
     assert config.layer_windows == (64, 0, 64, 0)
-    assert (config.rope.theta, config.encoder.local_rope.theta) == (5e4, 3e3)
+    assert (config.rope.theta, config.local_rope.theta) == (5e4, 3e3)
 
 
 def test_ntk_scaling_of_gte(tmp_path: Path) -> None:

@@ -18,6 +18,12 @@ with light_transformers():
         DeepseekV2ForCausalLM,
         DeepseekV3Config,
         DeepseekV3ForCausalLM,
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        Gemma3Config,
+        Gemma3ForCausalLM,
+        Gemma3ForConditionalGeneration,
+        Gemma3TextConfig,
         GptOssConfig,
         GptOssForCausalLM,
         LlamaConfig,
@@ -49,6 +55,9 @@ with light_transformers():
 _KINDS: dict[str, tuple[Any, Any]] = {
     "deepseek_v2": (DeepseekV2Config, DeepseekV2ForCausalLM),
     "deepseek_v3": (DeepseekV3Config, DeepseekV3ForCausalLM),
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
+    "gemma3_images": (Gemma3Config, Gemma3ForConditionalGeneration),
     "gpt_oss": (GptOssConfig, GptOssForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "mistral": (MistralConfig, MistralForCausalLM),
@@ -100,6 +109,15 @@ _YARN = {
     "truncate": False,
     "original_max_position_embeddings": 32,
 }
+_GEMMA3 = {
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "query_pre_attn_scalar": 48,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
 _SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 64}
 _VISION = {
     "depth": 1,
@@ -109,10 +127,27 @@ _VISION = {
     "num_position_embeddings": 16,
     "out_hidden_size": 64,
 }
+_SIGLIP = {
+    "hidden_size": 32,
+    "image_size": 28,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "patch_size": 14,
+}
 # Settings that a kind needs in addition to _SMALL.
 _OF_KIND: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**_MLA, "n_shared_experts": 2},
     "deepseek_v3": {**_MLA, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
+    "gemma2": {
+        "sliding_window": 24,
+        "query_pre_attn_scalar": 48,
+        "attn_logit_softcapping": 4.0,
+        "final_logit_softcapping": 15.0,
+        "tie_word_embeddings": False,
+    },
+    "gemma3": {**_GEMMA3, "tie_word_embeddings": False},
+    "gemma3_images": _GEMMA3,
     "gpt_oss": {
         "num_local_experts": 6,
         "num_experts_per_tok": 3,
@@ -157,14 +192,19 @@ def save_model(
     hidden = 16 * (settings.get("num_attention_heads") or 4)
     values = {"hidden_size": hidden, **_SMALL, **_OF_KIND.get(kind, {}), **settings}
     if kind.endswith("_images"):
-        tied = values.pop("tie_word_embeddings", False)
-        parts = {"text_config": values, "vision_config": {**_VISION, "out_hidden_size": hidden}}
-        values = {**parts, "tie_word_embeddings": tied}
+        tied = values.pop("tie_word_embeddings", kind == "gemma3_images")
+        vision = _SIGLIP if kind == "gemma3_images" else {**_VISION, "out_hidden_size": hidden}
+        values = {"text_config": values, "vision_config": vision, "tie_word_embeddings": tied}
     torch.manual_seed(seed)
     model: Any = model_class(config_class(**values, attn_implementation="eager"))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             randomize(name, parameter)
+            # Embeddings are scaled up, and layers' results normalised, which would hardly matter.
+            if kind.startswith("gemma") and "embed_tokens" in name:
+                parameter.mul_(0.25)
+            elif kind.startswith("gemma") and ".post_" in name:
+                parameter.add_(3.0)
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.uniform_(-0.1, 0.1)

@@ -23,11 +23,9 @@ class RotaryByType(Layer):
 
     def __init__(self, config: ModelConfig, num_positions: int, device: torch.device) -> None:
         super().__init__()
-        encoder = config.encoder
-        assert encoder is not None
-        assert encoder.local_rope is not None
+        assert config.local_rope is not None
         self.full = Rotary(config.rope, num_positions, device)
-        self.near = Rotary(encoder.local_rope, num_positions, device)
+        self.near = Rotary(config.local_rope, num_positions, device)
 
     def cos_sin(self, window: int) -> Tensor | None:
         """The table of a layer; see Rotary."""

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer of Gemma 3: norms before and after attention, and before and after feed-forward."""
+"""A layer of Gemma 2 and 3: norms before and after attention, and before and after feed-forward."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from rtp_llm.attention import ForwardBatch
-from rtp_llm.layers import GatedMLP, Layer, LayerOptions, RMSNorm
+from rtp_llm.attention import Backend, ForwardBatch
+from rtp_llm.layers import GatedMLP, Layer, LayerOptions, Mixer, MixerShape, RMSNorm
 from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.decoder_layer import make_norm
 
 
 class AloneMixer(Protocol):
@@ -26,21 +27,34 @@ class AloneMixer(Protocol):
         """Attention of norm(residual + pending) [T, hidden]."""
 
 
-class Gemma3Layer(Layer):
+class OutputNormLayer(Layer):
     """The results of attention and feed-forward are normalised before they are added; ranks sum
     their parts of them first."""
 
-    def __init__(self, config: ModelConfig, mixer: Layer, options: LayerOptions) -> None:
-        """`mixer` is an AloneMixer."""
+    def __init__(
+        self,
+        index: int,
+        config: ModelConfig,
+        mixer: MixerShape,
+        backend: Backend[Any] | None,
+        options: LayerOptions,
+    ) -> None:
+        """``mixer`` makes an AloneMixer; see DecoderLayer."""
         super().__init__()
-        self.input_layernorm = gemma_norm(config, options)
-        self.self_attn = mixer
-        self.post_attention_layernorm = gemma_norm(config, options)
-        self.pre_feedforward_layernorm = gemma_norm(config, options)
+        self.input_layernorm = make_norm(config, options)
+        self.self_attn = mixer.make(index, backend, options.inside("self_attn"))
+        self.post_attention_layernorm = make_norm(config, options)
+        self.pre_feedforward_layernorm = make_norm(config, options)
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.mlp = GatedMLP(hidden, inner, config.hidden_act, False, options.inside("mlp"))
-        self.post_feedforward_layernorm = gemma_norm(config, options)
+        inside = options.inside("mlp")
+        self.mlp = GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, inside)
+        self.post_feedforward_layernorm = make_norm(config, options)
         self._ranks = options.tensor_parallel
+
+    @property
+    def mixer(self) -> Mixer:
+        """The layer's attention."""
+        return self.self_attn
 
     def forward(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
@@ -55,8 +69,3 @@ class Gemma3Layer(Layer):
         added = self.mlp.alone(self.pre_feedforward_layernorm, residual, mixed)
         added = self._ranks.all_reduce(added)
         return self.post_feedforward_layernorm(added)  # type: ignore[no-any-return]
-
-
-def gemma_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
-    """A norm of weights 1 + w."""
-    return RMSNorm(config.hidden_size, config.rms_norm_eps, options, 1.0)
