@@ -210,6 +210,38 @@ PUBLISHED = {
         "sliding_window": 128,
         "swiglu_limit": 7.0,
     },
+    "gemma-2-2b-it": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "attention_bias": False,
+        "attn_logit_softcapping": 50.0,
+        "cache_implementation": "hybrid",
+        "eos_token_id": [1, 107],
+        "final_logit_softcapping": 30.0,
+        "head_dim": 256,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 256,
+        "rms_norm_eps": 1e-06,
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+    },
+    "gemma-3-1b-it": {
+        "architectures": ["Gemma3ForCausalLM"],
+        "attention_bias": False,
+        "attn_logit_softcapping": None,
+        "cache_implementation": "hybrid",
+        "eos_token_id": [1, 106],
+        "final_logit_softcapping": None,
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 256,
+        "rms_norm_eps": 1e-06,
+        "rope_local_base_freq": 10000,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+    },
     "DeepSeek-V2-Lite": {
         "architectures": ["DeepseekV2ForCausalLM"],
         "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"},
@@ -276,3 +308,25 @@ def test_published_forms_are_read(tmp_path, name):
     config = ours_of(tmp_path, changes["architectures"][0], **{**changes, **sizes})
     assert config.num_layers == 4
     assert (config.moe is not None) == any(word in name for word in ("MoE", "Mix", "Deep", "oss"))
+
+
+@pytest.mark.parametrize(
+    ("name", "windows", "caps", "theta", "local_theta"),
+    [
+        ("gemma-2-2b-it", [4096, 0] * 4, (50.0, 30.0), 1e4, None),
+        ("gemma-3-1b-it", [512] * 5 + [0] + [512] * 2, (0.0, 0.0), 1e6, 1e4),
+    ],
+)
+def test_published_gemma(tmp_path, name, windows, caps, theta, local_theta):
+    """What their keys mean, which transformers 5 names differently."""
+    published = PUBLISHED[name]
+    config = ours_of(
+        tmp_path, published["architectures"][0], **{**published, "num_hidden_layers": 8}
+    )
+    assert list(config.layer_windows) == windows
+    assert (config.soft_cap, config.logit_cap) == caps
+    assert config.rope.theta == theta
+    assert (config.local_rope and config.local_rope.theta) == local_theta
+    assert config.attention_scale == 256**-0.5
+    assert config.eos_token_ids == tuple(published["eos_token_id"])
+    assert config.tie_word_embeddings
