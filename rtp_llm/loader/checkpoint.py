@@ -45,10 +45,13 @@ class Checkpoint:
     def num_bytes(self) -> int:
         return sum(entry.size for entry in self.tensors.values())
 
-    def renamed(self, prefix: str) -> Checkpoint:
-        """Replace `prefix` in names by "model."; unchanged if no name begins with it."""
+    def renamed(self, prefixes: tuple[str, ...]) -> Checkpoint:
+        """Replace the first of `prefixes` that names begin with by "model."; if there is none,
+        nothing changes."""
         names = (*self.tensors, *self.unreadable)
-        if not prefix or not any(name.startswith(prefix) for name in names):
+        found = (each for each in prefixes if any(name.startswith(each) for name in names))
+        prefix = next(found, "")
+        if not prefix:
             return self
         made = {name: _without(name, prefix) for name in names}
         if len(set(made.values())) < len(made):

@@ -121,7 +121,7 @@ def _checkpoint(
 def _open(path: str | Path, config: ModelConfig) -> Checkpoint:
     try:
         model = model_class(config.architecture)
-        return Checkpoint.open(path).renamed(model.TEXT_PREFIX).with_prefix(model.EMBEDDING)
+        return Checkpoint.open(path).renamed(model.TEXT_PREFIXES).with_prefix(model.EMBEDDING)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{config.architecture}: {error}") from error
 

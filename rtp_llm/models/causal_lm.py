@@ -192,15 +192,16 @@ class Architecture(CausalLM):
     """A language model that config.json can name.
 
     CONFIG_DEFAULTS: values of keys that config.json leaves out. IGNORED_WEIGHTS and
-    IGNORED_PREFIXES: suffixes and prefixes of tensor names that are not loaded. TEXT_PREFIX: the
-    prefix of names, instead of "model.", in checkpoints that contain more than the text model.
+    IGNORED_PREFIXES: suffixes and prefixes of tensor names that are not loaded. TEXT_PREFIXES:
+    what names may begin with, instead of "model.", in checkpoints that contain more than the text
+    model; one of them in each checkpoint.
     EMBEDDING: the name of the first weight after that prefix, which checkpoints may lack.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {}
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ()
-    TEXT_PREFIX: ClassVar[str] = ""
+    TEXT_PREFIXES: ClassVar[tuple[str, ...]] = ()
     EMBEDDING: ClassVar[str] = "embed_tokens.weight"
 
     @classmethod

@@ -70,9 +70,14 @@ class Gemma3ForCausalLM(DecoderForCausalLM):
 class Gemma3ForConditionalGeneration(Gemma3ForCausalLM):
     """The multimodal architecture, of which only the language model is served."""
 
-    TEXT_PREFIX: ClassVar[str] = "language_model.model."
+    TEXT_PREFIXES: ClassVar[tuple[str, ...]] = (
+        "language_model.model.",
+        "model.language_model.",  # as newer transformers may save it
+    )
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = (
         "language_model.lm_head.",
+        "model.multi_modal_projector.",
+        "model.vision_tower.",
         "multi_modal_projector.",
         "vision_tower.",
     )

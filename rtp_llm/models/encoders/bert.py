@@ -24,7 +24,7 @@ class BertModel(EncoderModel):
         "max_position_embeddings": 512,
         "type_vocab_size": 2,
     }
-    TEXT_PREFIX = "bert."
+    TEXT_PREFIXES = ("bert.",)
     EMBEDDING = "embeddings.word_embeddings.weight"
     IGNORED_WEIGHTS = ("position_ids",)
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ("model.pooler.", "cls.", "lm_head.")

@@ -30,7 +30,7 @@ class DistilBertModel(BertModel):
         "max_position_embeddings": 512,
         "type_vocab_size": 0,
     }
-    TEXT_PREFIX = "distilbert."
+    TEXT_PREFIXES = ("distilbert.",)
     TEXT_HEAD = HeadNames("pre_classifier", "relu")
     IGNORED_PREFIXES = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
     QKV = ("attention.q_lin", "attention.k_lin", "attention.v_lin")

@@ -28,7 +28,7 @@ class NewModel(BertModel):
         "rope_theta": 10000.0,
         "type_vocab_size": 1,
     }
-    TEXT_PREFIX = "new."
+    TEXT_PREFIXES = ("new.",)
     IGNORED_PREFIXES = ("model.pooler.", "lm_head.")
     QKV = ("attention.qkv_proj",)
     NAMES = PostNormNames(
@@ -61,7 +61,7 @@ class NewModel(BertModel):
 class GteModel(NewModel):
     """The same as transformers saves it."""
 
-    TEXT_PREFIX = "gte."
+    TEXT_PREFIXES = ("gte.",)
 
 
 def _rope(raw: RawConfig) -> RopeConfig:

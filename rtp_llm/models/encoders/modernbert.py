@@ -37,7 +37,7 @@ class ModernBertModel(EncoderModel):
         "max_position_embeddings": 8192,
         "norm_eps": 1e-5,
     }
-    TEXT_PREFIX = "model."
+    TEXT_PREFIXES = ("model.",)
     EMBEDDING = "embeddings.tok_embeddings.weight"
     IGNORED_PREFIXES = ("head.", "decoder.")
     QKV = ("Wqkv",)

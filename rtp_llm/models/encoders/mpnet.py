@@ -28,7 +28,7 @@ class MPNetModel(BertModel):
         "relative_attention_num_buckets": _BUCKETS,
         "type_vocab_size": 0,
     }
-    TEXT_PREFIX = "mpnet."
+    TEXT_PREFIXES = ("mpnet.",)
     TEXT_HEAD = HeadNames("classifier.dense", last="classifier.out_proj")
     QKV = ("attention.attn.q", "attention.attn.k", "attention.attn.v")
     NAMES = PostNormNames(attention_output="attention.attn.o", attention_norm="attention.LayerNorm")

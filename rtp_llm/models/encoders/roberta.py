@@ -14,7 +14,7 @@ class RobertaModel(BertModel):
     """514 rows are positions of 512 tokens: padding, and what comes before it, has the first."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {**BertModel.CONFIG_DEFAULTS, "pad_token_id": 1}
-    TEXT_PREFIX = "roberta."
+    TEXT_PREFIXES = ("roberta.",)
     TEXT_HEAD = HeadNames("classifier.dense", last="classifier.out_proj")
 
     @classmethod

@@ -15,7 +15,7 @@ class Qwen3_5ForCausalLM(HybridForCausalLM):
         *HybridForCausalLM.IGNORED_PREFIXES,
         "model.visual.",
     )
-    TEXT_PREFIX: ClassVar[str] = "model.language_model."
+    TEXT_PREFIXES: ClassVar[tuple[str, ...]] = ("model.language_model.",)
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         **HybridForCausalLM.CONFIG_DEFAULTS,
         "num_key_value_heads": 4,
