@@ -234,6 +234,12 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "float16 in Gemma 2 and 3",
+        "Their activations exceed the range of float16.",
+        "Set --dtype bfloat16 or float32.",
+    ),
+    Refusal(
+        "model",
         "fp8 with another dtype",
         "FP8 products give bfloat16.",
         "Set --dtype bfloat16, or leave --quantization out.",

@@ -309,6 +309,8 @@ def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None
             raise UnsupportedModelError(
                 f"{feature} is not supported on {device.name}: {answer.reason}. Change --{setting}."
             )
+    if settings.dtype == "float16":
+        _check_range(config)
     if settings.quantization == "fp8" and settings.dtype != "bfloat16":
         raise refuse("fp8 with another dtype", f"--dtype {settings.dtype}", config.architecture)
     if settings.quantization in ("int8", "w8a8_int8") and config.stored is not None:
@@ -319,3 +321,10 @@ def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None
             f"max_seq_len {settings.max_seq_len} is longer than the {config.context_limit} "
             "positions of the model. Lower --max-seq-len."
         )
+
+
+def _check_range(config: ModelConfig) -> None:
+    """Raise UnsupportedModelError if the model or its draft model exceeds the range of float16."""
+    for each in (config, config.draft_model):
+        if each is not None and model_class(each.architecture).OVERFLOWS_FLOAT16:
+            raise refuse("float16 in Gemma 2 and 3", architecture=each.architecture)

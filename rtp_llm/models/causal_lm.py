@@ -196,6 +196,7 @@ class Architecture(CausalLM):
     what names may begin with, instead of "model.", in checkpoints that contain more than the text
     model; one of them in each checkpoint.
     EMBEDDING: the name of the first weight after that prefix, which checkpoints may lack.
+    OVERFLOWS_FLOAT16: activations exceed its range.
     """
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {}
@@ -203,6 +204,7 @@ class Architecture(CausalLM):
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ()
     TEXT_PREFIXES: ClassVar[tuple[str, ...]] = ()
     EMBEDDING: ClassVar[str] = "embed_tokens.weight"
+    OVERFLOWS_FLOAT16: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

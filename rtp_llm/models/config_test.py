@@ -226,6 +226,7 @@ BY_SETTINGS = {
     "draft model of another vocabulary",
     "draft model with recurrent layers",
     "drafts at positions of three axes",
+    "float16 in Gemma 2 and 3",
     "fp8 with another dtype",
     "no layer of multi-token prediction",
     "quantized twice",

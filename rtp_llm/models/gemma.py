@@ -43,6 +43,7 @@ class Gemma2ForCausalLM(DecoderForCausalLM):
         "max_position_embeddings": 8192,
         "vocab_size": 256000,
     }
+    OVERFLOWS_FLOAT16: ClassVar[bool] = True
 
     @classmethod
     def read_config(cls, raw: RawConfig) -> ModelConfig:
@@ -57,6 +58,7 @@ class Gemma3ForCausalLM(DecoderForCausalLM):
     """Norms of queries and keys; layers with a window have a rotation of their own."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = GEMMA3_DEFAULTS
+    OVERFLOWS_FLOAT16: ClassVar[bool] = True
 
     @classmethod
     def read_config(cls, raw: RawConfig) -> ModelConfig:

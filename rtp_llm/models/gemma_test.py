@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device import resolve_device
+from rtp_llm.loader import explain, load_model
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.models.open_model import open_model
@@ -36,6 +41,36 @@ def test_names_of_a_multimodal_folder_may_be_in_either_order(tmp_path: Path) -> 
     found = dict(open_model(tmp_path).named_parameters())
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3", "gemma3_images"])
+@pytest.mark.parametrize("chosen", ["float16", "auto"])
+def test_float16_is_refused(tmp_path: Path, kind: str, chosen: str) -> None:
+    """As a setting, and as the type of the folder."""
+    save_model(tmp_path, kind, **SMALLEST)
+    change(tmp_path, dtype="float16")
+    message = r"Gemma\dFor\w+: float16 in Gemma 2 and 3 .*range.* Set --dtype bfloat16 or float32\."
+    settings, device = ModelSettings(dtype=chosen), resolve_device("cpu")
+    for opens in (load_model, explain):
+        with pytest.raises(UnsupportedModelError, match=message):
+            opens(tmp_path, device=device, settings=settings)
+    open_model(tmp_path, torch.bfloat16)
+
+
+def test_float16_is_refused_of_encoders_and_draft_models(tmp_path: Path) -> None:
+    save_model(tmp_path / "draft", "gemma3", **SMALLEST)
+    save_model(tmp_path / "model", "llama", num_hidden_layers=1)
+    with pytest.raises(UnsupportedModelError, match="Gemma3ForCausalLM: float16 in Gemma"):
+        open_model(tmp_path / "model", torch.float16, draft_model=str(tmp_path / "draft"))
+    named = {"architectures": ["Gemma3TextModel"], "use_bidirectional_attention": True}
+    change(tmp_path / "draft", **named)
+    with pytest.raises(UnsupportedModelError, match="Gemma3TextModel: float16 in Gemma"):
+        open_model(tmp_path / "draft", torch.float16)
+
+
+def change(folder: Path, **values: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gemma3"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -112,16 +113,22 @@ def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind, sett
     check_mixed_batch(open_model(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
-@pytest.mark.parametrize(("dtype", "allowed"), [(torch.bfloat16, 2.0), (torch.float16, 2.0)])
-def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype, allowed):
-    """The error against float32 may be `allowed` times the one that transformers makes."""
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *itertools.product(("llama", "mistral", "qwen2", "qwen3"), (torch.bfloat16, torch.float16)),
+        ("gemma2", torch.bfloat16),
+        ("gemma3", torch.bfloat16),
+    ],
+)
+def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype):
+    """The error against float32 may be twice the one that transformers makes."""
     reference = save_model(tmp_path, kind)
     prompt = random_prompt(53)
     exact = expected_logits(reference, prompt)
     theirs = (expected_logits(reference.to(dtype), prompt) - exact).square().mean().sqrt()
     ours = ContiguousRunner(open_model(tmp_path, dtype), 1, 64).prefill(prompt) - exact
-    assert 0 < ours.square().mean().sqrt() < allowed * theirs
+    assert 0 < ours.square().mean().sqrt() < 2 * theirs
     assert ours.abs().max() < 0.05 * exact.abs().max()
 
 

@@ -20,6 +20,7 @@ class Gemma3TextModel(EncoderModel):
     """`sliding_window` counts both sides: a token sees half of it on either."""
 
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = GEMMA3_DEFAULTS
+    OVERFLOWS_FLOAT16 = True
     IGNORED_WEIGHTS = ("lm_head.weight",)
 
     @classmethod
