@@ -26,7 +26,7 @@ def test_scores_equal_transformers(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]))
     theirs = BertTokenizer.from_pretrained(tmp_path)
     with LLM(tmp_path, dtype="float32", num_threads=1) as llm:
-        assert llm.ready.tasks == ("score", "classify")
+        assert llm.ready.tasks == ("score", "classify", "reward")
         outputs = llm.score(QUERY, DOCUMENTS[:3])
         outputs += llm.score(QUERY, DOCUMENTS[3:], truncate_prompt_tokens=-1)
         with pytest.raises(ValueError, match=r"longer than the longest sequence of 320"):

@@ -56,8 +56,8 @@ _ENCODER_FAMILIES = {
 _ENCODER_TASKS: dict[str, tuple[Task, ...]] = {
     "Model": ("embed",),
     "ForMaskedLM": ("embed",),
-    "ForSequenceClassification": ("classify",),
-    "ForTokenClassification": ("token_classify",),
+    "ForSequenceClassification": ("classify", "reward"),
+    "ForTokenClassification": ("token_classify", "reward"),
 }
 
 # Decoders with a head for scores or labels, by the beginning of their names.

@@ -51,12 +51,12 @@ def test_texts_and_tokens(kind: str, tmp_path: Path) -> None:
             torch.testing.assert_close(found.flatten(), wanted, rtol=1e-4, atol=1e-4)
     name = f"{NAMES[kind]}ForTokenClassification"
     reference = save_encoder(tmp_path / "tokens", kind, of=name, num_labels=2)
-    params = PoolingParams(task="token_classify", use_activation=False)
-    for prompt, found in zip(
-        PROMPTS, outcomes(TinyEngine(tmp_path / "tokens"), params), strict=True
-    ):
-        wanted = expected(reference, prompt)
-        torch.testing.assert_close(found.view(-1, 2), wanted, rtol=1e-4, atol=1e-4)
+    engine = TinyEngine(tmp_path / "tokens")
+    plain = PoolingParams(task="token_classify", use_activation=False)
+    for params in (plain, PoolingParams(task="reward")):
+        for prompt, found in zip(PROMPTS, outcomes(engine, params), strict=True):
+            wanted = expected(reference, prompt)
+            torch.testing.assert_close(found.view(-1, 2), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_modernbert_may_pool_the_mean(tmp_path: Path) -> None:
@@ -65,7 +65,8 @@ def test_modernbert_may_pool_the_mean(tmp_path: Path) -> None:
         tmp_path, "modernbert", of=name, num_labels=1, classifier_pooling="mean", norm_bias=False
     )
     engine = TinyEngine(tmp_path)
-    assert (engine.ready.tasks, engine.ready.scored) == (("score", "classify"), "mean")
+    assert engine.ready.tasks == ("score", "classify", "reward")
+    assert engine.ready.scored == "mean"
     found = outcomes(engine, PoolingParams(task="score", use_activation=True))
     for prompt, score in zip(PROMPTS, found, strict=True):
         wanted = expected(reference, prompt).sigmoid()

@@ -62,10 +62,10 @@ def test_the_longest_prompt_follows_from_the_rows(
 def test_encoders_embed_or_classify(tmp_path: Path) -> None:
     for name in known_architectures("classify"):
         if "Bert" in name or "MPNet" in name or name.startswith(("New", "Gte")):
-            assert read(tmp_path, name).tasks == ("classify",)
-            assert read(tmp_path, name, num_labels=1).tasks == ("score", "classify")
+            assert read(tmp_path, name).tasks == ("classify", "reward")
+            assert read(tmp_path, name, num_labels=1).tasks == ("score", "classify", "reward")
             named = name.replace("Sequence", "Token")
-            assert read(tmp_path, named).tasks == ("token_classify",)
+            assert read(tmp_path, named).tasks == ("token_classify", "reward")
     for name in set(known_architectures("embed")) - set(known_architectures("generate")):
         keys = {"num_key_value_heads": 2, "use_bidirectional_attention": True}
         assert read(tmp_path, name, **keys).tasks == ("embed",)
