@@ -146,7 +146,7 @@ def test_mixtures_in_half_precision_are_as_close_for_most_tokens(tmp_path, kind,
     assert row_errors[0].max() < 0.5 * exact.square().mean().sqrt()
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma3"])
 @pytest.mark.parametrize(
     ("quantization", "dtype", "least", "most"),
     [
