@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.speculative.proposer import Proposer
 
 _NO_OUTPUT = "a request without sampled tokens has no grammar, thinking or logits processors"
+_KEPT_PARAMS = 64  # different ones
 _NO_MASKS = "grammar and thinking budget: this engine masks no logits: leave them out"
 
 
@@ -62,6 +64,8 @@ class Admission:
         self._constraints, self._proposer = constraints, proposer
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
+        # Prompts often share their parameters, which are checked again whenever one is made.
+        self._pooling = lru_cache(_KEPT_PARAMS)(self._complete_pooling)
 
     def check(self, request: AddRequest) -> None:
         """Raise RequestError, with the numbers, for a request that can never run."""
@@ -106,7 +110,7 @@ class Admission:
         """
         prompt = np.array(request.prompt_token_ids, np.int32)
         ids = [request.request_id << INDEX_BITS | index for index in range(request.params.n)]
-        params, stop_ids = self._complete(request.params), []
+        params, stop_ids = request.params, []
         if isinstance(params, SamplingParams):
             eos = [] if params.ignore_eos else list(self.limits.eos_token_ids)
             slots = self._slots(ids, prompt, request, eos, bool(processors))
@@ -114,6 +118,8 @@ class Admission:
         elif processors:
             raise RequestError("invalid", _NO_OUTPUT)
         else:
+            if isinstance(params, PoolingParams):
+                params = self._pooling(params)
             slots = self._add(ids, prompt, request, params, max_tokens=1, prompt_only=True)
         return NewSequences(
             ids=ids,
@@ -161,10 +167,8 @@ class Admission:
         forked = ForkedSequences(source, source_slot, ids, slots, seeds, tokens, last)
         return forked, constraints
 
-    def _complete(self, params: RequestParams) -> RequestParams:
+    def _complete_pooling(self, params: PoolingParams) -> PoolingParams:
         """With what the model's folder says where the request leaves it open."""
-        if not isinstance(params, PoolingParams):
-            return params
         own: dict[str, Any] = {}
         if params.task != "embed":
             activates = params.task != "reward"

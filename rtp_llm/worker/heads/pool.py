@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -122,24 +123,44 @@ class PoolHead:
         """The vectors of prompts that end in the hidden states [T, C] of this step; never waits."""
         if not self._requests:
             return []
-        ended: dict[PoolingParams, dict[int, Tensor]] = {}
-        bounds = plan.cu_seqlens_q.tolist()
+        folded: dict[PoolingParams, dict[int, Tensor]] = {}
+        single: dict[PoolingParams, dict[int, int]] = {}
+        bounds, positions = plan.cu_seqlens_q.tolist(), plan.positions
         for row, sequence in enumerate(plan.seq_ids.tolist()):
             request = self._requests.get(sequence)
             if request is None or request.pooled:  # and computed again after a preemption
                 continue
             begin, end = bounds[row], bounds[row + 1]
-            rows = _fold(request, hidden[begin:end], int(plan.positions[begin]))
-            if rows is not None:
-                ended.setdefault(_output_of(request.params), {})[sequence] = rows
-        return [self._part(params, rows) for params, rows in ended.items()]
+            first = int(positions[begin])
+            if (place := _single_row(request, begin, end, first)) is not None:
+                request.rows, request.pooled = None, True
+                single.setdefault(_output_of(request.params), {})[sequence] = place
+            elif (rows := _fold(request, hidden[begin:end], first)) is not None:
+                folded.setdefault(_output_of(request.params), {})[sequence] = rows
+        parts = [self._single_part(params, hidden, rows) for params, rows in single.items()]
+        return [*parts, *(self._folded_part(params, rows) for params, rows in folded.items())]
 
-    def _part(self, params: PoolingParams, rows: dict[int, Tensor]) -> PoolPart:
+    def _single_part(
+        self, params: PoolingParams, hidden: Tensor, places: dict[int, int]
+    ) -> PoolPart:
+        """The outputs of prompts with the same parameters that are one row of ``hidden`` each."""
+        if len(places) == 1:
+            (place,) = places.values()
+            rows = hidden[place : place + 1]
+        else:
+            rows = hidden.index_select(0, self._device.upload(np.array([*places.values()])))
+        return self._part(params, [*places], [1] * len(places), rows)
+
+    def _folded_part(self, params: PoolingParams, rows: dict[int, Tensor]) -> PoolPart:
         """The outputs of prompts with the same parameters, computed together."""
         several = [*rows.values()]
-        values = self._finish(torch.cat(several), params)
-        sizes = [len(each) for each in several]
-        return PoolPart([*rows], sizes, self._device.start_download(values))
+        return self._part(params, [*rows], [len(each) for each in several], torch.cat(several))
+
+    def _part(
+        self, params: PoolingParams, sequences: list[int], sizes: list[int], rows: Tensor
+    ) -> PoolPart:
+        values = self._finish(rows, params)
+        return PoolPart(sequences, sizes, self._device.start_download(values))
 
     def _finish(self, rows: Tensor, params: PoolingParams) -> Tensor:
         """Rows [R, C] -> float32 [R, W]."""
@@ -167,20 +188,33 @@ class PoolHead:
         found, broken = [], []
         for part in parts:
             (values,) = part.values.read()
-            split = np.split(values, np.cumsum(part.sizes)[:-1])
-            for sequence, rows in zip(part.sequences, split, strict=True):
+            finite, end = np.isfinite(values).all(1).tolist(), 0
+            for sequence, size in zip(part.sequences, part.sizes, strict=True):
+                begin, end = end, end + size
                 if self._requests.pop(sequence, None) is None:
                     continue
-                if np.isfinite(rows).all():
-                    found.append(Pooled(sequence, rows))
+                if all(finite[begin:end]):
+                    found.append(Pooled(sequence, values[begin:end]))
                 else:
                     broken.append(frozenset([sequence]))
         return found, broken
 
 
+@lru_cache(64)
 def _output_of(params: PoolingParams) -> PoolingParams:
     """What of the parameters decides how pooled rows become the output."""
     return msgspec.structs.replace(params, truncate_prompt_tokens=None, priority=0)
+
+
+def _single_row(request: _Request, begin: int, end: int, first: int) -> int | None:
+    """The one row of a step's hidden states that a prompt ends with; None: it goes on, or its
+    states are combined. Rows ``begin`` to ``end`` are of its tokens from position ``first`` on."""
+    if first + end - begin < request.length:
+        return None
+    kind = request.params.pooling_type
+    if kind == "last":
+        return end - 1
+    return begin if kind == "cls" and first == 0 else None
 
 
 def _fold(request: _Request, states: Tensor, first: int) -> Tensor | None:
