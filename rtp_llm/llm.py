@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +184,9 @@ class LLM(PoolingMethods):
             for prompt in list_prompts(prompts)
         ]
         asked = self._with_params(listed, sampling, DEFAULT_MAX_TOKENS)
-        beams = [(replace(prompt, beam_search=search), each) for prompt, each in asked]
+        beams = [
+            (msgspec.structs.replace(prompt, beam_search=search), each) for prompt, each in asked
+        ]
         found = self._run(beams, (), use_tqdm)
         return [beam_search_output(each, params, self.tokenizer) for each in found]
 
@@ -204,22 +205,27 @@ class LLM(PoolingMethods):
             listed = list(given)
         if len(listed) != len(prompts):
             raise ValueError(f"{len(listed)} sampling_params for {len(prompts)} prompts")
-        # Prompts often share one object, whose bad words are tokenised once.
-        completed = {id(each): self._complete(each) for each in listed}
-        grammars = {id(each): self._grammar(each) for each in listed}
-        prompts = [
-            replace(prompt, grammar=grammars[id(each)])
-            for prompt, each in zip(prompts, listed, strict=True)
-        ]
-        return [
-            self._fitted(prompt, completed[id(each)], default_max_tokens, given is None)
-            for prompt, each in zip(prompts, listed, strict=True)
-        ]
+        # Prompts often share one object: it is checked once, and its bad words tokenised once.
+        different = {id(each): each for each in listed}
+        completed = {key: self._complete(each) for key, each in different.items()}
+        grammars = {key: self._grammar(each) for key, each in different.items()}
+        limited: dict[tuple[int, int | None], SamplingParams] = {}
+        fitted = []
+        for prompt, each in zip(prompts, listed, strict=True):
+            params, grammar = completed[id(each)], grammars[id(each)]
+            ids, wanted = self._fitted(prompt, params, default_max_tokens, given is None)
+            if ids is not prompt.token_ids or grammar is not None:
+                prompt = msgspec.structs.replace(prompt, token_ids=ids, grammar=grammar)
+            if wanted != params.max_tokens and (id(each), wanted) not in limited:
+                limited[id(each), wanted] = msgspec.structs.replace(params, max_tokens=wanted)
+            fitted.append((prompt, limited.get((id(each), wanted), params)))
+        return fitted
 
     def _fitted(
         self, prompt: EncodedPrompt, params: SamplingParams, default: int | None, is_own: bool
-    ) -> tuple[EncodedPrompt, SamplingParams]:
-        """Limit a max_tokens that was not requested to the context.
+    ) -> tuple[list[int], int | None]:
+        """The ids that are kept of a prompt, and its max_tokens, limited to the context where it
+        was not requested.
 
         ``default`` is used if the parameters have none; ``is_own``: they are the model's own.
         """
@@ -228,9 +234,7 @@ class LLM(PoolingMethods):
         ids = truncate_prompt(prompt.token_ids, params.truncate_prompt_tokens, limit, wanted or 1)
         if wanted and (unset or is_own):
             wanted = min(wanted, max(1, limit - len(ids)))
-        if wanted != params.max_tokens:
-            params = msgspec.structs.replace(params, max_tokens=wanted)
-        return replace(prompt, token_ids=ids), params
+        return ids, wanted
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""

@@ -117,8 +117,7 @@ class EmbeddingBudget:
         Raises:
             RequestError: queue_full, with the numbers.
         """
-        size = mm_bytes(request.mm_features)
-        if not size:
+        if not request.mm_features or not (size := mm_bytes(request.mm_features)):
             return
         if self._taken + size > self._max_bytes:
             raise RequestError(

@@ -41,6 +41,15 @@ def refuse_adapter(lora_request: object) -> None:
         raise ValueError("lora_request: adapters are not supported yet; leave it out or None")
 
 
+def _for_task(params: Sequence[PoolingParams], task: PoolingTask) -> list[PoolingParams]:
+    """The same for ``task``; prompts often share one object, which is checked once."""
+    own = {
+        key: each if each.task == task else msgspec.structs.replace(each, task=task)
+        for key, each in {id(each): each for each in params}.items()
+    }
+    return [own[id(each)] for each in params]
+
+
 class PoolingMethods:
     """What LLM inherits. A model must be served for the task of a method (see ``task``)."""
 
@@ -87,11 +96,10 @@ class PoolingMethods:
             raise ValueError(f"{len(several)} pooling_params for {len(listed)} prompts")
         before = self._prompt_texts.before(prompt_name) if task == "embed" else ""
         encoded = []
-        for prompt, params in zip(listed, several, strict=True):
+        for prompt, params in zip(listed, _for_task(several, task), strict=True):
             keep = params.truncate_prompt_tokens or truncate_prompt_tokens
             ids = self._pooled_ids(prompt, before, keep)
-            own = params if params.task == task else msgspec.structs.replace(params, task=task)
-            encoded.append((EncodedPrompt(prompt, ids), own))
+            encoded.append((EncodedPrompt(prompt, ids), params))
         return self._pool(encoded, use_tqdm)
 
     def embed(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from rtp_llm.engine.deltas import decode_prompt_logprobs, merge_deltas
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from rtp_llm.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class EncodedPrompt:
+class EncodedPrompt(msgspec.Struct, frozen=True):
     """A prompt and its token ids. ``continues``: the output continues its text.
 
     ``thinking`` may precede an answer that has to obey ``grammar``. ``second_text``: where the

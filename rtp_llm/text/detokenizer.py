@@ -18,6 +18,7 @@ CONTEXT_LENGTH = 8
 # Number of recent ids that the fallback decodes again with each token.
 WINDOW = 16
 REPLACEMENT = "\ufffd"
+_Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer(Protocol):
@@ -38,7 +39,7 @@ class ByteDetokenizer:
     ) -> None:
         self._table = table
         self._hidden = hidden
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = _Utf8Decoder(errors="replace")
         self._at_start = table.style.start != "keep"
         self._unfinished = b""
         self.feed(context[-CONTEXT_LENGTH:])
@@ -60,7 +61,7 @@ class ByteDetokenizer:
     def _leave_to_context(self, first: bytes) -> None:
         """Forget the context's unfinished character unless the byte ``first`` continues it."""
         try:
-            codecs.getincrementaldecoder("utf-8")().decode(self._unfinished + first)
+            _Utf8Decoder().decode(self._unfinished + first)
         except UnicodeDecodeError:
             self._decoder.reset()
         self._unfinished = b""

@@ -7,7 +7,7 @@ import codecs
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -194,7 +194,7 @@ class Tokenizer:
         context: Sequence[int] = (),
         *,
         skip_special_tokens: bool = True,
-        hidden: Iterable[int] = (),
+        hidden: Collection[int] = (),
     ) -> Detokenizer:
         """A new incremental detokeniser.
 
@@ -202,7 +202,8 @@ class Tokenizer:
         that show no text, besides the special ones.
         """
         skipped = self.special_ids if skip_special_tokens else frozenset()
-        skipped = skipped.union(hidden) if hidden else skipped
+        if not skipped.issuperset(hidden):
+            skipped = skipped.union(hidden)
         if self._bytes is not None:
             return ByteDetokenizer(self._bytes, skipped, context)
         return WindowDetokenizer(self._decode_plainly, skipped, context)

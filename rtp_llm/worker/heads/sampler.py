@@ -89,10 +89,7 @@ class Sampler:
         if self.beams:
             self.beams.assign(sequences.ids, slots)
         self._typical.put(slots, params)
-        flags = flag.sampling_flags(
-            params, bool(sequences.processors), constrained=sequences.constrained
-        )
-        self._beam_scores.put(slots, sequences.beam_search and bool(flags & flag.MODIFYING))
+        self._beam_scores.put(slots, sequences.beam_search and _modifies(sequences))
         self._min_tokens[slots] = params.min_tokens
         self._logprob_ids.put(slots, params.logprob_token_ids)
         none_wanted = params.logprobs is None and not params.logprob_token_ids
@@ -311,6 +308,14 @@ class Sampler:
         places = np.searchsorted(raw.rows, beams)
         scored = self._beam_scores.take(logits, beams, status, places, raw.logits)
         return replace(raw, beams=scored)
+
+
+def _modifies(sequences: NewSequences) -> bool:
+    """Whether logits are changed for the sequences."""
+    flags = flag.sampling_flags(
+        sequences.sampling, bool(sequences.processors), constrained=sequences.constrained
+    )
+    return bool(flags & flag.MODIFYING)
 
 
 def _sample(

@@ -40,19 +40,19 @@ def sampling_flags(
         or params.presence_penalty != 0.0
         or params.frequency_penalty != 0.0
     )
-    words = params.bad_words_token_ids
-    wanted = {
-        RANDOM: not params.greedy,
-        PENALTIES: penalties,
-        NGRAM: params.no_repeat_ngram_size > 0,
-        BIAS: bool(params.logit_bias) or any(len(word) == 1 for word in words),
-        MIN_TOKENS: params.min_tokens > 0,
-        LOGPROBS: params.logprobs is not None or bool(params.logprob_token_ids),
-        PROCESSORS: has_processors,
-        ALLOWED: params.allowed_token_ids is not None,
-        BAD_WORDS: any(len(word) > 1 for word in words),
-        CONSTRAINED: constrained,
-        TYPICAL: params.typical_p < 1.0 and not params.greedy,
-        BEAMS: beam_search,
-    }
-    return sum(flag for flag, is_wanted in wanted.items() if is_wanted)
+    greedy, lengths = params.greedy, {len(word) for word in params.bad_words_token_ids}
+    biased = bool(params.logit_bias) or 1 in lengths
+    return (
+        RANDOM * (not greedy)
+        | PENALTIES * penalties
+        | NGRAM * (params.no_repeat_ngram_size > 0)
+        | BIAS * biased
+        | MIN_TOKENS * (params.min_tokens > 0)
+        | LOGPROBS * (params.logprobs is not None or bool(params.logprob_token_ids))
+        | PROCESSORS * has_processors
+        | ALLOWED * (params.allowed_token_ids is not None)
+        | BAD_WORDS * any(length > 1 for length in lengths)
+        | CONSTRAINED * constrained
+        | TYPICAL * (params.typical_p < 1.0 and not greedy)
+        | BEAMS * beam_search
+    )
