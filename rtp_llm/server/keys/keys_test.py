@@ -248,3 +248,23 @@ async def test_a_flood_of_one_key_leaves_its_places_only(tmp_path: Path) -> None
         assert (await chat(server, B)).status_code == 200
         codes = sorted([(await each).status_code for each in flood])
         assert codes == [200] * 3 + [429] * 17
+
+
+@run
+async def test_inputs_of_embeddings_are_paid_for(tmp_path: Path) -> None:
+    """Each token of each input, once; a request beyond the limit reaches no engine."""
+    path = key_file(tmp_path / "keys", entry(A, "a", tokens_per_minute=200))
+    engine = fake_engine()
+    async with served(engine, api_key_file=path) as server:
+
+        async def embed(inputs: list[list[int]], **body: Any) -> httpx.Response:
+            body = {"input": inputs, **body}
+            return await server.client.post("/v1/embeddings", json=body, headers=bearer(A))
+
+        answer = await embed([[5] * 30, [6] * 20])
+        assert answer.status_code == 200 and remaining(answer) == 150
+        assert (await embed([[5] * 400])).status_code == 400
+        assert (await embed([[5]], priority=-1)).status_code == 403
+        assert (await embed([[5] * 100] * 3)).status_code == 429
+        assert len(engine.batches) == 1
+        assert (await server.client.post("/v1/embeddings", json={"input": "a"})).status_code == 401
