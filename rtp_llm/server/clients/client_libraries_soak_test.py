@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LangChain, instructor, LiteLLM, llama-index and Cohere do their turns, without a network.
+"""LangChain, instructor, LiteLLM, llama-index, Cohere and Open WebUI do their turns, offline.
 
 The server, its engine and the demo model are real: it calls its tool, and answers by schemas. Where
 a library asks for a schema by a tool, the demo model, which knows only its own, makes up numbers.
@@ -92,3 +92,12 @@ def test_cohere(tmp_path: Path) -> None:
         assert bits[0] >> 7 == (numbers[0] > 0)
     (best, score), (other, less) = said["ranked"]
     assert (best, other) == (1, 0) and math.isclose(score, 1, rel_tol=1e-4) and less < score
+
+
+def test_open_webui(tmp_path: Path) -> None:
+    """By its request bodies: the application is not installed."""
+    paths = {"/v1/embeddings": 1, "/api/embed": 1, "/v1/rerank": 1}
+    said = turns("open_webui", tmp_path, paths)
+    assert said["openai"] == said["ollama"] and are_unit_vectors(*said["openai"])
+    less, score = said["ranked"]
+    assert math.isclose(score, 1, rel_tol=1e-4) and less < score
