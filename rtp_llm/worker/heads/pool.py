@@ -146,7 +146,8 @@ class PoolHead:
         """The outputs of prompts with the same parameters that are one row of ``hidden`` each."""
         if len(places) == 1:
             (place,) = places.values()
-            rows = hidden[place : place + 1]
+            # The states are in memory that the next step may overwrite.
+            rows = hidden[place : place + 1].clone()
         else:
             rows = hidden.index_select(0, self._device.upload(np.array([*places.values()])))
         return self._part(params, [*places], [1] * len(places), rows)
