@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from rtp_llm.worker.speculative.proposer import Proposer
 
 _NO_OUTPUT = "a request without sampled tokens has no grammar, thinking or logits processors"
-_KEPT_PARAMS = 64  # different ones
 _NO_MASKS = "grammar and thinking budget: this engine masks no logits: leave them out"
 
 
@@ -64,8 +62,8 @@ class Admission:
         self._constraints, self._proposer = constraints, proposer
         self._seeds = SeedSource(seed)
         self._queue_full = load_runtime().QueueFullError
-        # Prompts often share their parameters, which are checked again whenever one is made.
-        self._pooling = lru_cache(_KEPT_PARAMS)(self._complete_pooling)
+        # Given and completed. Prompts often share them, and new ones are checked when made.
+        self._last_pooling: tuple[PoolingParams, PoolingParams] | None = None
 
     def check(self, request: AddRequest) -> None:
         """Raise RequestError, with the numbers, for a request that can never run."""
@@ -119,7 +117,7 @@ class Admission:
             raise RequestError("invalid", _NO_OUTPUT)
         else:
             if isinstance(params, PoolingParams):
-                params = self._pooling(params)
+                params = self._complete_pooling(params)
             slots = self._add(ids, prompt, request, params, max_tokens=1, prompt_only=True)
         return NewSequences(
             ids=ids,
@@ -169,6 +167,8 @@ class Admission:
 
     def _complete_pooling(self, params: PoolingParams) -> PoolingParams:
         """With what the model's folder says where the request leaves it open."""
+        if self._last_pooling is not None and self._last_pooling[0] == params:
+            return self._last_pooling[1]
         own: dict[str, Any] = {}
         if params.task != "embed":
             activates = params.task != "reward"
@@ -176,7 +176,9 @@ class Admission:
         elif (given := self.limits.pooling) is not None:
             own = {"pooling_type": given.pooling_type, "normalize": given.normalize}
         missing = {name: value for name, value in own.items() if getattr(params, name) is None}
-        return msgspec.structs.replace(params, **missing)
+        completed = msgspec.structs.replace(params, **missing)
+        self._last_pooling = params, completed
+        return completed
 
     def _slots(
         self,
