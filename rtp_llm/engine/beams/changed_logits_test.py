@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Thinking
+from rtp_llm.testing.engine.beam_reference import transformers_beams
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.grammars import EOS, VOCABULARY, SlowLibrary, json_case, regex_case
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
@@ -117,22 +118,16 @@ def expected(model: Any, prompt: list[int], case: dict[str, Any], library: Any) 
         "bad_words_ids": [list(each) for each in case.get("bad_words_token_ids", ())] or None,
         "min_new_tokens": case.get("min_tokens"),
     }
-    with torch.no_grad():
-        found = model.generate(
-            torch.tensor([prompt]),
-            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-            num_beams=WIDTH,
-            num_return_sequences=WIDTH,
-            max_new_tokens=LENGTH,
-            do_sample=False,
-            pad_token_id=0,
-            eos_token_id=EOS,
-            return_dict_in_generate=True,
-            output_scores=True,
-            stopping_criteria=[Stops(len(prompt), case)] if "stop" in case else None,
-            logits_processor=LogitsProcessorList([Changes(len(prompt), case, library)]),
-            **{name: value for name, value in known.items() if value is not None},
-        )
+    found = transformers_beams(
+        model,
+        prompt,
+        WIDTH,
+        LENGTH,
+        eos_token_id=EOS,
+        stopping_criteria=[Stops(len(prompt), case)] if "stop" in case else None,
+        logits_processor=LogitsProcessorList([Changes(len(prompt), case, library)]),
+        **{name: value for name, value in known.items() if value is not None},
+    )
     rows = zip(found.sequences[:, len(prompt) :].tolist(), found.sequences_scores, strict=True)
     scored = [(row, float(score)) for row, score in rows if score > -1e8]
     answers = [_ended(row, case, len(prompt)) for row, _ in scored]
