@@ -22,6 +22,10 @@ SIZES: list[tuple[int, int, dict[str, Any]]] = [
     (2, 2, {}),
     (2, 2, {"enable_graphs": False}),
 ]
+# Stages take smaller batches than one GPU does, so cuBLAS sums in another order. The delta net of
+# qwen3_next normalises small queries and keys and so magnifies that: one GPU with another
+# max_batch_tokens_size differs by 1.1e-4 in it, and by 2e-5 in the others.
+WITHIN = {"qwen3_next": 1e-3}
 
 
 @pytest.mark.parametrize(("stages", "size", "chosen"), SIZES)
@@ -47,4 +51,4 @@ def test_the_tokens_of_one(
 
     one = run(TinyEngine(tmp_path, **settings, enable_overlap=False))
     with ranks(tmp_path, size, pipeline_parallel_size=stages, **settings) as engine:
-        check_alike(run(engine).outcomes, one.outcomes)
+        check_alike(run(engine).outcomes, one.outcomes, WITHIN.get(kind, 1e-4))
