@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "native": "device _runtime",
         "device": "",
         "config": "",
+        "gguf": "model_folder",
         "model_folder": "",
         "net": "",
         "request": "config",

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model in one GGUF file or in several, NAME-00001-of-00003.gguf and so on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtp_llm.gguf.cursor import GgufError
+from rtp_llm.gguf.file import GgufFile, GgufTensor, read_file
+from rtp_llm.gguf.metadata import Metadata
+from rtp_llm.model_folder import name_of
+
+_PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf")
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+
+
+@dataclass(frozen=True)
+class GgufModel:
+    """The tensors of all files by name, in file order, and the metadata of the first file."""
+
+    files: tuple[Path, ...]
+    metadata: Metadata
+    tensors: dict[str, GgufTensor]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.size for tensor in self.tensors.values())
+
+
+def open_model(path: Path) -> GgufModel:
+    """Read the headers of the file, or of all parts if it is one. Raises GgufError."""
+    first = read_file(path)
+    count = first.metadata.integer(_COUNT) or 1
+    parts = [first] if count == 1 else _parts(first, count)
+    tensors: dict[str, GgufTensor] = {}
+    for part in parts:
+        for tensor in part.tensors:
+            other = tensors.setdefault(tensor.name, tensor)
+            if other is not tensor:
+                name = name_of(tensor.name)
+                raise GgufError(f"{name} is in {other.file} and again in {tensor.file}")
+    stated = parts[0].metadata.integer(_TENSORS)
+    if stated is not None and stated != len(tensors):
+        raise GgufError(f"{parts[0].path} states {stated} tensors; its parts have {len(tensors)}")
+    return GgufModel(tuple(part.path for part in parts), parts[0].metadata, tensors)
+
+
+def _parts(found: GgufFile, count: int) -> list[GgufFile]:
+    """All parts in order; `found` is any one of them."""
+    match = _PART.fullmatch(found.path.name)
+    if match is None or int(match[3]) != count:
+        form = f"NAME-00001-of-{count:05}.gguf"
+        raise GgufError(
+            f"{found.path} is one of {count} parts: it must be named like {form}, next to the rest"
+        )
+    parts = []
+    for number in range(count):
+        path = found.path.with_name(f"{match[1]}-{number + 1:05}-of-{match[3]}.gguf")
+        part = found if path == found.path else read_file(path)
+        stated = part.metadata.integer(_NUMBER), part.metadata.integer(_COUNT)
+        if stated != (number, count):
+            raise GgufError(f"{path} is part {stated[0]} of {stated[1]}; not {number} of {count}")
+        parts.append(part)
+    return parts
