@@ -7,12 +7,16 @@ block]. Products and sums are separate operations on purpose: a fused one would 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.moe.mxfp4_blocks import BIAS, E2M1
+
 _LOW = 0xF
+# The numbers that the codes of IQ4_NL and IQ4_XS stand for.
+_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 def dequantize(kind: str, blocks: Tensor) -> Tensor:
@@ -80,10 +84,49 @@ def _q5_k(blocks: Tensor) -> Tensor:
 def _q6_k(blocks: Tensor) -> Tensor:
     packed, high, scales, scale = torch.split_with_sizes(blocks, (128, 64, 16, 2), -1)
     low = _nibbles(torch.unflatten(packed, -1, (2, 64)))
-    bits = torch.unflatten(high, -1, (2, 1, 32)) >> _shifts(blocks, 2, 4) & 3
-    numbers = (low | bits.flatten(-2) << 4).flatten(-2).float() - 32
+    numbers = (low | _pairs_of_bits(high).flatten(-2) << 4).flatten(-2).float() - 32
     factors = _f16(scale) * scales.view(torch.int8).float()
     return (factors.unsqueeze(-1) * torch.unflatten(numbers, -1, (16, 16))).flatten(-2)
+
+
+def _q2_k(blocks: Tensor) -> Tensor:
+    packed_scales, packed, scale, least = torch.split_with_sizes(blocks, (16, 64, 2, 2), -1)
+    factors = (_f16(scale) * (packed_scales & _LOW).float()).unsqueeze(-1)
+    offsets = (_f16(least) * (packed_scales >> 4).float()).unsqueeze(-1)
+    numbers = torch.unflatten(_pairs_of_bits(packed).flatten(-3), -1, (16, 16))
+    return (factors * numbers.float() - offsets).flatten(-2)
+
+
+def _q3_k(blocks: Tensor) -> Tensor:
+    high, packed, packed_scales, scale = torch.split_with_sizes(blocks, (32, 64, 12, 2), -1)
+    low_scales, high_scales = torch.split_with_sizes(packed_scales, (8, 4), -1)
+    top = (high_scales.unsqueeze(-2) >> _shifts(blocks, 2, 4) & 3).flatten(-2)
+    factors = _f16(scale) * ((_nibbles(low_scales) | top << 4).float() - 32)
+    # As in Q5_K, but a bit that is not set takes 4 away.
+    bits = high.unsqueeze(-2) >> _shifts(blocks, 1, 8) & 1
+    numbers = (_pairs_of_bits(packed).flatten(-3, -2) | bits << 2).flatten(-2).float() - 4
+    return (factors.unsqueeze(-1) * torch.unflatten(numbers, -1, (16, 16))).flatten(-2)
+
+
+def _iq4_nl(blocks: Tensor) -> Tensor:
+    scale, packed = torch.split_with_sizes(blocks, (2, 16), -1)
+    return _f16(scale) * _looked_up(_IQ4, _nibbles(packed))
+
+
+def _iq4_xs(blocks: Tensor) -> Tensor:
+    scale, high, low, packed = torch.split_with_sizes(blocks, (2, 2, 4, 128), -1)
+    low_scales = torch.stack((low & _LOW, low >> 4), -1).flatten(-2)
+    top = (high.unsqueeze(-1) >> _shifts(blocks, 2, 4).flatten() & 3).flatten(-2)
+    factors = _f16(scale) * ((low_scales | top << 4).float() - 32)
+    numbers = _looked_up(_IQ4, _nibbles(torch.unflatten(packed, -1, (8, 16))))
+    return (factors.unsqueeze(-1) * numbers).flatten(-2)
+
+
+def _mxfp4(blocks: Tensor) -> Tensor:
+    exponent, packed = torch.split_with_sizes(blocks, (1, 16), -1)
+    # Twice the numbers with half the scale, so that the largest scale is finite; no -0.0.
+    numbers = _looked_up(tuple(2 * number + 0.0 for number in E2M1), _nibbles(packed))
+    return torch.ldexp(numbers, exponent.to(torch.int32) - BIAS - 1)
 
 
 DEQUANTIZERS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -95,9 +138,14 @@ DEQUANTIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
 }
 
 
@@ -116,6 +164,17 @@ def _fifth_bit(packed: Tensor, high: Tensor) -> Tensor:
     """Numbers of five bits, uint8 [..., 32]: bit i of `high` is the fifth of number i."""
     bits = high.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=high.device) & 1
     return _nibbles(packed) | bits.flatten(-2) << 4
+
+
+def _pairs_of_bits(packed: Tensor) -> Tensor:
+    """Numbers of two bits, uint8 [..., 2, 4, 32]: 32 bytes hold four chunks, lowest bits first."""
+    shifts = _shifts(packed, 2, 4)
+    return torch.unflatten(packed, -1, (2, 1, 32)) >> shifts & 3
+
+
+def _looked_up(table: Sequence[float], codes: Tensor) -> Tensor:
+    """The float32 numbers of codes 0 to 15."""
+    return torch.tensor(table, dtype=torch.float32, device=codes.device)[codes.to(torch.int32)]
 
 
 def _shifts(blocks: Tensor, step: int, count: int) -> Tensor:

@@ -25,9 +25,14 @@ DIGESTS = {
     "Q5_0": "ced52877775ccbca",
     "Q5_1": "cf740b15ea396628",
     "Q8_0": "6f9dd3ebe115391c",
+    "Q2_K": "db61502bb83b0063",
+    "Q3_K": "742f80c398cf77fc",
     "Q4_K": "156dd3a90cff9702",
     "Q5_K": "dbd68e8afc7099dc",
     "Q6_K": "5efef936bd86afe8",
+    "IQ4_NL": "1da15a7839732229",
+    "IQ4_XS": "96dc5c88690e0987",
+    "MXFP4": "cff56744a261cb33",
 }
 
 
@@ -77,6 +82,40 @@ def of_q6_k(block: bytes, number: int) -> np.float32:
     return factor * np.float32((low | high << 4) - 32)
 
 
+def two_bits(packed: bytes, number: int) -> int:
+    """Of 64 bytes: 32 of them hold four chunks of 32 numbers, the first in the lowest bits."""
+    part, inside = divmod(number, 128)
+    chunk, place = divmod(inside, 32)
+    return packed[part * 32 + place] >> 2 * chunk & 3
+
+
+def of_q2_k(block: bytes, number: int) -> np.float32:
+    scale, least = block[number // 16] & 15, block[number // 16] >> 4
+    factor, offset = half(block, 80) * np.float32(scale), half(block, 82) * np.float32(least)
+    return factor * np.float32(two_bits(block[16:80], number)) - offset
+
+
+def of_q3_k(block: bytes, number: int) -> np.float32:
+    group, packed = number // 16, block[96:108]
+    scale = packed[group % 8] >> 4 * (group // 8) & 15
+    scale |= (packed[8 + group % 4] >> 2 * (group // 4) & 3) << 4
+    is_set = block[number % 32] >> number // 32 & 1
+    found = two_bits(block[32:96], number) - (0 if is_set else 4)
+    return half(block, 108) * np.float32(scale - 32) * np.float32(found)
+
+
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+FP4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
+
+
+def of_iq4_xs(block: bytes, number: int) -> np.float32:
+    chunk, place = divmod(number, 32)
+    scale = block[4 + chunk // 2] >> 4 * (chunk % 2) & 15
+    scale |= (int.from_bytes(block[2:4], "little") >> 2 * chunk & 3) << 4
+    found = IQ4[nibble(block[8 + 16 * chunk : 24 + 16 * chunk], place)]
+    return half(block, 0) * np.float32(scale - 32) * np.float32(found)
+
+
 IN_WORDS: dict[str, Callable[[bytes, int], np.float32]] = {
     "Q4_0": lambda b, i: half(b, 0) * np.float32(nibble(b[2:], i) - 8),
     "Q4_1": lambda b, i: half(b, 0) * np.float32(nibble(b[4:], i)) + half(b, 2),
@@ -86,6 +125,11 @@ IN_WORDS: dict[str, Callable[[bytes, int], np.float32]] = {
     "Q4_K": lambda b, i: of_k(b, i, five_bits=False),
     "Q5_K": lambda b, i: of_k(b, i, five_bits=True),
     "Q6_K": of_q6_k,
+    "Q2_K": of_q2_k,
+    "Q3_K": of_q3_k,
+    "IQ4_NL": lambda b, i: half(b, 0) * np.float32(IQ4[nibble(b[2:], i)]),
+    "IQ4_XS": of_iq4_xs,
+    "MXFP4": lambda b, i: np.float32(FP4[nibble(b[1:], i)] * 2.0 ** (b[0] - 127)),
 }
 
 

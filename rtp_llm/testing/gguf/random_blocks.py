@@ -11,7 +11,7 @@ from rtp_llm.gguf import TensorType
 
 # The high bytes of a block's floats: a bit of them is cleared, so that none is infinite or NaN.
 _HIGH_BYTES = {"F32": (3,), "Q4_1": (1, 3), "Q5_1": (1, 3), "Q4_K": (1, 3), "Q5_K": (1, 3)}
-_HIGH_BYTES["Q6_K"] = (209,)
+_HIGH_BYTES |= {"Q2_K": (81, 83), "Q3_K": (109,), "Q6_K": (209,), "MXFP4": (0,)}
 _TOP_OF_EXPONENT = 0x40
 
 
