@@ -103,15 +103,19 @@ def read_json(path: Path, *, required: bool = False) -> dict[str, Any]:
     """The JSON object in a file; {} if the file is missing and not `required`."""
     if not required and not is_there(path):
         return {}
-    text = read_text(path)
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str | bytes, where: Path | str) -> dict[str, Any]:
+    """The JSON object in a text; raises ModelFilesError naming `where` it is from."""
     try:
         content = json.loads(text)
     except RecursionError:
-        raise ModelFilesError(f"cannot read {path}: it is nested too deeply") from None
+        raise ModelFilesError(f"cannot read {where}: it is nested too deeply") from None
     except ValueError as error:
-        raise ModelFilesError(f"cannot read {path}: {error}") from error
+        raise ModelFilesError(f"cannot read {where}: {error}") from error
     if not isinstance(content, dict):
-        raise ModelFilesError(f"{path} must hold a JSON object, not {type(content).__name__}")
+        raise ModelFilesError(f"{where} must hold a JSON object, not {type(content).__name__}")
     return content
 
 

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import codecs
 import logging
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,22 +12,20 @@ from typing import Any, Literal
 
 import tokenizers
 
-from rtp_llm.model_folder import ModelFilesError, is_there, name_of, read_bytes, read_json
+from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
 from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.prefix_space import apply_prefix_space
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
+from rtp_llm.text.tokenizer_json import parse_tokenizer_json
 from rtp_llm.text.unigram import UNIGRAM_MODEL, read_unigram
 from rtp_llm.text.wordpiece import VOCABULARY, read_wordpiece
 
 _logger = logging.getLogger("rtp_llm.text")
 # One text is nothing to share among threads; asked for, each process would start one per core.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-# Pieces of words that are spelled with a prefix, "##ing"; few models have them.
-_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 
 
 class Tokenizer:
@@ -306,41 +302,4 @@ def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
         for name, read in (VOCABULARY, read_wordpiece), (UNIGRAM_MODEL, read_unigram):
             if is_there(files.folder / name):
                 return read(files.folder, files.tokenizer_config, files.special_tokens)
-    return _read_backend(file)
-
-
-def _read_backend(file: Path) -> tokenizers.Tokenizer:
-    """Read the tokenizer in tokenizer.json, without padding or truncation."""
-    content = read_bytes(file).removeprefix(codecs.BOM_UTF8)
-    if _PREFIX.search(content):
-        _check_merges(file)
-    try:
-        backend = tokenizers.Tokenizer.from_buffer(content)
-        backend.no_padding()
-        backend.no_truncation()
-        return backend
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in the binding is not an Exception
-        raise ModelFilesError(f"cannot read {file}: {str(error)[:200]}") from error
-
-
-def _check_merges(file: Path) -> None:
-    """Raise ModelFilesError for a merge with a second half that lacks the prefix of such pieces.
-
-    tokenizers 0.23 cuts the prefix off without looking: it ends the process inside a character.
-    """
-    model = read_json(file, required=True).get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
-        return
-    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
-    if not isinstance(prefix, str) or not isinstance(merges, list):
-        return
-    for merge in merges:
-        halves = merge.split(" ", 1) if isinstance(merge, str) else merge
-        second = halves[-1] if isinstance(halves, list) and halves else ""
-        if isinstance(second, str) and not second.startswith(prefix):
-            raise ModelFilesError(
-                f"{file}: model.merges joins {name_of(second)}, which does not begin with "
-                f"continuing_subword_prefix ({name_of(prefix)})"
-            )
+    return parse_tokenizer_json(read_bytes(file), file)

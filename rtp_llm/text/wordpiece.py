@@ -37,6 +37,14 @@ def read_wordpiece(
     file = folder / VOCABULARY
     lines = read_text(file).split("\n")
     vocabulary = {line.rstrip("\r"): number for number, line in enumerate(lines) if line}
+    return make_wordpiece(vocabulary, config, special, file)
+
+
+def make_wordpiece(
+    vocabulary: dict[str, int], config: Mapping[str, Any], special: Mapping[str, str], file: Path
+) -> tokenizers.Tokenizer:
+    """Build the tokenizer of a vocabulary that `file` holds, with ## before what goes on a word;
+    the rest is as in `read_wordpiece`."""
     names = {**_SPECIAL, **special}
     unknown, separator, first = (names[key] for key in ("unk_token", "sep_token", "cls_token"))
     for token in (unknown, separator, first):

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "server": "text engine config bound_child interrupts request",
         "llm": "vllm_arguments offline text engine worker config interrupts request terminal",
         "offline": "text engine worker request terminal",
-        "text": "model_folder request",
+        "text": "gguf model_folder request",
         "disagg": "engine worker loader models attention distributed device native config "
         "request net _runtime",
         "engine": "text worker loader models layers distributed ops device native config "

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BPE by scores as in sentencepiece, the model that GGUF calls llama."""
+
+from __future__ import annotations
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers
+
+from rtp_llm.text.gguf.vocabulary import BYTE, NORMAL, PREFIX, Vocabulary
+
+_SPACE = "▁"
+_NUM_BYTES = 256
+
+
+def sentencepiece_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """Build the tokenizer, without its special tokens. Raises GgufError."""
+    numbers = vocabulary.numbered()
+    unknown = vocabulary.text_of("unknown")
+    falls_back = len(vocabulary.of_kind(BYTE)) == _NUM_BYTES
+    if unknown is None and not falls_back:
+        raise vocabulary.error(f"it has neither {PREFIX}unknown_token_id nor a token of each byte")
+    backend = tokenizers.Tokenizer(
+        models.BPE(
+            numbers,
+            merges_by_score(vocabulary),
+            unk_token=unknown,
+            fuse_unk=True,
+            byte_fallback=falls_back,
+        )
+    )
+    prefixed = vocabulary.flag("add_space_prefix", True)
+    marks = normalizers.Replace(" ", _SPACE)
+    backend.normalizer = (
+        normalizers.Sequence([normalizers.Prepend(_SPACE), marks]) if prefixed else marks
+    )
+    parts: list[decoders.Decoder] = [
+        decoders.Replace(_SPACE, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+    ]
+    if prefixed:
+        parts.append(decoders.Strip(" ", left=1))
+    backend.decoder = decoders.Sequence(parts)
+    return backend
+
+
+def merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """Every way to put a normal token together of two, the best scores first.
+
+    Of one token's ways those with the longer first half come first, as in the files that
+    transformers writes.
+    """
+    scores = vocabulary.metadata.numbers(PREFIX + "scores")
+    if scores is None or len(scores) != len(vocabulary.tokens):
+        raise vocabulary.error(f"{PREFIX}scores must have one number for each token")
+    if not np.isfinite(scores).all():
+        raise vocabulary.error(f"{PREFIX}scores must be finite numbers")
+    normal = np.flatnonzero(vocabulary.kinds == NORMAL)
+    best_first = normal[np.argsort(-scores[normal].astype(np.float64), kind="stable")]
+    there = {vocabulary.tokens[number] for number in normal}
+    return [
+        (token[:cut], token[cut:])
+        for token in (vocabulary.tokens[number] for number in best_first)
+        for cut in range(len(token) - 1, 0, -1)
+        if token[:cut] in there and token[cut:] in there
+    ]
