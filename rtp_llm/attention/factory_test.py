@@ -167,6 +167,34 @@ def test_decode_steps_go_to_one_kernel_where_it_can(monkeypatch, change, reason)
     assert make_backend(config).name != "decode"
 
 
+# What backends take besides windows and other scales, which all do; the tests of their operators
+# compare results. Everything else is refused, so that no backend leaves it out of its sums.
+TAKEN = {
+    "paged": {"soft_cap", "sinks", "causal"},
+    "triton": {"soft_cap", "sinks", "causal"},
+    "cuda_sm90": {"soft_cap", "sinks", "causal"},
+    "fp8_dequant": {"soft_cap", "sinks"},
+    "flashinfer": set(),
+    "decode": {"soft_cap"},
+}
+UNUSUAL = {"soft_cap": 50.0, "sinks": True, "causal": False}
+
+
+def test_what_changes_scores_is_taken_or_refused_by_every_backend(monkeypatch):
+    pretend_installed(monkeypatch, True, *PACKAGES)
+    monkeypatch.setattr("rtp_llm.attention.flashinfer._installed", lambda env: Support.yes())
+    monkeypatch.setattr(ops, "has_kernel", lambda name, device_type: True)
+    backends = {each.name: each for each in factory._family(CONFIG)} | {"decode": factory._decode()}
+    assert backends.keys() == TAKEN.keys()
+    half = {"capabilities": HOPPER, "dtype": torch.bfloat16, "kv_dtype": torch.bfloat16}
+    for name, backend in backends.items():
+        narrow = {"kv_dtype": torch.float8_e4m3fn} if name == "fp8_dequant" else {}
+        config = dataclasses.replace(CONFIG, **{**half, **narrow})
+        assert backend.supports(config)
+        changed = {key: dataclasses.replace(config, **{key: each}) for key, each in UNUSUAL.items()}
+        assert {key for key, each in changed.items() if backend.supports(each)} == TAKEN[name]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -53,6 +53,8 @@ class Fp8DequantBackend(PartialBackend):
             return Support.no("the KV cache has the type of the queries, there is nothing to widen")
         if importlib.util.find_spec("triton") is None:
             return Support.no("the package triton is not installed")
+        if not config.causal:
+            return Support.no("it widens the pages that causal attention reads")
         return CudaSm90Backend.supports(replace(config, kv_dtype=config.dtype))
 
     @classmethod

@@ -62,11 +62,11 @@ class Gemma3ForCausalLM(DecoderForCausalLM):
 
     @classmethod
     def read_config(cls, raw: RawConfig) -> ModelConfig:
-        return read_gemma3(raw, _causal_window(raw))
+        return gemma3_config(raw, cls.features(raw))
 
     @classmethod
     def features(cls, raw: RawConfig) -> Features:
-        raise AssertionError("read_config needs more")
+        return gemma3_features(raw, _causal_window(raw))
 
 
 class Gemma3ForConditionalGeneration(Gemma3ForCausalLM):
@@ -85,20 +85,22 @@ class Gemma3ForConditionalGeneration(Gemma3ForCausalLM):
     )
 
 
-def read_gemma3(raw: RawConfig, window: int) -> ModelConfig:
-    """The config of Gemma 3's layers, with this window in those that have one."""
-    raw = _with_activation(raw)
+def gemma3_features(raw: RawConfig, window: int) -> Features:
+    """The features of Gemma 3's layers, with this window in those that have one."""
     if _cap(raw, "attn"):  # transformers reads the key and does not use it
         raise raw.error("attn_logit_softcapping", raw.get("attn_logit_softcapping"), "null")
-    size, longest = raw.integer("head_dim"), raw.integer("max_position_embeddings")
-    every = raw.integer("sliding_window_pattern")
-    features = replace(
-        _features(raw, window, every),
+    return replace(
+        _features(raw, window, raw.integer("sliding_window_pattern")),
         qk_norm=True,
         logit_cap=_cap(raw, "final"),
-        local_rope=rope_of_type(raw, NEAR, "rope_local_base_freq", size),
+        local_rope=rope_of_type(raw, NEAR, "rope_local_base_freq", raw.integer("head_dim")),
     )
-    full = rope_of_type(raw, FULL, "rope_theta", size)
+
+
+def gemma3_config(raw: RawConfig, features: Features) -> ModelConfig:
+    """The config of Gemma 3's layers; those without a window have a rotation of their own."""
+    raw, longest = _with_activation(raw), raw.integer("max_position_embeddings")
+    full = rope_of_type(raw, FULL, "rope_theta", raw.integer("head_dim"))
     # The stretched positions are counted in max_position_embeddings.
     full = replace(full, max_position=int(longest / full.factor))
     plain = replace(raw, values={**raw.values, "rope_parameters": None, "rope_scaling": None})

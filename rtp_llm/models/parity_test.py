@@ -67,6 +67,17 @@ def test_every_architecture(tmp_path, kind, settings):
     check_tokens_and_chunks(open_model(tmp_path), reference)
 
 
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3"])
+def test_layers_with_a_window_and_without_in_chunks_around_it(tmp_path, kind):
+    reference = save_model(tmp_path, kind)
+    model, prompt = open_model(tmp_path), random_prompt(53)
+    assert set(model.config.layer_windows) == {0, 24}
+    expected = expected_logits(reference, prompt)
+    for chunk in (*range(20, 29), 47, 48, 49):
+        parts = ContiguousRunner(model, 1, 64).prefill(prompt, chunk)
+        torch.testing.assert_close(parts, expected, **TOLERANCE)
+
+
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -119,16 +130,17 @@ def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind, sett
         *itertools.product(("llama", "mistral", "qwen2", "qwen3"), (torch.bfloat16, torch.float16)),
         ("gemma2", torch.bfloat16),
         ("gemma3", torch.bfloat16),
+        ("gemma3_images", torch.bfloat16),
     ],
 )
 def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype):
-    """The error against float32 may be twice the one that transformers makes."""
+    """The error against float32 may be 1.3 times the one that transformers makes."""
     reference = save_model(tmp_path, kind)
     prompt = random_prompt(53)
     exact = expected_logits(reference, prompt)
     theirs = (expected_logits(reference.to(dtype), prompt) - exact).square().mean().sqrt()
     ours = ContiguousRunner(open_model(tmp_path, dtype), 1, 64).prefill(prompt) - exact
-    assert 0 < ours.square().mean().sqrt() < 2 * theirs
+    assert 0 < ours.square().mean().sqrt() < 1.3 * theirs
     assert ours.abs().max() < 0.05 * exact.abs().max()
 
 

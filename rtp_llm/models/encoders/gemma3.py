@@ -12,7 +12,7 @@ from rtp_llm.models.decoder import Decoder
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
 from rtp_llm.models.encoders.read_config import with_encoder
-from rtp_llm.models.gemma import GEMMA3_DEFAULTS, read_gemma3
+from rtp_llm.models.gemma import GEMMA3_DEFAULTS, gemma3_config, gemma3_features
 from rtp_llm.models.raw_config import RawConfig
 
 
@@ -28,7 +28,8 @@ class Gemma3TextModel(EncoderModel):
         if not raw.flag("use_bidirectional_attention"):
             found = raw.get("use_bidirectional_attention")
             raise raw.error("use_bidirectional_attention", found, "true")
-        config = read_gemma3(raw, raw.integer("sliding_window") // 2)
+        features = gemma3_features(raw, raw.integer("sliding_window") // 2)
+        config = gemma3_config(raw, features)
         encoder = EncoderConfig(
             longest=config.max_position_embeddings, scale=config.attention_scale
         )

@@ -24,6 +24,7 @@ class HybridForCausalLM(DecoderForCausalLM):
 
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ("mtp.",)
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
+        "attn_output_gate": True,
         "full_attention_interval": 4,
         "head_dim": 256,
         "hidden_act": "silu",
@@ -33,12 +34,14 @@ class HybridForCausalLM(DecoderForCausalLM):
         "linear_num_value_heads": 32,
         "linear_value_head_dim": 128,
         "max_position_embeddings": 32768,
+        "output_gate_type": "swish",
         "partial_rotary_factor": 0.25,
         "rms_norm_eps": 1e-6,
     }
 
     @classmethod
     def features(cls, raw: RawConfig) -> Features:
+        _check_gates(raw)
         bias = raw.flag("attention_bias")
         return Features(
             qkv_bias=bias,
@@ -50,6 +53,15 @@ class HybridForCausalLM(DecoderForCausalLM):
             linear_layers=linear_layers(raw),
             mtp_layers=mtp_layers(raw),
         )
+
+
+def _check_gates(raw: RawConfig) -> None:
+    """ModelConfigError for gates that transformers' Qwen3.5 has not, but other engines' may."""
+    if not raw.flag("attn_output_gate"):
+        raise raw.error("attn_output_gate", False, "true: the output of attention is gated")
+    if raw.get("output_gate_type") not in (None, "swish", "silu"):
+        expected = "swish, the gate of the norm after linear attention"
+        raise raw.error("output_gate_type", raw.get("output_gate_type"), expected)
 
 
 def mtp_layers(raw: RawConfig) -> int:

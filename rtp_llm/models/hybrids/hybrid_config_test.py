@@ -99,6 +99,8 @@ def test_layers_of_one_kind_share_a_cache_group(tmp_path: Path) -> None:
         ),
         ({"linear_conv_kernel_dim": 5}, "linear_conv_kernel_dim must be at most 4"),
         ({"hidden_act": "gelu"}, "hidden_act must be silu"),
+        ({"output_gate_type": "sigmoid"}, "output_gate_type must be swish"),
+        ({"attn_output_gate": False}, "attn_output_gate must be true"),
         ({"head_dim": 4}, "partial_rotary_factor must be such that an even number of 4"),
         ({"rope_parameters": {"partial_rotary_factor": 2}}, "partial_rotary_factor must be"),
     ],

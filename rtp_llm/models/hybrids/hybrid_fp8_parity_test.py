@@ -17,6 +17,7 @@ from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.expert_layouts import stack_experts
 from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.open_model import open_model
 from rtp_llm.testing.models.parity import HYBRID_TOLERANCE
@@ -142,31 +143,13 @@ def test_experts_in_one_tensor_have_scales_in_one_tensor(tmp_path: Path) -> None
     prompt = random_prompt(20)
     one_by_one = logits(open_model(folder), prompt)
     file = folder / "model.safetensors"
-    save_file(stack_experts(load_file(file), settings["num_hidden_layers"]), file, {"format": "pt"})
+    save_file(stack_experts(load_file(file)), file, {"format": "pt"})
     assert torch.equal(logits(open_model(folder), prompt), one_by_one)
 
 
 def test_scales_of_stacked_experts_that_share_blocks_are_not_read(tmp_path: Path) -> None:
     folder, _, _ = make(tmp_path, "qwen3_5_moe", {**WIDE, "moe_intermediate_size": 100})
     file = folder / "model.safetensors"
-    save_file(stack_experts(load_file(file), WIDE["num_hidden_layers"]), file, {"format": "pt"})
+    save_file(stack_experts(load_file(file)), file, {"format": "pt"})
     with pytest.raises(WeightError, match=r"not known .*experts\.gate_up_proj_scale_inv"):
         open_model(folder)
-
-
-def stack_experts(tensors: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
-    """Weights and scales of each layer's experts below each other."""
-    stem = next(name for name in tensors if ".mlp.experts.0." in name).partition("layers.")[0]
-    for layer in range(layers):
-        at = f"{stem}layers.{layer}.mlp.experts"
-        for end, kept in (("weight", ""), ("weight_scale_inv", "_scale_inv")):
-
-            def take(part: str, at: str = at, end: str = end) -> torch.Tensor:
-                found = [tensors.pop(f"{at}.{expert}.{part}.{end}") for expert in range(8)]
-                return torch.stack(found)
-
-            tensors[f"{at}.down_proj{kept}"] = take("down_proj")
-            tensors[f"{at}.gate_up_proj{kept}"] = torch.cat(
-                [take("gate_proj"), take("up_proj")], dim=1
-            )
-    return tensors

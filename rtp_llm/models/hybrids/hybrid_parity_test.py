@@ -63,11 +63,14 @@ def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("kind", "states"), [("qwen3_5", "float32"), ("qwen3_5", "bfloat16")])
+@pytest.mark.parametrize(
+    ("kind", "states"),
+    [("qwen3_5", "float32"), ("qwen3_5", "bfloat16"), ("qwen3_5_images", "float32")],
+)
 def test_half_precision_is_as_close_as_transformers_is(
     tmp_path: Path, kind: str, states: str, dtype: torch.dtype
 ) -> None:
-    """The error against float32 may be twice the one that transformers makes."""
+    """The error against float32 may be 1.3 times the one that transformers makes."""
     reference = save_model(tmp_path, kind)
     prompt = random_prompt(53)
     exact = expected_logits(reference, prompt)
@@ -75,7 +78,7 @@ def test_half_precision_is_as_close_as_transformers_is(
     model = open_model(tmp_path, dtype, mamba_ssm_cache_dtype=states)
     for chunk in (None, 3):
         ours = ContiguousRunner(model, 1, 64).prefill(prompt, chunk) - exact
-        assert 0 < ours.square().mean().sqrt() < 2 * theirs
+        assert 0 < ours.square().mean().sqrt() < 1.3 * theirs
 
 
 @pytest.mark.parametrize("kind", ["qwen3_next", "qwen3_5_moe"])
@@ -87,7 +90,7 @@ def test_mixtures_in_half_precision_are_as_close_for_most_tokens(tmp_path: Path,
     theirs = expected_logits(reference.bfloat16(), prompt) - exact
     ours = ContiguousRunner(open_model(tmp_path, torch.bfloat16), 1, 64).prefill(prompt) - exact
     row_errors = [error.square().mean(dim=-1).sqrt() for error in (ours, theirs)]
-    assert 0 < row_errors[0].median() < 2 * row_errors[1].median()
+    assert 0 < row_errors[0].median() < 1.3 * row_errors[1].median()
 
 
 def logits(folder: Path) -> torch.Tensor:
