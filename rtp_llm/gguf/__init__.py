@@ -11,7 +11,7 @@ from rtp_llm.gguf.cursor import GgufError
 from rtp_llm.gguf.describe import describe
 from rtp_llm.gguf.file import GgufTensor
 from rtp_llm.gguf.metadata import Metadata
-from rtp_llm.gguf.model import GgufModel, open_model
+from rtp_llm.gguf.model import GgufModel, is_gguf, language_model, open_model
 from rtp_llm.gguf.types import TensorType
 
 __all__ = [
@@ -21,5 +21,7 @@ __all__ = [
     "Metadata",
     "TensorType",
     "describe",
+    "is_gguf",
+    "language_model",
     "open_model",
 ]

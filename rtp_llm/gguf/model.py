@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from rtp_llm.gguf.cursor import GgufError
@@ -12,6 +13,10 @@ from rtp_llm.gguf.file import GgufFile, GgufTensor, read_file
 from rtp_llm.gguf.metadata import Metadata
 from rtp_llm.model_folder import name_of
 
+_SUFFIX = ".gguf"
+# What files beside a model's own hold; they have no language model.
+_TYPE, _MODEL = "general.type", "model"
+_PROJECTOR = "clip"
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf")
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
@@ -46,6 +51,38 @@ def open_model(path: Path) -> GgufModel:
     if stated is not None and stated != len(tensors):
         raise GgufError(f"{parts[0].path} states {stated} tensors; its parts have {len(tensors)}")
     return GgufModel(tuple(part.path for part in parts), parts[0].metadata, tensors)
+
+
+def is_gguf(path: str | Path) -> bool:
+    """Whether the place of a model is a GGUF file, and not a folder."""
+    place = Path(path)
+    return place.suffix.lower() == _SUFFIX and not place.is_dir()
+
+
+def language_model(path: str | Path) -> GgufModel:
+    """`open_model` of a file with a language model; kept until another one is opened or the file
+    changes.
+
+    Raises GgufError, also for files with something else, such as an image encoder or an adapter.
+    """
+    place = Path(path).absolute()
+    try:
+        status = place.stat()
+    except OSError as error:
+        raise GgufError(f"cannot read {place}: {error.strerror or error}") from error
+    return _language_model(place, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=1)
+def _language_model(path: Path, _modified: int, _size: int) -> GgufModel:
+    model = open_model(path)
+    kind = model.metadata.text(_TYPE)
+    if model.metadata.architecture == _PROJECTOR or kind not in (None, _MODEL):
+        found = name_of(kind or _PROJECTOR)
+        raise GgufError(
+            f"{path} holds no language model ({_TYPE} is {found}); give the file of the model"
+        )
+    return model
 
 
 def _parts(found: GgufFile, count: int) -> list[GgufFile]:
