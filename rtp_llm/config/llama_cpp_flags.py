@@ -35,7 +35,7 @@ _LOADED = "weights are read from their files straight into place; leave it out"
 _BINDING = "start the server with taskset or numactl to bind it to cores"
 
 LLAMA_CPP = (
-    _row("-m --model", "model", "the first argument, a folder: `rtp-llm serve FOLDER`"),
+    _row("-m --model", "model", "the first argument: `rtp-llm serve FILE.gguf`"),
     _row("-mu --model-url -hf -hfr --hf-repo -hff --hf-file -dr --docker-repo", "", NO_DOWNLOAD),
     _row("-hft", "", NO_DOWNLOAD),
     _row("-c --ctx-size", "max_seq_len", "of each sequence, not of all together"),

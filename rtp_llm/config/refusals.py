@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 
 from rtp_llm.config.encoder_refusals import ENCODER_REFUSALS
+from rtp_llm.config.gguf_refusals import GGUF_REFUSALS
 from rtp_llm.config.rank_refusals import RANK_REFUSALS
 from rtp_llm.config.refusal import Refusal
 
@@ -160,6 +161,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "Its layers are not implemented.",
         "Choose a model of a supported architecture; the error lists them, the nearest first.",
     ),
+    *GGUF_REFUSALS,
     Refusal(
         "model",
         "quantized checkpoint",
@@ -223,7 +225,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "quantized twice",
-        "The weights are stored in FP8; rounding them again would add its error to theirs.",
+        "The weights are quantised already; rounding them again would add its error to theirs.",
         "Leave --quantization out, or take the model's unquantised weights.",
     ),
     Refusal(
@@ -385,9 +387,10 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "weights that are not safetensors",
-        "Only safetensors files are read.",
+        "Of a folder only safetensors files are read.",
         "Convert them once with transformers: "
-        "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder).",
+        "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder). Of GGUF give "
+        "the path of the file itself.",
     ),
     Refusal(
         "device",

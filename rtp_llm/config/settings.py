@@ -27,6 +27,8 @@ from rtp_llm.config.suggestions import meant
 
 _logger = logging.getLogger("rtp_llm.config")
 
+# What a GGUF file's name ends in, after the model's.
+_OF_GGUF = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE)
 # In the order of the documentation.
 _GROUPS = (
     "model",
@@ -60,7 +62,8 @@ class Settings(
         "",
         "text",
         "model",
-        "Folder of the model: config.json, safetensors, tokenizer.json (Hugging Face layout).",
+        "Folder of the model: config.json, safetensors, tokenizer.json (Hugging Face layout); or a "
+        "GGUF file.",
         positional=True,
     )
     served_model_name: tuple[str, ...] | None = option(
@@ -248,7 +251,7 @@ class Settings(
     @functools.cached_property
     def model_names(self) -> tuple[str, ...]:
         """The names under which the model is served."""
-        return self.served_model_name or (Path(self.model).resolve().name,)
+        return self.served_model_name or (_OF_GGUF.sub("", Path(self.model).resolve().name),)
 
 
 def options() -> dict[str, Option]:

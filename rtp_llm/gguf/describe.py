@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 
 from rtp_llm.gguf.model import GgufModel
@@ -32,7 +31,7 @@ def describe(model: GgufModel) -> list[str]:
 
 
 def _headline(model: GgufModel) -> str:
-    weights = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
+    weights = model.num_weights
     name = model.metadata.text(_NAME)
     title = name_of(model.metadata.architecture) + (f" ({name_of(name)})" if name else "")
     text = f"{title} in {_plural(len(model.files), 'GGUF file')}: {_plural(weights, 'weight')}"

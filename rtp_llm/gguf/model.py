@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +35,19 @@ class GgufModel:
     def num_bytes(self) -> int:
         """Bytes of all tensors."""
         return sum(tensor.size for tensor in self.tensors.values())
+
+    @property
+    def num_weights(self) -> int:
+        """Weights of all tensors."""
+        return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
+
+    @property
+    def main_type(self) -> str:
+        """The tensor type with the largest share of the bytes; empty without tensors."""
+        sizes: Counter[str] = Counter()
+        for tensor in self.tensors.values():
+            sizes[tensor.type.name] += tensor.size
+        return next((name for name, _ in sizes.most_common(1)), "")
 
 
 def open_model(path: Path) -> GgufModel:

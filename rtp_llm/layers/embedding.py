@@ -16,24 +16,29 @@ from rtp_llm.layers.linear.factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
-from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
+from rtp_llm.layers.weights.targets import WeightTarget
 
-_HEAD = "lm_head"
+_EMBEDDING, _HEAD = "embed_tokens", "lm_head"
 
 
 class Embedding(Layer):
-    """Looks up the embedding row of each token id: int32 [T] -> [T, hidden]."""
+    """Looks up the embedding row of each token id: int32 [T] -> [T, hidden].
+
+    A weight in a stored format becomes floats while loading.
+    """
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__()
         self.shard = Shard.of_vocabulary(vocabulary, options.tensor_parallel)
         self.weight = options.parameter(self.shard.size, hidden)
+        self._stored = options.format_of(_EMBEDDING)
 
     def forward(self, ids: Tensor) -> Tensor:
         return ops.embedding(ids, self.weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield f"{path}weight", shard_target(RowsTarget(self.weight), self.shard)
+        for suffix, target in self._stored.float_targets(self.weight.detach()):
+            yield f"{path}{suffix}", shard_target(target, self.shard)
 
 
 class DividedEmbedding(Embedding):

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The index of a model folder's safetensors files: tensors and their locations, without data."""
+"""The index of a model's safetensors or GGUF files: tensors and their locations, without data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
+from rtp_llm.gguf import is_gguf
+from rtp_llm.layers.weights.stored_format import StoredFormat
+from rtp_llm.loader.gguf_tensors import read_gguf_tensors
 from rtp_llm.loader.safetensors_header import CheckpointError, StoredTensor, read_header
 from rtp_llm.loader.stacked_experts import split_experts
 from rtp_llm.loader.tensor_entry import TensorEntry
@@ -32,14 +35,16 @@ _LISTED = 4
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All tensors of a model folder, in the order in which they lie in the files.
+    """All tensors of a model folder or GGUF file, in the order in which they lie in the files.
 
-    `unreadable`: tensors with unsupported dtypes -> dtype and file.
+    `unreadable`: tensors with unsupported dtypes -> dtype and file. `formats`: the stored format of
+    each module whose weight is not a float tensor, if the files say it, as GGUF files do.
     """
 
     folder: Path
     tensors: dict[str, TensorEntry]
     unreadable: dict[str, str] = field(default_factory=dict)
+    formats: Mapping[str, StoredFormat] = field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:
@@ -79,6 +84,9 @@ class Checkpoint:
     def open(cls, folder: str | Path) -> Checkpoint:
         """Read the headers; see stored_tensors."""
         path = Path(folder)
+        if is_gguf(path):
+            gguf = read_gguf_tensors(path)
+            return cls(path, gguf.tensors, formats=gguf.formats)
         tensors: dict[str, TensorEntry] = {}
         unreadable: dict[str, str] = {}
         for file, stored in stored_tensors(path):

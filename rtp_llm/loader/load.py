@@ -66,7 +66,7 @@ def load_model(
     eagle3: str | Path = "",
     draft_model: str | Path = "",
 ) -> CausalLM:
-    """Load the model in a Hugging Face folder, ready to run on `device`.
+    """Load the model in a Hugging Face folder or GGUF file, ready to run on `device`.
 
     `experts`: hooks for where experts are. `tensor_parallel`: load this rank's part of each layer;
     all ranks must call this. `stage`: the index and number of pipeline stages; only the layers of
@@ -115,6 +115,9 @@ def _checkpoint(
 ) -> tuple[ModelConfig, Checkpoint]:
     """Open the checkpoint in the folder; returns it with the resulting config."""
     config, checkpoint = resolve_tied(config, _open(path, config), options.dtype)
+    if checkpoint.formats and options.settings.quantization != "none":
+        found = f"--quantization {options.settings.quantization}"
+        raise refuse("quantized twice", found, config.architecture)
     return with_head(without_head(config, options.settings), checkpoint)
 
 

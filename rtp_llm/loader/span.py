@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rtp_llm.layers import Shard, ShardTarget, WeightTarget, local_target, rows_together
+from rtp_llm.loader.row_changes import ChangingTarget
 from rtp_llm.loader.tensor_entry import TensorEntry
 
 
@@ -71,7 +72,10 @@ def spans_of(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[Span]:
     takers: dict[tuple[Shard | None, Shard | None], list[WeightTarget]] = defaultdict(list)
     for target in targets:
         shards = (target.rows, target.columns) if isinstance(target, ShardTarget) else (None, None)
-        takers[shards].append(local_target(target))
+        local = local_target(target)
+        if entry.change is not None:
+            local = ChangingTarget(local, entry.change)
+        takers[shards].append(local)
     for (rows, columns), inside in takers.items():
         taken = None if columns is None else columns.ranges[0]
         place = 0

@@ -17,6 +17,7 @@ from torch import nn
 from rtp_llm.layers import local_target, weight_targets
 from rtp_llm.layers.weights.fp8_formats import Fp8Format
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
+from rtp_llm.layers.weights.gguf_blocks import GgufTarget
 from rtp_llm.layers.weights.interleaved import parts_of
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.stored_config import StoredModules
@@ -41,6 +42,8 @@ def stored_formats(
     Scales get the shapes of their format: files also hold [N] or [] for [N, 1] or [1].
     Raises UnsupportedModelError if config.json does not say how such a weight is stored.
     """
+    if checkpoint.formats:
+        return dict(checkpoint.formats), checkpoint
     stored = config.stored or StoredModules(())
     suffixes: dict[str, set[str]] = defaultdict(set)
     for name in checkpoint.tensors:
@@ -112,14 +115,14 @@ def describe(
     device: Device,
 ) -> str:
     """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
-    sizes: dict[tuple[str, str, int], int] = defaultdict(int)
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for module, stored in formats.items():
         entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
-        sizes[_use(stored, dtype, device)] += math.prod(entry.shape)
+        _count(sizes, stored, entry.shape, dtype, device)
     text = ""
-    for (title, reason, weights), size in sizes.items():
+    for (title, reason), (size, weights) in sizes.items():
         text += f", {size / _MIB:.1f} MiB of {title} "
-        text += f"{_grown(size * weights, dtype)}: {reason}" if reason else "as they are"
+        text += f"{_grown(weights, dtype)}: {reason}" if reason else "as they are"
     scales = (f"{module}.{scale}" for module in formats for scale in _INPUT_SCALES)
     if any(scale in checkpoint.tensors for scale in scales):
         text += "; stored scales of activations are not used: each token gets its own"
@@ -128,21 +131,29 @@ def describe(
 
 def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once how much memory quantised weights take that are kept as floats."""
-    sizes: dict[tuple[str, str, int], int] = defaultdict(int)
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for _, target in weight_targets(model):
         for kept in parts_of(local_target(target)):
-            if isinstance(kept, DequantizingTarget):
-                sizes[_use(kept.stored, dtype, device)] += math.prod(kept.shape)
-    for (title, reason, weights), size in sizes.items():
+            if isinstance(kept, DequantizingTarget | GgufTarget):
+                _count(sizes, kept.stored, kept.shape, dtype, device)
+    for (title, reason), (size, weights) in sizes.items():
         level = logging.WARNING if reason else logging.INFO
         why = reason or "their layers compute with floats"
-        grown = _grown(size * weights, dtype)
+        grown = _grown(weights, dtype)
         _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, grown, why)
 
 
-def _use(stored: StoredFormat, dtype: torch.dtype, device: Device) -> tuple[str, str, int]:
-    """A format's title, why its weights are dequantised, and how many an entry holds."""
-    return stored.title, stored.why_dequantized(dtype, device), stored.weights_per_entry
+def _count(
+    sizes: dict[tuple[str, str], list[int]],
+    stored: StoredFormat,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: Device,
+) -> None:
+    """Add a tensor's bytes and weights to those of its title and the reason for floats."""
+    sums = sizes[stored.title, stored.why_dequantized(dtype, device)]
+    sums[0] += math.prod(shape)
+    sums[1] += stored.weights_in(shape)
 
 
 def _grown(weights: int, dtype: torch.dtype) -> str:

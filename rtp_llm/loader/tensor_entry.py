@@ -9,16 +9,22 @@ from pathlib import Path
 
 import torch
 
+from rtp_llm.loader.row_changes import RowChange
+
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor, which occupies `size` bytes at `offset` of `file`."""
+    """One tensor, which occupies `size` bytes at `offset` of `file`.
+
+    `change`: what has to be done to its rows (None: nothing).
+    """
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
     file: Path
     offset: int
+    change: RowChange | None = None
 
     @property
     def row_bytes(self) -> int:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rtp_llm.config.tasks import Task
+from rtp_llm.gguf import is_gguf, language_model
 from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes, read_json, read_text
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.drafts.eagle3 import read_eagle3_config
+from rtp_llm.models.gguf.values import gguf_values, with_rope_divisors
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class, model_tasks
@@ -19,7 +21,7 @@ from rtp_llm.models.text_config import text_values
 def read_model_config(
     path: str | Path, *, mtp: bool = False, eagle3: str | Path = "", draft_model: str | Path = ""
 ) -> ModelConfig:
-    """Read the config of the model in a Hugging Face folder.
+    """Read the config of the model in a Hugging Face folder or a GGUF file.
 
     Drafts come from its multi-token prediction layer (`mtp`), from the head in the folder `eagle3`,
     or from the model in the folder `draft_model`.
@@ -84,19 +86,21 @@ def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
 
 
 def _read(folder: Path) -> ModelConfig:
-    file = folder / "config.json"
+    file = folder if is_gguf(folder) else folder / "config.json"
     if not is_there(file):
         if is_there(folder / "adapter_config.json"):
             raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
         raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
     try:
-        values = text_values(file, read_json(file, required=True))
+        gguf = language_model(file) if file == folder else None
+        values = gguf_values(gguf) if gguf else text_values(file, read_json(file, required=True))
         check_supported(values, known_architectures())
         named = architecture_of(values)
         model = model_class(named)
-        raw = RawConfig(folder, values, model.CONFIG_DEFAULTS)
+        raw = RawConfig(folder, values, model.CONFIG_DEFAULTS, file)
         raw.check()
         config = model.read_config(raw)
+        config = with_rope_divisors(config, gguf) if gguf else config
         return replace(config, tasks=_tasks(folder, named, config))
     except (ModelConfigError, UnsupportedModelError):
         raise

@@ -208,6 +208,8 @@ REFUSED = {
 }
 # Rows that the files of the folder decide, not the keys of config.json; tested with the loader.
 BY_FILES = {
+    "GGUF architecture",  # gguf/values_test.py
+    "GGUF tensor type",
     "8-bit floats without blocks",
     "FP8 blocks of several parts",
     "dummy weights in this format",

@@ -21,16 +21,18 @@ class ModelConfigError(ModelFilesError):
 class RawConfig:
     """The keys of one config.json, with the architecture's defaults for missing ones.
 
-    All keys that are read are listed in FIELDS and ROPE_FIELDS, which check() validates.
+    `source` is the file that they were read from, if it is not the config.json of `folder`. All
+    keys that are read are listed in FIELDS and ROPE_FIELDS, which check() validates.
     """
 
     folder: Path
     values: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    source: Path | None = None
 
     @property
     def file(self) -> Path:
-        return self.folder / "config.json"
+        return self.source or self.folder / "config.json"
 
     def check(self) -> None:
         """Raise ModelConfigError for the first value whose type or range is wrong."""

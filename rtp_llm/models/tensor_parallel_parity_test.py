@@ -18,6 +18,7 @@ from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
+from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.models.eagle3_models import save_eagle3_head
 from rtp_llm.testing.models.fp8_checkpoints import (
@@ -37,6 +38,7 @@ from rtp_llm.testing.ranks import run_ranks
 torch.set_num_threads(2)
 
 LENGTH, NEW_TOKENS, CHUNK = 53, 12, 7
+_GGUF = "tiny.gguf"
 # Of the largest logit, in float32; and where activations are rounded.
 TOLERANCE, ROUNDED = 1e-5, 5e-2
 
@@ -45,8 +47,8 @@ TOLERANCE, ROUNDED = 1e-5, 5e-2
 class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
-    `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4. `draft`: "mtp", "eagle3" or
-    "model", what is opened with it. `rounds`: activations are rounded, where the order of a sum may
+    `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4; `gguf`: the type of its GGUF file.
+    `draft`: "mtp", "eagle3" or "model", what is opened with it. `rounds`: activations are rounded, where the order of a sum may
     decide between two numbers.
     """
 
@@ -55,6 +57,7 @@ class Case:
     opened: dict[str, Any] = field(default_factory=dict)
     fp8: Style | None = None
     mxfp4: bool = False
+    gguf: str = ""
     draft: str = ""
     rounds: bool = False
 
@@ -72,6 +75,8 @@ class Case:
             store_as_fp8(folder, style=self.fp8)
         if self.mxfp4:
             store_as_mxfp4(folder)
+        if self.gguf:
+            save_gguf(folder / _GGUF, model, self.kind.replace("_", ""), self.gguf)
 
     def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
         drafts: dict[str, dict[str, Any]] = {
@@ -80,7 +85,8 @@ class Case:
             "eagle3": {"eagle3": str(folder / "head")},
             "model": {"draft_model": str(folder / "other")},
         }
-        return open_model(folder, tensor_parallel=ranks, **self.opened, **drafts[self.draft])
+        place = folder / _GGUF if self.gguf else folder
+        return open_model(place, tensor_parallel=ranks, **self.opened, **drafts[self.draft])
 
     def __str__(self) -> str:
         texts = [f"{key}={value}" for key, value in {**self.settings, **self.opened}.items()]
@@ -92,6 +98,7 @@ class Case:
                     self.draft,
                     self.fp8 and f"fp8 {self.fp8.kind}",
                     "mxfp4" * self.mxfp4,
+                    self.gguf and f"gguf {self.gguf}",
                     *texts,
                 ],
             )
@@ -142,6 +149,8 @@ CASES = [
     Case("gemma3"),
     Case("gpt_oss"),
     Case("gpt_oss", {"intermediate_size": 96}, mxfp4=True),
+    Case("llama", {**heads(4, 2, 64), **BIASES, "intermediate_size": 128}, gguf="Q4_0"),
+    Case("qwen3_moe", {"intermediate_size": 128, "moe_intermediate_size": 64}, gguf="Q8_0"),
     Case("deepseek_v2"),
     Case("deepseek_v3", {"attention_bias": True}),
     Case("deepseek_v3", {"q_lora_rank": None}),

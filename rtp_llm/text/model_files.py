@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rtp_llm.gguf import Metadata, is_gguf, language_model
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json, read_text, shown, token_ids
+from rtp_llm.text.gguf.model_files import stop_ids, tokenizer_values
 
 __all__ = ["SPECIAL_TOKENS", "ModelFiles", "ModelFilesError", "check_folder"]
 
@@ -26,30 +28,34 @@ SPECIAL_TOKENS = (
 
 _TOKENIZER = "tokenizer_config.json"
 _TEMPLATE = "chat_template.json"
-_NO_GGUF = (
-    " GGUF files are llama.cpp's and are not read here. Serve the model that the file was made of "
-    "(the page of the file names it as base model): hf download OWNER/NAME --local-dir NAME. "
-    "For fewer bits there are --quantization int8 and fp8."
-)
+_GIVE_THE_FILE = " Give the path of the GGUF file itself."
 # As the Hub has them: an owner and a name.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The small JSON files of a Hugging Face model folder; a missing optional file is empty."""
+    """The small JSON files of a Hugging Face model folder; a missing optional file is empty.
+
+    Of a GGUF file `gguf` is the metadata, and the files are what they would be of the same model.
+    """
 
     folder: Path
     config: Mapping[str, Any]
     generation_config: Mapping[str, Any]
     tokenizer_config: Mapping[str, Any]
     special_tokens_map: Mapping[str, Any]
+    gguf: Metadata | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> ModelFiles:
         """Read them; raises ModelFilesError when the folder is not one of a model."""
         folder = Path(path)
         check_folder(folder, weights=False)
+        if is_gguf(folder):
+            metadata = language_model(folder).metadata
+            config = {"eos_token_id": stop_ids(metadata)}
+            return cls(folder, config, {}, tokenizer_values(metadata), {}, metadata)
         return cls(
             folder,
             read_json(folder / "config.json", required=True),
@@ -84,8 +90,9 @@ class ModelFiles:
         file = self.folder / "chat_template.jinja"
         if is_there(file):
             return _read_template(file, "chat template")
-        if self.tokenizer_config.get("chat_template") is not None:
-            return _choose_template(self.folder / _TOKENIZER, self.tokenizer_config)
+        if self.gguf is not None or self.tokenizer_config.get("chat_template") is not None:
+            place = self.folder if self.gguf is not None else self.folder / _TOKENIZER
+            return _choose_template(place, self.tokenizer_config)
         return _choose_template(self.folder / _TEMPLATE, read_json(self.folder / _TEMPLATE))
 
     def chat_template_source(self, override: str | None = None) -> str | None:
@@ -94,6 +101,8 @@ class ModelFiles:
             return None
         if override is not None:
             return override
+        if self.gguf is not None:
+            return self.folder.name
         if is_there(self.folder / "chat_template.jinja"):
             return "chat_template.jinja"
         return _TOKENIZER if self.tokenizer_config.get("chat_template") is not None else _TEMPLATE
@@ -127,23 +136,27 @@ def _choose_template(file: Path, values: Mapping[str, Any]) -> str | None:
 
 
 def check_folder(path: str | Path, *, weights: bool = True) -> None:
-    """Raise ModelFilesError, saying what was looked for, unless `path` is a model's folder.
+    """Raise ModelFilesError, saying what was looked for, unless `path` is a model's folder or GGUF
+    file.
 
     `weights`: they are needed, too.
     """
     folder = Path(path)
+    if is_gguf(folder) and is_there(folder):
+        language_model(folder)
+        return
     if not is_there(folder):
         if _HUB_NAME.fullmatch(str(path)):
             raise ModelFilesError(_not_downloaded(str(path)))
         raise ModelFilesError(
             f"no model folder at {folder} (looked in {Path.cwd()}); "
-            "give the path of a folder with config.json, *.safetensors and tokenizer.json"
+            "give the path of a folder with config.json, *.safetensors and tokenizer.json, or of a "
+            "GGUF file"
         )
     try:
         if not folder.is_dir():
-            advice = _NO_GGUF if folder.suffix.lower() == ".gguf" else ""
             raise ModelFilesError(
-                f"{folder} is a file; give the folder that holds config.json.{advice}"
+                f"{folder} is a file; give the folder that holds config.json, or a GGUF file"
             )
         found = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
@@ -162,7 +175,12 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
 def _not_downloaded(name: str) -> str:
     folder = name.rpartition("/")[2]
     if "gguf" in folder.lower():
-        return f"no model folder at {name} (looked in {Path.cwd()}).{_NO_GGUF}"
+        return (
+            f"no model at {name} (looked in {Path.cwd()}). That is a name on the Hugging Face Hub, "
+            "and nothing is downloaded here. Run first (pip install huggingface_hub):\n"
+            f'  hf download {name} --include "*Q4_K_M*.gguf" --local-dir {folder}\n'
+            "then give the path of the file"
+        )
     return (
         f"no model folder at {name} (looked in {Path.cwd()}). That is a name on the Hugging Face "
         "Hub, and nothing is downloaded here. Run first (pip install huggingface_hub):\n"
@@ -208,7 +226,7 @@ def _advice(found: list[str], missing: list[str]) -> str:
     if "*.safetensors" in missing and any(name.endswith(".bin") for name in found):
         return " Convert the .bin weights once: save_pretrained(folder) writes safetensors."
     if "*.safetensors" in missing and any(name.lower().endswith(".gguf") for name in found):
-        return _NO_GGUF
+        return _GIVE_THE_FILE
     return ""
 
 

@@ -129,11 +129,19 @@ def test_folders_that_cannot_be_listed_are_named(tmp_path: Path) -> None:
             check_folder(path)
 
 
-@pytest.mark.parametrize("place", ["m.gguf", ".", "bartowski/Qwen3-8B-GGUF"])
-def test_gguf_is_answered_with_what_to_serve_in_its_place(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("m.gguf", r"m\.gguf: the magic number needs"),
+        (".", r"lacks config\.json.* Give the path of the GGUF file itself\."),
+        ("none.gguf", r"no model folder at .*none\.gguf"),
+        ("bartowski/Qwen3-8B-GGUF", r'(?s)hf download bartowski/Qwen3-8B-GGUF --include "\*Q4_K_M'),
+    ],
+)
+def test_gguf_is_answered_with_what_to_serve(tmp_path: Path, place: str, words: str) -> None:
     (tmp_path / "m.gguf").touch()
     path = place if "/" in place else tmp_path / place
-    with pytest.raises(ModelFilesError, match=r"GGUF files are llama\.cpp's .* hf download OWNER/"):
+    with pytest.raises(ModelFilesError, match=words):
         check_folder(path)
 
 

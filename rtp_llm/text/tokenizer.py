@@ -16,6 +16,7 @@ from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
+from rtp_llm.text.gguf.tokenizer import read_tokenizer
 from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.prefix_space import apply_prefix_space
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
@@ -297,6 +298,8 @@ class Tokenizer:
 
 
 def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
+    if files.gguf is not None:
+        return read_tokenizer(files.gguf)
     file = files.folder / "tokenizer.json"
     if not is_there(file):
         for name, read in (VOCABULARY, read_wordpiece), (UNIGRAM_MODEL, read_unigram):

@@ -26,20 +26,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "client": "net",
         "cluster": "router server distributed config bound_child",
         "router": "server config interrupts net",
-        "server": "text engine config bound_child interrupts request",
+        "server": "text engine config bound_child gguf interrupts request",
         "llm": "vllm_arguments offline text engine worker config interrupts request terminal",
         "offline": "text engine worker request terminal",
         "text": "gguf model_folder request",
         "disagg": "engine worker loader models attention distributed device native config "
-        "request net _runtime",
+        "gguf request net _runtime",
         "engine": "text worker loader models layers distributed ops device native config "
-        "model_folder bound_child interrupts request _runtime",
+        "model_folder bound_child gguf interrupts request _runtime",
         "worker": "loader models distributed attention ops device config bound_child interrupts "
         "request terminal _runtime native",
-        "loader": "models layers attention quantization distributed device config model_folder "
-        "terminal",
-        "models": "layers attention distributed ops device config model_folder",
-        "layers": "attention quantization distributed ops device config",
+        "loader": "models layers attention quantization distributed device config gguf "
+        "model_folder terminal",
+        "models": "layers attention distributed ops device config gguf model_folder",
+        "layers": "attention quantization distributed ops device config gguf",
         "attention": "ops device config",
         "kernels": "",
         "quantization": "ops",

@@ -6,18 +6,25 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from rtp_llm.gguf import is_gguf, language_model
+
 _SAMPLE_BYTES = 64 * 1024
 
 
 def model_digest(folder: str | Path) -> str:
-    """16 hexadecimal digits over config.json and, of each weights file, size and three samples.
+    """16 hexadecimal digits over config.json and, of each weights or GGUF file, size and three
+    samples.
 
     Whole files would take minutes to read; another training run changes every sample.
     """
     digest = hashlib.blake2b(digest_size=8)
-    config = Path(folder) / "config.json"
-    digest.update(config.read_bytes())
-    for path in sorted(Path(folder).glob("*.safetensors")):
+    folder = Path(folder)
+    if is_gguf(folder):
+        files = list(language_model(folder).files)
+    else:
+        digest.update((folder / "config.json").read_bytes())
+        files = sorted(folder.glob("*.safetensors"))
+    for path in files:
         size = path.stat().st_size
         digest.update(f"{path.name}:{size}".encode())
         with path.open("rb") as file:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtp_llm.config.settings import options
+from rtp_llm.gguf import is_gguf, language_model
 from rtp_llm.worker.ranks.frames import PROTOCOL
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ def shared_settings(settings: Settings) -> dict[str, Any]:
 
 
 def folder_digest(folder: Path) -> str:
-    """Of the model's config.json, and of the names and sizes of its weights."""
+    """Of the model's config.json, and of the names and sizes of its weights or GGUF files."""
     config = folder / "config.json"
     digest = hashlib.sha256(config.read_bytes() if config.exists() else b"")
-    for path in sorted(folder.glob("*.safetensors")):
+    files = language_model(folder).files if is_gguf(folder) else folder.glob("*.safetensors")
+    for path in sorted(files):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
     return digest.hexdigest()[:16]
 

@@ -181,8 +181,15 @@ def _kept_bytes(
 ) -> int:
     """Bytes of the tensors whose names ``counts`` accepts, as `device` keeps them."""
     total, of_fp8 = 0, dtype.itemsize if why_not_multiplied(dtype, device) else 1
-    for name, entry in Checkpoint.open(folder).tensors.items():
+    checkpoint = Checkpoint.open(folder)
+    for name, entry in checkpoint.tensors.items():
         if not counts(name):
+            continue
+        stored = checkpoint.formats.get(name.rpartition(".")[0])
+        if stored is not None and name.endswith(stored.marker[0]):
+            is_kept = not stored.why_dequantized(dtype, device)
+            weights = stored.weights_in(entry.shape)
+            total += entry.size if is_kept else weights * dtype.itemsize
             continue
         kept = of_fp8 if entry.dtype.itemsize == 1 else dtype.itemsize
         if quantized and len(entry.shape) > 1:

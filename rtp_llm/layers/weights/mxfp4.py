@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,13 @@ class Mxfp4(StoredFormat):
     name = "mxfp4"
     title = "MXFP4 blocks"
     column_block = BLOCK
-    weights_per_entry = 2
     marker = (BLOCKS, torch.uint8)
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         return {BLOCKS: (rows, columns // 2), SCALES: (rows, columns // BLOCK)}
+
+    def weights_in(self, shape: tuple[int, ...]) -> int:
+        return 2 * math.prod(shape)
 
     def shard(
         self, suffix: str, rows: Shard | None, columns: Shard | None

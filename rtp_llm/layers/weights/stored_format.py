@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -33,19 +34,22 @@ class StoredFormat(ABC):
 
     `title` names the format for users. `row_block` x `column_block` weights share a scale, so that
     neither shards nor interleaved parts may split them. A module has the format if its tensor
-    `marker` has the dtype in it; `weights_per_entry` are in an entry of that tensor.
+    `marker` has the dtype in it.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    row_block: ClassVar[int] = 1
-    column_block: ClassVar[int] = 1
-    weights_per_entry: ClassVar[int] = 1
+    name: str
+    title: str
+    row_block: int = 1
+    column_block: int = 1
     marker: ClassVar[tuple[str, torch.dtype]]
 
     @abstractmethod
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """The shape of each tensor that holds a weight [rows, columns], by its name's suffix."""
+
+    def weights_in(self, shape: tuple[int, ...]) -> int:
+        """The number of weights in a tensor `marker` of this shape."""
+        return math.prod(shape)
 
     @abstractmethod
     def float_targets(self, weight: Tensor) -> NamedTargets:

@@ -39,6 +39,7 @@ class RopeConfig:
     attention_factor: float = 1.0  # cosines and sines are multiplied by it
     extrapolation_factor: float = 1.0  # yarn
     truncate: bool = True  # yarn: the corrected range is rounded outwards
+    divisors: tuple[float, ...] = ()  # of the angle of each pair, as GGUF files hold them
 
     def __post_init__(self) -> None:
         if self.style not in ROPE_STYLES:
@@ -49,6 +50,8 @@ class RopeConfig:
             raise ValueError(
                 f"max_position is {self.max_position}; {self.style!r} needs the trained length"
             )
+        if self.divisors and len(self.divisors) != self.rotary_dim // 2:
+            raise ValueError(f"{len(self.divisors)} divisors for {self.rotary_dim} channels")
 
 
 def rope_table(config: RopeConfig, num_positions: int, device: torch.device | str) -> Tensor:
@@ -76,7 +79,10 @@ _tables: WeakValueDictionary[_Key, Tensor] = WeakValueDictionary()
 
 def _build(config: RopeConfig, num_positions: int, device: torch.device) -> Tensor:
     positions = torch.arange(num_positions, device=device).unsqueeze(1)
-    angles = positions.float() * _STYLES[config.style](config, positions)
+    frequencies = _STYLES[config.style](config, positions)
+    if config.divisors:
+        frequencies = frequencies / torch.tensor(config.divisors, device=device)
+    angles = positions.float() * frequencies
     half = config.rotary_dim // 2
     table = torch.empty(num_positions, config.rotary_dim, device=device)
     torch.cos(angles, out=table[:, :half])

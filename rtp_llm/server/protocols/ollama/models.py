@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rtp_llm.gguf import is_gguf, language_model
 from rtp_llm.server.endpoint.server_state import ServerState
 from rtp_llm.server.protocols.ollama.answers import (
     OllamaDetails,
@@ -53,6 +54,9 @@ class _Folder:
     size: int
     digest: str
     modified: str
+    format: str = "safetensors"
+    weights: int = 0
+    """Their number, if it is known exactly."""
 
     @property
     def family(self) -> str:
@@ -69,6 +73,8 @@ class _Folder:
     @property
     def parameters(self) -> int:
         """The approximate number of parameters; 0: unknown."""
+        if self.weights:
+            return self.weights
         bytes_each, _ = _DTYPES.get(self.quantization, (0, ""))
         return self.size // bytes_each if bytes_each else 0
 
@@ -79,6 +85,7 @@ class _Folder:
     def details(self) -> OllamaDetails:
         _, level = _DTYPES.get(self.quantization, (0, self.quantization.upper()))
         return OllamaDetails(
+            format=self.format,
             family=self.family,
             families=[self.family],
             parameter_size=_rounded(self.parameters),
@@ -89,6 +96,8 @@ class _Folder:
 @lru_cache(maxsize=1)
 def _read(path: str) -> _Folder:
     """Read the model's files; raises ModelFilesError."""
+    if is_gguf(path):
+        return _read_gguf(path)
     folder, files = Path(path), ModelFiles.read(path)
     weights = sorted(folder.glob("*.safetensors"))
     sizes = [file.stat().st_size for file in weights]
@@ -97,6 +106,23 @@ def _read(path: str) -> _Folder:
         digest.update(f"{file.name} {size}\n".encode())
     modified = max(file.stat().st_mtime for file in [folder / "config.json", *weights])
     return _Folder(files.config, sum(sizes), digest.hexdigest(), at(modified))
+
+
+def _read_gguf(path: str) -> _Folder:
+    model = language_model(path)
+    metadata = model.metadata
+    config: dict[str, Any] = {"model_type": metadata.architecture, "dtype": model.main_type}
+    for theirs, ours in _INFO.items():
+        value = metadata.values.get(metadata.of_model(theirs))
+        if isinstance(value, int | float):
+            config[ours] = value
+    states = [file.stat() for file in model.files]
+    digest = hashlib.sha256()
+    for file, state in zip(model.files, states, strict=True):
+        digest.update(f"{file.name} {state.st_size}\n".encode())
+    modified = max(state.st_mtime for state in states)
+    size = sum(state.st_size for state in states)
+    return _Folder(config, size, digest.hexdigest(), at(modified), "gguf", model.num_weights)
 
 
 def listed_model(state: ServerState, name: str) -> OllamaModel:

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of GGUF architectures: class, names of tensors, and what differs from config.json.
+
+Constants are those of llama.cpp for what files leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rtp_llm.models.gguf.keys import GgufKeys
+from rtp_llm.models.gguf.names import DENSE, EXPERTS, MIXTRAL, SANDWICH
+
+Values = dict[str, Any]
+_NEAR, _FULL = "sliding_attention", "full_attention"
+
+
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """One row. `name` is that of the class in config.json, `layers` maps the names of a layer's
+    tensors, `values` makes keys of config.json besides those that all models have.
+
+    `paired_rows`: rows of queries and keys alternate between the halves of a head.
+    `norms_plus_one`: 1 is added to the weights of norms.
+    """
+
+    name: str
+    layers: Mapping[str, str]
+    values: Callable[[GgufKeys], Values]
+    paired_rows: bool = False
+    norms_plus_one: bool = False
+
+
+def find_architecture(keys: GgufKeys) -> GgufArchitecture | None:
+    """The row of a file's architecture; None: it is not known."""
+    name = keys.metadata.architecture
+    if name == "llama" and keys.integer("expert_count"):
+        name = _MIXTRAL
+    return _ROWS.get(name)
+
+
+def known_gguf_architectures() -> tuple[str, ...]:
+    """All names that files may have."""
+    return tuple(name for name in _ROWS if name != _MIXTRAL)
+
+
+def _llama(keys: GgufKeys) -> Values:
+    return {
+        "attention_bias": keys.shape("blk.0.attn_q.bias") is not None,
+        "mlp_bias": keys.shape("blk.0.ffn_up.bias") is not None,
+    }
+
+
+def _mixtral(keys: GgufKeys) -> Values:
+    return {**_experts(keys), "sliding_window": None}
+
+
+def _experts(keys: GgufKeys) -> Values:
+    return {
+        "num_experts": keys.needed("expert_count"),
+        "num_experts_per_tok": keys.needed("expert_used_count"),
+    }
+
+
+def _qwen(keys: GgufKeys) -> Values:
+    return {"use_sliding_window": False}
+
+
+def _qwen3(keys: GgufKeys) -> Values:
+    return {**_qwen(keys), "attention_bias": keys.shape("blk.0.attn_q.bias") is not None}
+
+
+def _qwen2moe(keys: GgufKeys) -> Values:
+    shared = keys.integer("expert_shared_feed_forward_length")
+    return {
+        **_qwen(keys),
+        **_experts(keys),
+        "moe_intermediate_size": _expert_size(keys),
+        "shared_expert_intermediate_size": shared or keys.size(0, ["blk.0.ffn_up_shexp.weight"]),
+        "norm_topk_prob": False,
+    }
+
+
+def _qwen3moe(keys: GgufKeys) -> Values:
+    return {
+        **_qwen3(keys),
+        **_experts(keys),
+        "moe_intermediate_size": _expert_size(keys),
+        "norm_topk_prob": True,
+    }
+
+
+def _expert_size(keys: GgufKeys) -> int | None:
+    """Of old files that leave the key out, the rows of an expert's product."""
+    given = keys.integer("expert_feed_forward_length")
+    return given or keys.size(1, ["blk.0.ffn_up_exps.weight"])
+
+
+def _gemma2(keys: GgufKeys) -> Values:
+    return {
+        "attn_logit_softcapping": keys.number("attn_logit_softcapping") or 50.0,
+        "final_logit_softcapping": keys.number("final_logit_softcapping") or 30.0,
+        "layer_types": _layer_types(keys, 2),
+        "query_pre_attn_scalar": _query_scale(keys, 46),
+        "sliding_window": keys.integer("attention.sliding_window") or 4096,
+    }
+
+
+def _gemma3(keys: GgufKeys) -> Values:
+    theta = keys.number("rope.freq_base") or 1e6
+    full: Values = {"rope_type": "default", "rope_theta": theta}
+    if keys.text("rope.scaling.type") == "linear":
+        full |= {"rope_type": "linear", "factor": keys.number("rope.scaling.factor") or 1.0}
+    near = keys.number("rope.freq_base_swa") or 1e4
+    return {
+        "final_logit_softcapping": keys.number("final_logit_softcapping") or None,
+        "layer_types": _layer_types(keys, 6),
+        "query_pre_attn_scalar": _query_scale(keys, 62),
+        "rope_parameters": {
+            _FULL: full,
+            _NEAR: {"rope_type": "default", "rope_theta": near},
+        },
+        "rope_scaling": None,
+        "sliding_window": keys.needed("attention.sliding_window"),
+    }
+
+
+def _query_scale(keys: GgufKeys, largest: int) -> float:
+    """Queries are divided by its root: the width of a head, or of the model with so many layers the
+    width for each head."""
+    hidden, heads = keys.needed("embedding_length"), keys.needed("attention.head_count")
+    width = keys.integer("attention.key_length") or hidden // heads
+    return hidden / heads if keys.needed("block_count") == largest else width
+
+
+def _layer_types(keys: GgufKeys, every: int) -> list[str]:
+    """Which layers have a window: as listed, or all but each one of `every`."""
+    listed = keys.listed("attention.sliding_window_pattern")
+    if isinstance(listed, list):
+        return [_NEAR if has_window else _FULL for has_window in listed]
+    every = listed or every
+    return [_FULL if index % every == every - 1 else _NEAR for index in range(num_layers(keys))]
+
+
+def num_layers(keys: GgufKeys) -> int:
+    """The layers of the model itself, without those that predict further tokens."""
+    return keys.needed("block_count") - (keys.integer("nextn_predict_layers") or 0)
+
+
+_MIXTRAL = "llama with experts"
+_ROWS = {
+    "llama": GgufArchitecture("LlamaForCausalLM", DENSE, _llama, paired_rows=True),
+    _MIXTRAL: GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True),
+    "qwen2": GgufArchitecture("Qwen2ForCausalLM", DENSE, _qwen),
+    "qwen2moe": GgufArchitecture("Qwen2MoeForCausalLM", EXPERTS, _qwen2moe),
+    "qwen3": GgufArchitecture("Qwen3ForCausalLM", DENSE, _qwen3),
+    "qwen3moe": GgufArchitecture("Qwen3MoeForCausalLM", EXPERTS, _qwen3moe),
+    "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH, _gemma2, norms_plus_one=True),
+    "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH, _gemma3, norms_plus_one=True),
+}

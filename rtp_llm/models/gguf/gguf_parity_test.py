@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models in GGUF files against transformers' with the same weights: logits and greedy tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rtp_llm.device import resolve_device
+from rtp_llm.loader import explain
+from rtp_llm.testing.gguf.models import save_gguf
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
+from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.parity import TOLERANCE
+from rtp_llm.testing.models.transformers_models import (
+    clear_prompt,
+    expected_logits,
+    random_prompt,
+    save_model,
+)
+
+torch.set_num_threads(2)
+
+TOKENS = 8
+
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+# Queries of files are divided by the root of a head's width.
+_GEMMA = {"query_pre_attn_scalar": 64}
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("llama", "llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama 3": ("llama", "llama", {"rope_parameters": _LLAMA3}),
+    "mixtral": ("llama", "mixtral", {}),
+    "qwen2": ("qwen2", "qwen2", {"rope_parameters": _YARN}),
+    "qwen2moe": ("qwen2moe", "qwen2_moe", {}),
+    "qwen3": ("qwen3", "qwen3", {"tie_word_embeddings": True}),
+    "qwen3moe": ("qwen3moe", "qwen3_moe", {}),
+    "gemma2": ("gemma2", "gemma2", _GEMMA),
+    "gemma3": ("gemma3", "gemma3", _GEMMA),
+}
+# Rows of whole blocks.
+_WIDE = {"num_attention_heads": 16, "head_dim": 16, "intermediate_size": 256}
+_Q4_K_M = {"": "Q4_K", "blk.0.attn_v.weight": "Q6_K", "blk.1.ffn_down.weight": "Q6_K"}
+_Q4_K_M |= {"output.weight": "Q6_K", "blk.1.attn_k.weight": "F16", "blk.1.attn_v.weight": "BF16"}
+_UD = {"": "IQ4_XS", "blk.0.attn_q.weight": "Q5_K", "blk.0.attn_k.weight": "Q8_0"}
+_UD |= {"blk.0.attn_v.weight": "Q3_K", "blk.1.ffn_up.weight": "Q2_K", "token_embd.weight": "Q4_1"}
+_UD |= {"blk.0.ffn_up.weight": "MXFP4", "blk.1.attn_output.weight": "IQ4_NL"}
+_UD |= {"blk.0.ffn_down.weight": "Q5_0", "blk.1.ffn_down.weight": "Q5_1"}
+
+
+def _save(folder: Path, name: str, kinds: Any = "F32", **settings: Any) -> tuple[Path, Any]:
+    architecture, kind, own = MODELS[name]
+    layers = 3 if name == "gemma3" else 2
+    model = save_model(folder, kind, **{"num_hidden_layers": layers, **own, **settings})
+    return save_gguf(folder / "tiny.gguf", model, architecture, kinds)[0], model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_tokens_of_floats(tmp_path: Path, name: str) -> None:
+    file, reference = _save(tmp_path, name)
+    prompt, expected = clear_prompt(reference, 53, TOKENS)
+    model = open_model(file)
+    found = ContiguousRunner(model, 1, 64).prefill(prompt)
+    torch.testing.assert_close(found, expected_logits(reference, prompt), **TOLERANCE)
+    assert ContiguousRunner(model, 1, 64).greedy(prompt, TOKENS, 16) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("llama", _Q4_K_M),
+        ("llama 3", _UD),
+        ("qwen3", "Q8_0"),
+        ("qwen3moe", "Q4_0"),
+        ("gemma3", "Q6_K"),
+    ],
+)
+def test_logits_and_tokens_of_blocks(tmp_path: Path, name: str, kinds: Any) -> None:
+    """Fused parts and experts may have types of their own."""
+    wide = {**_WIDE, "moe_intermediate_size": 64} if name == "qwen3moe" else _WIDE
+    scale = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
+    file, reference = _save(tmp_path, name, kinds, **wide, **scale)
+    prompt = random_prompt(53)
+    found = ContiguousRunner(open_model(file), 1, 64).prefill(prompt)
+    torch.testing.assert_close(found, expected_logits(reference, prompt), **TOLERANCE)
+
+
+def test_a_model_in_several_files_is_opened_by_any_of_them(tmp_path: Path) -> None:
+    model = save_model(tmp_path, "qwen3", num_hidden_layers=2)
+    files = save_gguf(tmp_path / "tiny.gguf", model, "qwen3", "F16", parts=3)
+    assert [file.name[5:] for file in files] == [f"0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+    prompt = random_prompt(20)
+    for file in files[::2]:
+        found = ContiguousRunner(open_model(file), 1, 32).prefill(prompt)
+        torch.testing.assert_close(found, expected_logits(model, prompt), **TOLERANCE)
+
+
+def test_explain_says_what_becomes_of_each_type(tmp_path: Path) -> None:
+    file, _ = _save(tmp_path, "llama", _Q4_K_M, **_WIDE)
+    text = explain(file, device=resolve_device("cpu"), settings=model_settings(torch.bfloat16))
+    assert "model: LlamaForCausalLM, 2 layers" in text
+    assert "MiB of GGUF Q4_K" in text
+    assert "MiB of GGUF Q6_K" in text

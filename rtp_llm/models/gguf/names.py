@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of a GGUF file's tensors as checkpoints of Hugging Face have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_ENDS = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_ATTENTION = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+}
+_MLP = {
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+DENSE = {**_ATTENTION, **_MLP, "ffn_norm": "post_attention_layernorm"}
+# Experts are stacked: the number of one takes the place of "*".
+EXPERTS = {
+    **DENSE,
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.*.gate_proj",
+    "ffn_up_exps": "mlp.experts.*.up_proj",
+    "ffn_down_exps": "mlp.experts.*.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+MIXTRAL = {
+    **_ATTENTION,
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    "ffn_gate_exps": "block_sparse_moe.experts.*.w1",
+    "ffn_up_exps": "block_sparse_moe.experts.*.w3",
+    "ffn_down_exps": "block_sparse_moe.experts.*.w2",
+}
+# Norms before and after attention and feed-forward.
+SANDWICH = {
+    **_ATTENTION,
+    **_MLP,
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(\w+)")
+
+
+@dataclass(frozen=True)
+class HfName:
+    """A module in a checkpoint of Hugging Face, and which of its tensors is meant ("weight").
+
+    The module has "*" for the number of an expert, if the tensor holds all of them.
+    """
+
+    module: str
+    suffix: str
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the tensor holds the weights of all experts."""
+        return "*" in self.module
+
+    def of_expert(self, expert: int) -> HfName:
+        """The name of one expert's tensor."""
+        return HfName(self.module.replace("*", str(expert)), self.suffix)
+
+
+def hf_name(name: str, of_layers: Mapping[str, str]) -> HfName | None:
+    """The name of the tensor `name`; None: it is not known. `of_layers`: those of layers."""
+    stem, _, suffix = name.rpartition(".")
+    if suffix not in ("weight", "bias"):
+        stem, suffix = name, ""
+    if stem in _ENDS:
+        return HfName(_ENDS[stem], suffix)
+    match = _OF_LAYER.fullmatch(stem)
+    if match is None or match[2] not in of_layers:
+        return None
+    return HfName(f"model.layers.{match[1]}.{of_layers[match[2]]}", suffix)

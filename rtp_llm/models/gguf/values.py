@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The config.json that a model in a GGUF file would have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rtp_llm.gguf import GgufModel
+from rtp_llm.model_folder import ModelFilesError, name_of, open_file
+from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.gguf.architectures import (
+    GgufArchitecture,
+    Values,
+    find_architecture,
+    known_gguf_architectures,
+    num_layers,
+)
+from rtp_llm.models.gguf.keys import GgufKeys
+from rtp_llm.models.refusals import refuse
+
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+# What the angles of pairs of channels are divided by, as in Llama 3.1.
+ROPE_DIVISORS = "rope_freqs.weight"
+_NO_TOKEN = 2**32 - 1
+_SCALINGS = (None, "none", "linear", "yarn")
+
+
+def gguf_architecture(model: GgufModel) -> GgufArchitecture:
+    """The row of the file's architecture; UnsupportedModelError for one that is not known."""
+    found = find_architecture(GgufKeys(model))
+    if found is None:
+        known = ", ".join(known_gguf_architectures())
+        name = name_of(model.metadata.architecture)
+        raise refuse("GGUF architecture", f"{name} in {model.metadata.file}; supported: {known}")
+    return found
+
+
+def gguf_values(model: GgufModel) -> Values:
+    """The keys and values of config.json, as far as they are needed here.
+
+    Raises ModelConfigError or GgufError for missing and broken keys.
+    """
+    row, keys = gguf_architecture(model), GgufKeys(model)
+    heads = keys.needed("attention.head_count")
+    values: Values = {
+        "architectures": [row.name],
+        "dtype": "bfloat16",
+        "vocab_size": keys.size(0, [EMBEDDING, HEAD]),
+        "hidden_size": keys.needed("embedding_length"),
+        "intermediate_size": keys.integer("feed_forward_length") or 1,
+        "num_hidden_layers": num_layers(keys),
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys.integer("attention.head_count_kv") or heads,
+        "head_dim": _head_dim(keys, heads),
+        "max_position_embeddings": keys.needed("context_length"),
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": keys.number("rope.freq_base") or 10000.0,
+        "rope_scaling": _rope_scaling(keys),
+        "tie_word_embeddings": HEAD not in model.tensors,
+        "bos_token_id": _token_id(model, "bos"),
+        "eos_token_id": _token_id(model, "eos"),
+    }
+    return {**values, **row.values(keys)}
+
+
+def with_rope_divisors(config: ModelConfig, model: GgufModel) -> ModelConfig:
+    """`config` with the divisors of angles that the file holds as a tensor, if it does."""
+    tensor = model.tensors.get(ROPE_DIVISORS)
+    if tensor is None:
+        return config
+    pairs = config.rope.rotary_dim // 2
+    if tensor.type.name != "F32" or tensor.shape != (pairs,):
+        raise refuse("other rope type", f"{ROPE_DIVISORS} is {tensor.type.name} {tensor.shape}")
+    with open_file(tensor.file) as file:
+        file.seek(tensor.offset)
+        content = file.read(tensor.size)
+    divisors = np.frombuffer(content, np.float32)
+    if len(divisors) != pairs or not np.all(np.isfinite(divisors) & (divisors > 0)):
+        raise ModelFilesError(f"{tensor.file}: {ROPE_DIVISORS} must hold positive numbers")
+    return replace(config, rope=replace(config.rope, divisors=tuple(divisors.tolist())))
+
+
+def _token_id(model: GgufModel, name: str) -> int | None:
+    found = model.metadata.integer(f"tokenizer.ggml.{name}_token_id")
+    return None if found == _NO_TOKEN else found
+
+
+def _head_dim(keys: GgufKeys, heads: int) -> int | None:
+    width = keys.integer("attention.key_length")
+    other = keys.integer("attention.value_length")
+    if other is not None and width is not None and other != width:
+        raise keys.error("attention.value_length", f"is {other}, and key_length {width}")
+    width = width or keys.needed("embedding_length") // max(1, heads)
+    rotated = keys.integer("rope.dimension_count")
+    if rotated is not None and rotated != width:
+        raise refuse("partial rotary embedding", f"{rotated} of {width} channels rotate")
+    return width
+
+
+def _rope_scaling(keys: GgufKeys) -> Values | None:
+    kind = keys.text("rope.scaling.type")
+    if kind not in _SCALINGS:
+        raise refuse("other rope type", f"rope.scaling.type {kind} in {keys.metadata.file}")
+    factor = keys.number("rope.scaling.factor")
+    if kind in (None, "none") or not factor:
+        return None
+    scaling: Values = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        scaling["original_max_position_embeddings"] = keys.integer(
+            "rope.scaling.original_context_length"
+        )
+    return {key: value for key, value in scaling.items() if value is not None}

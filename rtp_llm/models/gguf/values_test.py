@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configs that are made of the metadata of GGUF files, and files that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtp_llm.gguf import GgufError
+from rtp_llm.models.config import ModelConfig, ModelConfigError, UnsupportedModelError
+from rtp_llm.models.config_reader import read_model_config
+from rtp_llm.testing.gguf.writer import Tensor, write
+
+_SIZES = {
+    "block_count": 8,
+    "context_length": 512,
+    "embedding_length": 96,
+    "feed_forward_length": 64,
+    "attention.head_count": 4,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+}
+
+
+def read(folder: Path, architecture: str, **changes: Any) -> ModelConfig:
+    """The config of a file with `changes` to its metadata; a key with None is left out.
+
+    "_" stands for the architecture and a point, "__" for a point.
+    """
+    values: dict[str, Any] = {f"{architecture}.{key}": value for key, value in _SIZES.items()}
+    for name, value in changes.items():
+        key = f"{architecture}.{name[1:]}" if name.startswith("_") else name
+        values[key.replace("__", ".")] = value
+    metadata = {"general.architecture": architecture, **values}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    file = write(folder / "a.gguf", metadata, {"token_embd.weight": Tensor("F32", (7, 96))})
+    return read_model_config(file)
+
+
+def test_what_files_leave_out_has_llama_cpps_constants(tmp_path: Path) -> None:
+    config = read(tmp_path, "llama")
+    assert config.num_kv_heads == config.num_heads == 4
+    assert (config.head_dim, config.vocab_size, config.rope.theta) == (24, 7, 10000.0)
+    assert config.tie_word_embeddings and not config.qkv_bias
+    config = read(tmp_path, "gemma3", _attention__sliding_window=16)
+    assert config.layer_windows == (16, 16, 16, 16, 16, 0, 16, 16)
+    assert config.local_rope is not None
+    assert (config.rope.theta, config.local_rope.theta) == (1e6, 1e4)
+    assert config.attention_scale == 24**-0.5
+    config = read(tmp_path, "gemma2")
+    assert config.layer_windows == (4096, 0) * 4
+    assert (config.soft_cap, config.logit_cap) == (50.0, 30.0)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_the_largest_gemma_divides_queries_by_the_width_for_each_head(
+    tmp_path: Path, name: str, layers: int
+) -> None:
+    changes: dict[str, Any] = {"_attention__sliding_window": 16, "_attention__key_length": 32}
+    changes |= {"_attention__value_length": 32, "_block_count": layers}
+    assert read(tmp_path, name, **changes).attention_scale == 24**-0.5
+
+
+def test_sizes_that_are_the_same_in_all_layers_may_be_lists(tmp_path: Path) -> None:
+    config = read(
+        tmp_path, "qwen3", _attention__head_count_kv=[2] * 8, _feed_forward_length=[64] * 8
+    )
+    assert (config.num_kv_heads, config.intermediate_size) == (2, 64)
+    with pytest.raises(ModelConfigError, match=r"head_count_kv is not the same in all layers"):
+        read(tmp_path, "qwen3", _attention__head_count_kv=[2, 1] * 4)
+
+
+def test_stop_and_begin_tokens_are_read(tmp_path: Path) -> None:
+    ids = {"tokenizer__ggml__eos_token_id": 3, "tokenizer__ggml__bos_token_id": 1}
+    config = read(tmp_path, "llama", **ids)
+    assert (config.eos_token_ids, config.bos_token_id) == ((3,), 1)
+    none = {"tokenizer__ggml__bos_token_id": 2**32 - 1}
+    assert read(tmp_path, "llama", **none).bos_token_id is None
+    with pytest.raises(ModelConfigError, match=r"a\.gguf: eos_token_id 7 is outside"):
+        read(tmp_path, "llama", tokenizer__ggml__eos_token_id=7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"_block_count": None}, r"a\.gguf: llama\.block_count is missing"),
+        ({"_block_count": "many"}, r"llama\.block_count must be an integer"),
+        ({"_embedding_length": 2**31}, r"a\.gguf: head_dim must be a positive integer up to"),
+        ({"_attention__layer_norm_rms_epsilon": None}, r"rms_norm_eps must be"),
+        ({"_attention__key_length": 32, "_attention__value_length": 16}, r"value_length is 16"),
+        ({"_attention__head_count": 0}, r"a\.gguf: num_attention_heads must be a positive"),
+    ],
+)
+def test_broken_keys_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((ModelConfigError, GgufError), match=message):
+        read(tmp_path, "llama", **changes)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "message"),
+    [
+        ("mamba9", {}, r"GGUF architecture.*mamba9 in .*a\.gguf; supported: llama, qwen2"),
+        ("llama", {"_rope__dimension_count": 12}, r"partial rotary.*12 of 24 channels"),
+        ("llama", {"_rope__scaling__type": "longrope"}, r"other rope type.*longrope"),
+    ],
+)
+def test_what_is_not_supported_is_refused(
+    tmp_path: Path, architecture: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        read(tmp_path, architecture, **changes)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"), [("clip", None), ("clip", "mmproj"), ("llama", "adapter")]
+)
+def test_files_without_a_language_model_are_refused(
+    tmp_path: Path, architecture: str, kind: str | None
+) -> None:
+    with pytest.raises(ModelConfigError, match=r"holds no language model .*give the file of"):
+        read(tmp_path, architecture, general__type=kind)

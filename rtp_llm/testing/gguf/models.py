@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes models of transformers as GGUF files, as llama.cpp's converter does."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rtp_llm.testing.gguf.sized_blocks import sized_blocks, weights_of
+from rtp_llm.testing.gguf.writer import Tensor as Entry
+from rtp_llm.testing.gguf.writer import packed
+
+# Ends of names in transformers, and the names in files.
+_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+_GEMMA = {
+    **_NAMES,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_GATE_UP = "mlp.experts.gate_up_proj"
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+# Keys of a config and those of a file, without the architecture.
+_KEYS = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "num_experts": "expert_count",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+
+
+@torch.no_grad()
+def save_gguf(
+    file: Path,
+    model: Any,
+    architecture: str,
+    kinds: Mapping[str, str] | str = "F32",
+    parts: int = 1,
+    more: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Write `model` (float32) and return the file, or its parts.
+
+    `kinds`: the type of matrices, or types by name in the file ("" for all others). Matrices of
+    other types than F32 are drawn anew and written into `model`. `more`: metadata besides the
+    config's.
+    """
+    tensors: dict[str, Entry] = {}
+    copies = _copies(model, architecture)
+    for name, (_, found) in copies.items():
+        kind = kinds if isinstance(kinds, str) else kinds.get(name, kinds.get("", "F32"))
+        if name.endswith(".bias") or found.dim() < 2 or "ffn_gate_inp" in name:
+            kind = "F32"
+        if kind == "F32":
+            stored = found.squeeze() if "_shexp" in name else found
+            data = stored.contiguous().view(torch.uint8)
+            tensors[name] = Entry("F32", tuple(stored.shape), data.numpy().tobytes())
+            continue
+        rows = sized_blocks(kind, tuple(found.shape), float(found.std()), seed=len(tensors))
+        found.copy_(weights_of(kind, rows))
+        tensors[name] = Entry(kind, tuple(found.shape), rows.numpy().tobytes())
+    for parameter, copied in copies.values():
+        if parameter is not None:
+            parameter.copy_(copied.view(parameter.shape))
+    settings = model.config.rope_parameters
+    if settings.get("rope_type") == "llama3":
+        divisors = llama3_divisors(settings, model.config.head_dim)
+        tensors["rope_freqs.weight"] = Entry("F32", divisors.shape, divisors.numpy().tobytes())
+    metadata = {**_metadata(model.config, architecture), **(more or {})}
+    return _write(file, metadata, tensors, parts)
+
+
+def _write(
+    file: Path, metadata: dict[str, Any], tensors: dict[str, Entry], parts: int
+) -> list[Path]:
+    if parts == 1:
+        file.write_bytes(packed(metadata, tensors))
+        return [file]
+    files, names = [], list(tensors)
+    for number in range(parts):
+        own = {name: tensors[name] for name in names[number::parts]}
+        split = {"split.no": number, "split.count": parts, "split.tensors.count": len(tensors)}
+        place = file.with_name(f"{file.stem}-{number + 1:05}-of-{parts:05}.gguf")
+        place.write_bytes(packed({**(metadata if number == 0 else {}), **split}, own))
+        files.append(place)
+    return files
+
+
+# What to write changed values back to (None: they are not changed), and the values in a file.
+Copies = dict[str, tuple[Tensor | None, Tensor]]
+
+
+def _copies(model: Any, architecture: str) -> Copies:
+    """The weights under their names in a file, in the order of its rows."""
+    names = _GEMMA if architecture.startswith("gemma") else _NAMES
+    found: Copies = {}
+    for name, parameter in model.named_parameters():
+        prefix = f"blk.{match[1]}." if (match := _LAYER.match(name)) else ""
+        stem, data = _LAYER.sub("", name), parameter.data
+        if stem == _GATE_UP:
+            for part, half in zip(("gate", "up"), data.chunk(2, 1), strict=True):
+                found[f"{prefix}ffn_{part}_exps.weight"] = half, half.clone()
+            continue
+        stem, _, suffix = stem.rpartition(".")
+        if suffix not in ("weight", "bias"):
+            stem, suffix = f"{stem}.{suffix}", "weight"
+        copied = data.clone()
+        if architecture == "llama" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+            halves = data.view(-1, 2, model.config.head_dim // 2, *data.shape[1:])
+            data = halves.transpose(1, 2)
+            copied = data.reshape(copied.shape).clone()
+        is_norm = architecture.startswith("gemma") and stem.endswith("norm")
+        changed = None if is_norm else data
+        found[f"{prefix}{names[stem]}.{suffix}"] = changed, copied + 1 if is_norm else copied
+    return found
+
+
+def _metadata(config: Any, architecture: str) -> dict[str, Any]:
+    values: dict[str, Any] = {"general.architecture": architecture, "general.name": "Tiny"}
+    for key, name in _KEYS.items():
+        found = getattr(config, key, None)
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            values[f"{architecture}.{name}"] = found
+    width = values.get(f"{architecture}.attention.key_length")
+    if width is not None:
+        values[f"{architecture}.attention.value_length"] = width
+    if architecture == "gemma3":
+        pattern = [kind == "sliding_attention" for kind in config.layer_types]
+        values["gemma3.attention.sliding_window_pattern"] = pattern
+    values["tokenizer.ggml.eos_token_id"] = 2
+    return {**values, **_rope(config, architecture)}
+
+
+def _rope(config: Any, architecture: str) -> dict[str, Any]:
+    settings = config.rope_parameters
+    full = settings.get("full_attention", settings)
+    values = {f"{architecture}.rope.freq_base": float(full["rope_theta"])}
+    if "sliding_attention" in settings:
+        near = settings["sliding_attention"]["rope_theta"]
+        values[f"{architecture}.rope.freq_base_swa"] = float(near)
+    kind = full.get("rope_type", "default")
+    if kind in ("linear", "yarn"):
+        values |= {
+            f"{architecture}.rope.scaling.type": kind,
+            f"{architecture}.rope.scaling.factor": float(full["factor"]),
+        }
+    if kind == "yarn":
+        length = full["original_max_position_embeddings"]
+        values[f"{architecture}.rope.scaling.original_context_length"] = length
+    return values
+
+
+def llama3_divisors(settings: Mapping[str, Any], head_dim: int) -> Tensor:
+    """What the converter writes as rope_freqs: by what each frequency is divided."""
+    low = settings["original_max_position_embeddings"] / settings["low_freq_factor"]
+    high = settings["original_max_position_embeddings"] / settings["high_freq_factor"]
+    divisors = []
+    for pair in range(head_dim // 2):
+        length = 2 * math.pi * settings["rope_theta"] ** (2 * pair / head_dim)
+        if length < high:
+            divisors.append(1.0)
+        elif length > low:
+            divisors.append(settings["factor"])
+        else:
+            smooth = settings["original_max_position_embeddings"] / length
+            smooth = (smooth - settings["low_freq_factor"]) / (
+                settings["high_freq_factor"] - settings["low_freq_factor"]
+            )
+            divisors.append(1 / ((1 - smooth) / settings["factor"] + smooth))
+    return torch.tensor(divisors)
