@@ -48,8 +48,8 @@ class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
     `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4; `gguf`: the type of its GGUF file.
-    `draft`: "mtp", "eagle3" or "model", what is opened with it. `rounds`: activations are rounded, where the order of a sum may
-    decide between two numbers.
+    `draft`: "mtp", "eagle3" or "model", what is opened with it. `rounds`: activations are rounded,
+    where the order of a sum may decide between two numbers.
     """
 
     kind: str
