@@ -165,9 +165,11 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "quantized checkpoint",
-        "Of the quantised formats FP8 and MXFP4 can be read: quant_method fp8, fbgemm_fp8, mxfp4, "
-        "and compressed-tensors of the format float-quantized.",
-        "Take the model's unquantised weights; --quantization quantises them while loading.",
+        "Of the quantised formats those of docs/formats.md can be read: quant_method fp8, "
+        "fbgemm_fp8, mxfp4, modelopt with FP8 or NVFP4, and compressed-tensors of 8-bit floats "
+        "and integers, NVFP4 and MXFP4.",
+        "Take the model in one of these formats, or its unquantised weights; --quantization "
+        "quantises them while loading.",
     ),
     Refusal(
         "model",

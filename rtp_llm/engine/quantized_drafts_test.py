@@ -17,8 +17,9 @@ from rtp_llm.testing.engine.drafting_models import (
 )
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
-from rtp_llm.testing.models.fp8_checkpoints import projections, store_as_fp8
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.mtp_models import save_mtp_model
+from rtp_llm.testing.models.stored_checkpoints import PACKINGS, projections, store_packed
 from rtp_llm.testing.models.transformers_models import random_prompt
 
 
@@ -62,3 +63,16 @@ def test_fp8_checkpoints(tmp_path: Path, kind: str, head_as_fp8: bool) -> None:
     for engine in both:
         compare(engine, plain)
     assert accepted(both[0]) == accepted(both[1]) > 0
+
+
+@pytest.mark.parametrize("packing", ["w8a16", "modelopt nvfp4"])
+def test_other_stored_formats(tmp_path: Path, packing: str) -> None:
+    """Of the multi-token prediction layer as well."""
+    folder = tmp_path / "model"
+    save_mtp_model(folder, "qwen3_5", vocab_size=WORDS, head_dim=128)
+    store_packed(folder, PACKINGS[packing])
+    with each_token_alone():
+        plain = run(folder, play)
+        engine = run(folder, play, speculative="mtp")
+    compare(engine, plain)
+    assert accepted(engine) > 0

@@ -38,7 +38,10 @@ class Embedding(Layer):
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         for suffix, target in self._stored.float_targets(self.weight.detach()):
-            yield f"{path}{suffix}", shard_target(target, self.shard)
+            yield (
+                f"{path}{suffix}",
+                shard_target(target, *self._stored.shard(suffix, self.shard, None)),
+            )
 
 
 class DividedEmbedding(Embedding):

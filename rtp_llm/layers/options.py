@@ -40,6 +40,7 @@ class LayerOptions:
     `planned`: parameters have shapes and take no memory. `tensor_parallel`: the ranks that share
     each layer. `inputs`: what the current step feeds the model. `packs_weights`: float weights are
     packed for the device's kernel once loaded, if it has one; nothing else reads them.
+    `keeps_stored`: weights stay as they are stored where layers can multiply them.
     """
 
     settings: ModelSettings
@@ -53,6 +54,7 @@ class LayerOptions:
     tensor_parallel: TensorParallel = SINGLE
     inputs: ModelInputs = NO_INPUTS
     packs_weights: bool = False
+    keeps_stored: bool = True
 
     @property
     def dtype(self) -> torch.dtype:
@@ -83,7 +85,7 @@ class LayerOptions:
 
     def dequantized(self) -> LayerOptions:
         """The options for a weight that must have `dtype`, whatever its stored format."""
-        return replace(self.unquantized(), fp8_products=False)
+        return replace(self.unquantized(), fp8_products=False, keeps_stored=False)
 
     def format_of(self, name: str) -> StoredFormat:
         """The format in which the checkpoint stores the weight of the child `name`."""

@@ -25,7 +25,9 @@ _DTYPES = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
+    "I8": torch.int8,
     "U8": torch.uint8,  # two numbers of four bits, or the exponents of scales
+    "I32": torch.int32,  # several integers of 4 or 8 bits, or the groups of columns
     "F8_E4M3": torch.float8_e4m3fn,
 }
 _INDEX = "model.safetensors.index.json"

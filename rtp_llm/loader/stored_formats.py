@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from rtp_llm.layers.weights.gguf_blocks import GgufTarget
 from rtp_llm.layers.weights.interleaved import parts_of
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.stored_config import StoredModules
-from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
+from rtp_llm.layers.weights.stored_format import FLOAT, WEIGHT_NAME, StoredFormat
 from rtp_llm.models.refusals import refuse
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("rtp_llm.loader")
 _MIB = 2**20
+_EXPERT = re.compile(r"\.experts\.\d+\.")
 _INPUT_SCALES = ("input_scale", "activation_scale")
 
 
@@ -57,12 +59,16 @@ def stored_formats(
         if (suffix, entry.dtype) not in markers:
             continue
         found = stored.format_of(module)
-        if found is FLOAT:
+        if found is FLOAT or found.marker != (suffix, entry.dtype):
             unknown.append(name)
         else:
             formats[module] = found.found_among(frozenset(suffixes[module]))
     if unknown:
-        why = "modules that it ignores" if config.stored else "no quantization_config"
+        why = (
+            "modules that it ignores or stores otherwise"
+            if config.stored
+            else "no quantization_config"
+        )
         found_text = f"{min(unknown)} and {len(unknown) - 1} more, but {why} in config.json"
         raise refuse("8-bit floats without blocks", found_text, config.architecture)
     return formats, _shaped(checkpoint, formats)
@@ -95,7 +101,9 @@ def _shaped(checkpoint: Checkpoint, formats: Mapping[str, StoredFormat]) -> Chec
         weight = tensors.get(f"{module}.{stored.marker[0]}")
         if weight is None or len(weight.shape) != 2:
             continue
-        for suffix, shape in stored.shapes(*weight.shape).items():
+        rows = weight.shape[0]
+        columns = stored.weights_in(weight.shape) // max(1, rows)
+        for suffix, shape in stored.shapes(rows, columns).items():
             entry = tensors.get(f"{module}.{suffix}")
             if entry is not None and _is_same(entry.shape, shape):
                 tensors[entry.name] = replace(entry, shape=shape)
@@ -118,24 +126,56 @@ def describe(
     sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for module, stored in formats.items():
         entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
-        _count(sizes, stored, entry.shape, dtype, device)
+        _count(sizes, module, stored, entry.shape, dtype, device)
     text = ""
     for (title, reason), (size, weights) in sizes.items():
         text += f", {size / _MIB:.1f} MiB of {title} "
         text += f"{_grown(weights, dtype)}: {reason}" if reason else "as they are"
-    scales = (f"{module}.{scale}" for module in formats for scale in _INPUT_SCALES)
+    # Of formats whose activations are quantised here too.
+    modules = [name for name, stored in formats.items() if stored.rounds_activations]
+    scales = (f"{module}.{scale}" for module in modules for scale in _INPUT_SCALES)
     if any(scale in checkpoint.tensors for scale in scales):
         text += "; stored scales of activations are not used: each token gets its own"
     return text
 
 
+def kept_bytes(
+    checkpoint: Checkpoint,
+    formats: Mapping[str, StoredFormat],
+    dtype: torch.dtype,
+    device: Device,
+) -> dict[str, int]:
+    """The bytes that each tensor of the checkpoint takes on `device`; scales are counted as they
+    are stored, or as nothing where weights become floats."""
+    kept = {}
+    for name, entry in checkpoint.tensors.items():
+        module, suffix = _place(name, formats)
+        stored = formats.get(module)
+        if stored is None or suffix not in stored.shapes(1, 1):
+            kept[name] = math.prod(entry.shape) * dtype.itemsize
+            continue
+        is_floats = bool(why_dequantized(module, stored, dtype, device))
+        weights = stored.weights_in(entry.shape) if suffix == stored.marker[0] else 0
+        kept[name] = weights * dtype.itemsize if is_floats else entry.size
+        kept[name] += 0 if is_floats else stored.added_bytes(weights)
+    return kept
+
+
+def _place(name: str, formats: Mapping[str, StoredFormat]) -> tuple[str, str]:
+    """The module of a tensor and the rest of its name, such as "weight" or "weight.absmax"."""
+    module, _, suffix = name.rpartition(".")
+    if module not in formats and module.endswith(f".{WEIGHT_NAME}"):
+        module, suffix = module.removesuffix(f".{WEIGHT_NAME}"), f"{WEIGHT_NAME}.{suffix}"
+    return module, suffix
+
+
 def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once how much memory quantised weights take that are kept as floats."""
     sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for _, target in weight_targets(model):
+    for name, target in weight_targets(model):
         for kept in parts_of(local_target(target)):
             if isinstance(kept, DequantizingTarget | GgufTarget):
-                _count(sizes, kept.stored, kept.shape, dtype, device)
+                _count(sizes, name, kept.stored, kept.shape, dtype, device)
     for (title, reason), (size, weights) in sizes.items():
         level = logging.WARNING if reason else logging.INFO
         why = reason or "their layers compute with floats"
@@ -143,16 +183,27 @@ def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> Non
         _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, grown, why)
 
 
+def why_dequantized(name: str, stored: StoredFormat, dtype: torch.dtype, device: Device) -> str:
+    """Why the weight of a module becomes floats (see StoredFormat); `name` may also be a tensor's.
+
+    Empty if it does not.
+    """
+    of_experts = _EXPERT.search(name) is not None
+    why = stored.why_experts_dequantized if of_experts else stored.why_dequantized
+    return why(dtype, device)
+
+
 def _count(
     sizes: dict[tuple[str, str], list[int]],
+    name: str,
     stored: StoredFormat,
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: Device,
 ) -> None:
     """Add a tensor's bytes and weights to those of its title and the reason for floats."""
-    sums = sizes[stored.title, stored.why_dequantized(dtype, device)]
-    sums[0] += math.prod(shape)
+    sums = sizes[stored.title, why_dequantized(name, stored, dtype, device)]
+    sums[0] += math.prod(shape) * stored.marker[1].itemsize
     sums[1] += stored.weights_in(shape)
 
 

@@ -101,6 +101,7 @@ def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
 
 class Int8Rows(FloatFormat):
     title = "FP8-like integers"
+    marker = ("weight", torch.int8)
 
 
 class HoldsInt8(nn.Module):

@@ -23,6 +23,8 @@ from rtp_llm.models.registry import model_class
 _LISTED = 100
 # A model with far more weights than the checkpoint has tensors is not worth planning.
 _MAX_MISSING = 100_000
+# Numbers that weights are packed in.
+_PACKED = {torch.int8: "I8", torch.uint8: "U8", torch.int32: "I32"}
 
 _logger = logging.getLogger("rtp_llm.loader")
 
@@ -50,15 +52,16 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
             raise refuse("other number type", f"{name} is stored as {stored}", config.architecture)
         entry = checkpoint.tensors.get(name)
         if entry is not None and not _has_weights(entry, options):
-            found = f"{name} is stored as U8 in {entry.file}"
+            stored = _PACKED[entry.dtype]
+            found = f"{name} is stored as {stored} in {entry.file}"
             raise refuse("other number type", found, config.architecture)
     formats = config.stored or StoredModules(())
     _check(targets, checkpoint, lambda name: model.ignores(name) or formats.ignores(name))
 
 
 def _has_weights(entry: TensorEntry, options: ModelOptions) -> bool:
-    """Whether bytes are those of a stored format, and not numbers."""
-    return entry.dtype is not torch.uint8 or entry.name.rpartition(".")[0] in options.formats
+    """Whether bytes and words are those of a stored format, and not numbers."""
+    return entry.dtype not in _PACKED or entry.name.rpartition(".")[0] in options.formats
 
 
 def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:

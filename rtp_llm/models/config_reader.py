@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rtp_llm.config.tasks import Task
 from rtp_llm.gguf import is_gguf, language_model
@@ -85,6 +87,14 @@ def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
     return config
 
 
+def _config_values(file: Path) -> Mapping[str, Any]:
+    """The keys of config.json, with what ModelOpt wrote into a file of its own."""
+    values, own_file = read_json(file, required=True), file.parent / "hf_quant_config.json"
+    if not values.get("quantization_config") and is_there(own_file):
+        values["quantization_config"] = {"quant_method": "modelopt", **read_json(own_file)}
+    return text_values(file, values)
+
+
 def _read(folder: Path) -> ModelConfig:
     file = folder if is_gguf(folder) else folder / "config.json"
     if not is_there(file):
@@ -93,7 +103,7 @@ def _read(folder: Path) -> ModelConfig:
         raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
     try:
         gguf = language_model(file) if file == folder else None
-        values = gguf_values(gguf) if gguf else text_values(file, read_json(file, required=True))
+        values = gguf_values(gguf) if gguf else _config_values(file)
         check_supported(values, known_architectures())
         named = architecture_of(values)
         model = model_class(named)

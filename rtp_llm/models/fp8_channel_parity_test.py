@@ -23,10 +23,10 @@ from rtp_llm.testing.models.fp8_checkpoints import (
     FBGEMM,
     HF_TENSORS,
     TENSORS,
-    projections,
     store_as_fp8,
 )
 from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.stored_checkpoints import projections
 from rtp_llm.testing.models.transformers_models import (
     clear_prompt,
     expected_logits,

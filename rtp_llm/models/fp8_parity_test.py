@@ -17,8 +17,9 @@ from rtp_llm.quantization.fp8 import dequantize_rows, quantize_blocks
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
-from rtp_llm.testing.models.fp8_checkpoints import projections, store_as_fp8
+from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.stored_checkpoints import projections
 from rtp_llm.testing.models.transformers_models import (
     clear_prompt,
     expected_logits,

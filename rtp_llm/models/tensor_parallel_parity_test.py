@@ -32,6 +32,7 @@ from rtp_llm.testing.models.fp8_checkpoints import (
 from rtp_llm.testing.models.mtp_models import save_mtp_model
 from rtp_llm.testing.models.mxfp4_checkpoints import store_as_mxfp4
 from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import CLEAR_GAP, random_prompt, save_model
 from rtp_llm.testing.ranks import run_ranks
 
@@ -47,7 +48,8 @@ TOLERANCE, ROUNDED = 1e-5, 5e-2
 class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
-    `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4; `gguf`: the type of its GGUF file.
+    `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4; `gguf`: the type of its GGUF file;
+    `packing`: a name in PACKINGS.
     `draft`: "mtp", "eagle3" or "model", what is opened with it. `rounds`: activations are rounded,
     where the order of a sum may decide between two numbers.
     """
@@ -58,6 +60,7 @@ class Case:
     fp8: Style | None = None
     mxfp4: bool = False
     gguf: str = ""
+    packing: str = ""
     draft: str = ""
     rounds: bool = False
 
@@ -77,6 +80,8 @@ class Case:
             store_as_mxfp4(folder)
         if self.gguf:
             save_gguf(folder / _GGUF, model, self.kind.replace("_", ""), self.gguf)
+        if self.packing:
+            store_packed(folder, PACKINGS[self.packing])
 
     def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
         drafts: dict[str, dict[str, Any]] = {
@@ -99,6 +104,7 @@ class Case:
                     self.fp8 and f"fp8 {self.fp8.kind}",
                     "mxfp4" * self.mxfp4,
                     self.gguf and f"gguf {self.gguf}",
+                    self.packing,
                     *texts,
                 ],
             )
@@ -167,6 +173,8 @@ CASES = [
     Case("llama", BIASES, fp8=HF_TENSORS),
     Case("qwen3_moe", fp8=CHANNELS),
     Case("qwen3_next", fp8=TENSORS),
+    Case("qwen3", {**WIDE, **BIASES}, packing="w8a8", rounds=True),
+    Case("qwen3_moe", {"moe_intermediate_size": 64, "hidden_size": 128}, packing="modelopt nvfp4"),
     Case("deepseek_v3", draft="mtp"),
     Case("qwen3_next", TIED, draft="mtp"),
     Case("llama", draft="eagle3"),

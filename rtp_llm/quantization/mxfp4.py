@@ -19,14 +19,19 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     numbers = weight.float().view(rows, columns // BLOCK, BLOCK)
     exponents = torch.frexp(numbers.abs().amax(-1)).exponent - 1 - 2
     scales = (exponents + BIAS).clamp(0, 254)
-    scaled = torch.ldexp(numbers, (BIAS - scales).unsqueeze(-1))
-    magnitudes = torch.tensor(E2M1[:8], device=weight.device)
+    codes, _ = nearest_codes(torch.ldexp(numbers, (BIAS - scales).unsqueeze(-1)))
+    pairs = codes.view(rows, columns // 2, 2)
+    return pairs[..., 0] | pairs[..., 1] << 4, scales.to(torch.uint8)
+
+
+def nearest_codes(scaled: Tensor) -> tuple[Tensor, Tensor]:
+    """The codes uint8 of the e2m1 numbers nearest to `scaled`, and those numbers in its dtype."""
+    table = torch.tensor(E2M1, dtype=scaled.dtype, device=scaled.device)
     # A number half way between two goes to the one with an even code.
     codes = torch.zeros_like(scaled, dtype=torch.uint8)
     for code in range(1, 8):
-        middle = (magnitudes[code - 1] + magnitudes[code]) / 2
+        middle = (table[code - 1] + table[code]) / 2
         above = scaled.abs() >= middle if code % 2 == 0 else scaled.abs() > middle
         codes += above.to(torch.uint8)
     codes |= scaled.signbit().to(torch.uint8) << 3
-    pairs = codes.view(rows, columns // 2, 2)
-    return pairs[..., 0] | pairs[..., 1] << 4, scales.to(torch.uint8)
+    return codes, table[codes.long()]

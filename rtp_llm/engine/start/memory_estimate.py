@@ -20,9 +20,9 @@ from rtp_llm.engine.start.memory_plan import (
     step_limits,
 )
 from rtp_llm.layers import torch_dtype
-from rtp_llm.layers.weights.fp8_formats import why_not_multiplied
 from rtp_llm.loader import resolve
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.stored_formats import kept_bytes, stored_formats
 from rtp_llm.models.causal_lm import model_cache_dtypes
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.drafts.draft_model import cache_groups_of
@@ -180,19 +180,10 @@ def _kept_bytes(
     counts: Callable[[str], bool] = lambda name: True,
 ) -> int:
     """Bytes of the tensors whose names ``counts`` accepts, as `device` keeps them."""
-    total, of_fp8 = 0, dtype.itemsize if why_not_multiplied(dtype, device) else 1
     checkpoint = Checkpoint.open(folder)
-    for name, entry in checkpoint.tensors.items():
-        if not counts(name):
-            continue
-        stored = checkpoint.formats.get(name.rpartition(".")[0])
-        if stored is not None and name.endswith(stored.marker[0]):
-            is_kept = not stored.why_dequantized(dtype, device)
-            weights = stored.weights_in(entry.shape)
-            total += entry.size if is_kept else weights * dtype.itemsize
-            continue
-        kept = of_fp8 if entry.dtype.itemsize == 1 else dtype.itemsize
-        if quantized and len(entry.shape) > 1:
-            kept = 1
-        total += math.prod(entry.shape) * kept
-    return total
+    formats, _ = stored_formats(read_model_config(folder), checkpoint)
+    kept = kept_bytes(checkpoint, formats, dtype, device)
+    if quantized:
+        matrices = (entry for entry in checkpoint.tensors.values() if len(entry.shape) > 1)
+        kept |= {entry.name: math.prod(entry.shape) for entry in matrices}
+    return sum(size for name, size in kept.items() if counts(name))

@@ -47,6 +47,12 @@ class LinearRequest:
         wanted = options.packs_weights and options.dtype is torch.float32
         return wanted and ops.has_kernel("packed_linear", options.device.type)
 
+    def keeps_stored(self, operator: str) -> bool:
+        """Whether weights stay as they are stored, if the device has a kernel of `operator`."""
+        options = self.options
+        wanted = options.keeps_stored and self.quantization == "none"
+        return wanted and ops.has_kernel(operator, options.device.type)
+
     def __str__(self) -> str:
         options = self.options
         return (
@@ -97,6 +103,18 @@ KINDS: dict[str, LinearKind] = {
         "rtp_llm.layers.linear.int8:W8A8Int8Linear",
         lambda request: request.quantization == "w8a8_int8",
         formats=_FLOAT,
+    ),
+    "int8_weight": LinearKind(
+        "rtp_llm.layers.linear.int8:Int8Linear",
+        lambda request: request.keeps_stored("int8_linear"),
+        formats=frozenset({"int8_weight"}),
+        as_stored=True,
+    ),
+    "int8_channel": LinearKind(
+        "rtp_llm.layers.linear.int8:W8A8Int8Linear",
+        lambda request: request.keeps_stored("w8a8_int8_linear"),
+        formats=frozenset({"int8_channel"}),
+        as_stored=True,
     ),
     "fp8": LinearKind(
         "rtp_llm.layers.linear.fp8:Fp8Linear",

@@ -248,8 +248,7 @@ def test_what_no_kind_takes_is_an_error_with_the_details(quantization, dtype, pr
     form = "float and fp8_block" if names else "float"
     message = (
         f"device cpu, weights stored as {form} for activations of torch.{dtype}, "
-        f"quantization '{quantization}'; none of plain, packed, fused, int8, w8a8_int8, fp8, "
-        "fp8_channel does"
+        f"quantization '{quantization}'; none of {', '.join(KINDS)} does"
     )
     with pytest.raises(ValueError, match=message):
         make_linear(128, {"x": 128, "y": 128}, False, given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers with int8 weights: quantised row by row on loading, packed once complete."""
+"""Linear layers with int8 weights, stored or quantised row by row on loading; packed at the end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rtp_llm import ops
 from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.stored.int8 import Int8Channels
 from rtp_llm.layers.weights.targets import WeightTarget
 from rtp_llm.quantization.int8 import GROUP_SIZE, pack, quantize_rows
 
@@ -33,7 +34,11 @@ class Int8Linear(Linear):
     def part_targets(self, name: str, first: int) -> Iterator[tuple[str, WeightTarget]]:
         rows = self.parts[name]
         weight, scale = (part.detach().narrow(0, first, rows) for part in (self.weight, self.scale))
-        yield "weight", _QuantizingTarget(weight, scale)
+        stored = self.formats[name]
+        if isinstance(stored, Int8Channels):
+            yield from stored.stored_targets(weight, scale)
+        else:
+            yield "weight", _QuantizingTarget(weight, scale)
 
     def finish_loading(self) -> None:
         weight, scale = pack(self.weight, self.scale)

@@ -30,7 +30,7 @@ class Mxfp4Executor(Executor):
 
     @classmethod
     def supports(cls, context: ExpertContext) -> Support:
-        if context.weights != "mxfp4":
+        if context.weights not in ("mxfp4", "mxfp4_packed"):
             return Support.no(f"it takes weights in MXFP4, not {context.weights}")
         missing = [
             name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)

@@ -141,3 +141,31 @@ class Fp8Tensor(Fp8Channel):
 
     def interleave(self, suffix: str, targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
         return Repeated(targets) if suffix == self.scale_name else interleave(targets, groups)
+
+
+class WeightsOnly(Fp8Format):
+    """Formats whose activations are floats: products of FP8 would round them."""
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return "their activations are not quantised, and no kernel multiplies floats with FP8"
+
+
+class Fp8BlockWeights(WeightsOnly, Fp8Block):
+    """Fp8Block with activations in floats."""
+
+    name = "fp8_block_weight"
+    title = "FP8 weights in blocks"
+
+
+class Fp8ChannelWeights(WeightsOnly, Fp8Channel):
+    """Fp8Channel with activations in floats."""
+
+    name = "fp8_channel_weight"
+    title = "FP8 weights with scales of channels"
+
+
+class Fp8TensorWeights(WeightsOnly, Fp8Tensor):
+    """Fp8Tensor with activations in floats."""
+
+    name = "fp8_tensor_weight"
+    title = "FP8 weights with scales of tensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,10 +30,11 @@ class Mxfp4(StoredFormat):
     name = "mxfp4"
     title = "MXFP4 blocks"
     column_block = BLOCK
-    marker = (BLOCKS, torch.uint8)
+    marker: ClassVar[tuple[str, torch.dtype]] = (BLOCKS, torch.uint8)
+    scales_name: ClassVar[str] = SCALES
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-        return {BLOCKS: (rows, columns // 2), SCALES: (rows, columns // BLOCK)}
+        return {self.marker[0]: (rows, columns // 2), self.scales_name: (rows, columns // BLOCK)}
 
     def weights_in(self, shape: tuple[int, ...]) -> int:
         return 2 * math.prod(shape)
@@ -45,15 +46,21 @@ class Mxfp4(StoredFormat):
         if columns is None:
             return rows, None
         blocks = columns.blocks(BLOCK, suffix)
-        return rows, blocks if suffix == SCALES else blocks.scaled(BLOCK // 2)
+        return rows, blocks if suffix == self.scales_name else blocks.scaled(BLOCK // 2)
 
     def float_targets(self, weight: Tensor) -> NamedTargets:
         shapes = self.shapes(*weight.shape)
-        scales = torch.empty(shapes[SCALES], dtype=torch.uint8, device=weight.device)
-        yield SCALES, RowsTarget(scales)
-        yield BLOCKS, DequantizingTarget(weight, scales, dequantize_rows, self, shapes[BLOCKS])
+        scales = torch.empty(shapes[self.scales_name], dtype=torch.uint8, device=weight.device)
+        yield self.scales_name, RowsTarget(scales)
+        name = self.marker[0]
+        yield name, DequantizingTarget(weight, scales, dequantize_rows, self, shapes[name])
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+    def stored_targets(self, blocks: Tensor, scales: Tensor) -> NamedTargets:
+        """Targets that keep the bytes: uint8 in the shapes of `shapes`."""
+        yield self.marker[0], RowsTarget(blocks)
+        yield self.scales_name, RowsTarget(scales)
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return why_not_multiplied(dtype, device.capabilities())
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.layout import WeightLayout, rows_of
 from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES, Mxfp4, why_not_multiplied
-from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
-from rtp_llm.layers.weights.targets import RowsTarget
+from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4, multiplies_experts
+from rtp_llm.layers.weights.stored_format import FormatError, NamedTargets, StoredFormat
 
 
 class Mxfp4Blocks(WeightLayout):
@@ -34,5 +34,17 @@ class Mxfp4Blocks(WeightLayout):
     def targets(
         self, weight: Tensor, scale: Tensor, part: str, stored: StoredFormat
     ) -> NamedTargets:
-        yield BLOCKS, RowsTarget(rows_of(weight, self.parts, part).view(torch.uint8))
-        yield SCALES, RowsTarget(rows_of(scale, self.parts, part).view(torch.uint8))
+        if not isinstance(stored, Mxfp4):
+            raise FormatError(f"{part} is stored as {stored.name}, and other parts as {Mxfp4.name}")
+        blocks, scales = (rows_of(each, self.parts, part) for each in (weight, scale))
+        yield from stored.stored_targets(blocks.view(torch.uint8), scales.view(torch.uint8))
+
+
+class PackedMxfp4Blocks(Mxfp4Blocks):
+    """Of experts that need not be those of gpt-oss."""
+
+    formats = frozenset({PackedMxfp4.name})
+
+    @classmethod
+    def takes(cls, options: LayerOptions) -> bool:
+        return options.quantization == "none" and multiplies_experts(options.capabilities)

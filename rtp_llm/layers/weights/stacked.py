@@ -33,6 +33,7 @@ _LAYOUTS = {
     "fp8": "rtp_llm.layers.weights.fp8_layouts:Fp8Blocks",
     "fp8_channel": "rtp_llm.layers.weights.fp8_layouts:Fp8Channels",
     "mxfp4": "rtp_llm.layers.weights.mxfp4_layout:Mxfp4Blocks",
+    "mxfp4_packed": "rtp_llm.layers.weights.mxfp4_layout:PackedMxfp4Blocks",
 }
 
 
@@ -58,8 +59,7 @@ class StackedLinearWeights(nn.Module):
     `local` is the expert of each slot (None: all `experts` in order); an expert may occur twice.
     Names in the checkpoint are "EXPERT.PART.weight", siblings of this module's own name
     (`options.path`); experts without a slot are not read. The format "plain" has no scale (None),
-    "fp8" is that of Fp8Blocks, "fp8_channel" that of Fp8Channels, "mxfp4" that of Mxfp4Blocks; see
-    weight_format. bias [slots, rows], or None.
+    others are those of _LAYOUTS; see weight_format. bias [slots, rows], or None.
     """
 
     scale: nn.Parameter | None

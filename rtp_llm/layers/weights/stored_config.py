@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rtp_llm.device.choice import load_class
@@ -17,6 +17,9 @@ METHODS = {
     "fbgemm_fp8": "rtp_llm.layers.weights.fp8_config:read_fbgemm_fp8",
     "compressed-tensors": "rtp_llm.layers.weights.compressed_tensors:read_compressed_tensors",
     "mxfp4": "rtp_llm.layers.weights.mxfp4:read_mxfp4",
+    "modelopt": "rtp_llm.layers.weights.stored.modelopt:read_modelopt",
+    "modelopt_fp4": "rtp_llm.layers.weights.stored.modelopt:read_modelopt",
+    "modelopt_mixed": "rtp_llm.layers.weights.stored.modelopt:read_modelopt",
 }
 _REGEX = "re:"
 _MAX_SHOWN = 80
@@ -36,22 +39,27 @@ class StoredModules:
 
     `groups`: (patterns of modules, format), of which the first that matches counts; "Linear" is
     every module. `ignored`: patterns of modules that stay floats. Tensors whose names end in one of
-    `unused` are known and not read.
+    `unused` are known and not read. `named`: the formats of single modules, which count before
+    those of groups.
     """
 
     groups: tuple[tuple[tuple[str, ...], StoredFormat], ...]
     ignored: tuple[str, ...] = ()
     unused: frozenset[str] = frozenset()
+    named: Mapping[str, StoredFormat] = field(default_factory=dict)
 
     @property
     def formats(self) -> tuple[StoredFormat, ...]:
         """All formats that modules may have, besides floats."""
-        return tuple(stored for _, stored in self.groups)
+        grouped = (stored for _, stored in self.groups)
+        return tuple(each for each in (*grouped, *self.named.values()) if each is not FLOAT)
 
     def format_of(self, module: str) -> StoredFormat:
         """The format of `module`, unless its tensors turn out to be floats."""
         if any(_matches(pattern, module) for pattern in self.ignored):
             return FLOAT
+        if (stored := self.named.get(module)) is not None:
+            return stored
         for patterns, stored in self.groups:
             if any(pattern == "Linear" or _matches(pattern, module) for pattern in patterns):
                 return stored
@@ -93,12 +101,13 @@ def module_patterns(config: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise UnsupportedFormatError("quantized checkpoint", f"{key} is not a list of names")
         for pattern in listed:
-            _check_pattern(pattern, key)
+            check_pattern(pattern, key)
         found += listed
     return tuple(found)
 
 
-def _check_pattern(pattern: str, key: str) -> None:
+def check_pattern(pattern: str, key: str) -> None:
+    """Raise UnsupportedFormatError unless a pattern of the list `key` can be used."""
     if pattern.startswith(_REGEX):
         try:
             re.compile(pattern.removeprefix(_REGEX))

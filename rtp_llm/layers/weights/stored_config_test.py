@@ -51,6 +51,54 @@ def test_formats(config: dict[str, Any], expected: str) -> None:
     assert names(config, "model.layers.0.mlp.down_proj") == [expected]
 
 
+INT8 = {"num_bits": 8, "type": "int", "symmetric": True}
+
+
+def packed(packing: str, weights: dict[str, Any], *targets: str, **more: Any) -> dict[str, Any]:
+    """A group with a format of its own."""
+    return {"targets": list(targets) or ["Linear"], "format": packing, "weights": weights, **more}
+
+
+def test_groups_may_have_formats_of_their_own() -> None:
+    config = compressed(
+        packed("nvfp4-pack-quantized", {**FP8, "num_bits": 4, "group_size": 16}, "re:.*experts.*"),
+        packed("int-quantized", {**INT8, "strategy": "channel"}, "re:.*self_attn.*",
+               input_activations={**INT8, "strategy": "token", "dynamic": True}),
+        packed("float-quantized", {**FP8, "strategy": "tensor"}),
+        format="mixed-precision",
+        ignore=["lm_head"],
+    )  # fmt: skip
+    modules = ["a.experts.3.up_proj", "a.self_attn.q_proj", "a.mlp.down_proj", "lm_head"]
+    expected = ["nvfp4", "int8_channel", "fp8_tensor_weight", "float"]
+    assert names(config, *modules) == expected
+
+
+MODELOPT = {"quant_method": "modelopt", "exclude_modules": ["lm_head", "model.layers.*.gate", "x*"]}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ("FP8", "fp8_tensor"),
+        ("FP8_PER_CHANNEL_PER_TOKEN", "fp8_channel"),
+        ("FP8_PB_WO", "fp8_block_weight"),
+        ("NVFP4", "nvfp4"),
+    ],
+)
+def test_modelopt(algorithm: str, expected: str) -> None:
+    config = {**MODELOPT, "quant_algo": algorithm}
+    modules = ["a.q_proj", "a.gate", "lm_head", "model.layers.3.gate", "xy.z"]
+    assert names(config, *modules) == [expected, expected, *["float"] * 3]
+    own_file = {"quant_method": "modelopt", "quantization": config}
+    assert names(own_file, *modules[:2]) == [expected] * 2
+
+
+def test_modelopt_with_several_algorithms() -> None:
+    layers = {"a.q_proj": {"quant_algo": "FP8"}, "a.up": {"quant_algo": "NVFP4", "group_size": 16}}
+    config = {**MODELOPT, "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    assert names(config, "a.q_proj", "a.up", "a.down") == ["fp8_tensor", "nvfp4", "float"]
+
+
 def test_without_a_config_there_are_none() -> None:
     assert read_stored_modules({}) is None
     assert read_stored_modules({"compression_config": compressed(group("channel"))}) is not None
@@ -99,6 +147,43 @@ def test_scales_of_activations_and_caches_are_known() -> None:
             "ignored_layers is not a list of names",
         ),
         (compressed(format="pack-quantized"), "quantized checkpoint", "'pack-quantized'"),
+        (
+            compressed(packed("int-quantized", {**INT8, "strategy": "group"})),
+            "quantized checkpoint",
+            "int8 weights with strategy 'group'",
+        ),
+        (
+            compressed(packed("int-quantized", {**INT8, "symmetric": False})),
+            "quantized checkpoint",
+            "weights of type 'int', 8 bits, not symmetric",
+        ),
+        (
+            compressed(packed("nvfp4-pack-quantized", {**FP8, "num_bits": 4, "group_size": 8})),
+            "quantized checkpoint",
+            "4-bit floats in groups of 8",
+        ),
+        (
+            compressed(packed("float-quantized", FP8), format="mixed-precision")
+            | {"config_groups": {"group_0": {"targets": ["Linear"], "weights": FP8}}},
+            "quantized checkpoint",
+            "compressed-tensors format 'mixed-precision'",
+        ),
+        (
+            compressed(group("channel"), transform_config={"config_groups": {"R1": {}}}),
+            "quantized checkpoint",
+            "transform_config",
+        ),
+        ({**MODELOPT, "quant_algo": "W4A16_AWQ"}, "quantized checkpoint", "'W4A16_AWQ'"),
+        (
+            {**MODELOPT, "quant_algo": "NVFP4", "group_size": 32},
+            "quantized checkpoint",
+            "NVFP4 with group_size 32",
+        ),
+        (
+            {**MODELOPT, "quant_algo": "MIXED_PRECISION"},
+            "quantized checkpoint",
+            "MIXED_PRECISION with quantized_layers None",
+        ),
         (compressed(), "quantized checkpoint", "no config_groups"),
         (compressed(group("group")), "FP8 checkpoint with other scales", "strategy 'group'"),
         (
@@ -112,9 +197,9 @@ def test_scales_of_activations_and_caches_are_known() -> None:
             "strategy 'group', dynamic True",
         ),
         (
-            compressed(group("channel") | {"input_activations": None}),
+            compressed(group("group") | {"input_activations": None}),
             "FP8 checkpoint with other scales",
-            "no input_activations",
+            "strategy 'group'",
         ),
         (compressed(group("channel"), ignore=["re:("]), "quantized checkpoint", "pattern 're:"),
         (

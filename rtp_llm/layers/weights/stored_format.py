@@ -34,7 +34,8 @@ class StoredFormat(ABC):
 
     `title` names the format for users. `row_block` x `column_block` weights share a scale, so that
     neither shards nor interleaved parts may split them. A module has the format if its tensor
-    `marker` has the dtype in it.
+    `marker` has the dtype in it. `rounds_activations`: where weights stay as stored, activations
+    are quantised, too.
     """
 
     name: str
@@ -42,6 +43,7 @@ class StoredFormat(ABC):
     row_block: int = 1
     column_block: int = 1
     marker: ClassVar[tuple[str, torch.dtype]]
+    rounds_activations: ClassVar[bool] = True
 
     @abstractmethod
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
@@ -61,6 +63,14 @@ class StoredFormat(ABC):
         Empty if layers on `device` do.
         """
         return "no layer takes them as they are"
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        """The same of weights of experts."""
+        return self.why_dequantized(dtype, device)
+
+    def added_bytes(self, weights: int) -> int:
+        """What so many weights take besides their bytes in the file, where they stay as stored."""
+        return 0
 
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
         """The format under the names that a module's tensors really have, such as the scale's."""

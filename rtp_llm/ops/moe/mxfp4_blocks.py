@@ -12,6 +12,13 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3
 BIAS = 127  # of the exponents in scales
 
 
+def numbers_of(packed: Tensor) -> Tensor:
+    """The float32 numbers [..., 2 n] of pairs of codes uint8 [..., n], the low four bits first."""
+    table = torch.tensor(E2M1, device=packed.device)
+    codes = torch.stack((packed & 0xF, packed >> 4), dim=-1).to(torch.int32)
+    return table[codes].flatten(-2)
+
+
 def dequantize_rows(blocks: Tensor, scales: Tensor, start: int = 0) -> Tensor:
     """The float32 [rows, K] that rows of `blocks`, from row `start` of the weight on, stand for.
 
@@ -19,8 +26,6 @@ def dequantize_rows(blocks: Tensor, scales: Tensor, start: int = 0) -> Tensor:
     [all rows, K / 32]: biased exponents, e8m0.
     """
     rows, pairs = blocks.shape
-    table = torch.tensor(E2M1, device=blocks.device)
-    codes = torch.stack((blocks & 0xF, blocks >> 4), dim=-1).to(torch.int32)
-    numbers = table[codes].view(rows, 2 * pairs // BLOCK, BLOCK)
+    numbers = numbers_of(blocks).view(rows, 2 * pairs // BLOCK, BLOCK)
     exponents = scales[start : start + rows].to(torch.int32) - BIAS
     return torch.ldexp(numbers, exponents.unsqueeze(-1)).view(rows, 2 * pairs)

@@ -7,16 +7,15 @@ AutoFP8 (Llama and Mistral) store them.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from rtp_llm.testing.models.stored_checkpoints import Packing, projections, store_packed
 
 QUANTIZATION = {
     "quant_method": "fp8",
@@ -95,43 +94,22 @@ FBGEMM = Style({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "c
                "weight_scale", axes=1)  # fmt: skip
 
 
-def projections(name: str) -> bool:
-    """Whether a tensor is one of those that published FP8 checkpoints have in FP8."""
-    ends = ("proj", "proj_with_mqa", "in_proj_qkv", "in_proj_qkvz", "in_proj_z")
-    return name.endswith(tuple(f"{end}.weight" for end in ends)) and ".visual." not in name
-
-
 def store_as_fp8(
     folder: Path,
     converts: Callable[[str], bool] = projections,
     dtype: torch.dtype = torch.float32,
     style: Style = BLOCKS,
 ) -> Path:
-    """Turn the one weight file of `folder` into FP8 for the names that `converts` takes.
+    """Turn the one weight file of `folder` into FP8; see store_packed."""
 
-    The other weights have `dtype`. The returned folder holds the same model without FP8: all
-    weights have `dtype`, with the values that the FP8 numbers represent.
-    """
-    wide = folder.with_name(f"{folder.name}-wide")
-    shutil.copytree(folder, wide)
-    stored, kept, left = {}, {}, []
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        if not converts(name):
-            stored[name] = kept[name] = tensor.to(dtype)
-            left.append(name.removesuffix(".weight"))
-            continue
-        module = name.removesuffix("weight")
-        numbers, scales, wide_weight = style.quantize(tensor.float())
-        stored[name], stored[f"{module}{style.scale_name}"] = numbers, scales
+    def pack(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        numbers, scales, value = style.quantize(weight)
+        tensors = {"weight": numbers, style.scale_name: scales}
         if style.input_scale:
-            stored[f"{module}{style.input_scale}"] = torch.ones(())
-        kept[name] = wide_weight.to(dtype)
-    save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    save_file(kept, wide / "model.safetensors", {"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {**style.config, style.ignored: left}
-    (folder / "config.json").write_text(json.dumps(config))
-    return wide
+            tensors[style.input_scale] = torch.ones(())
+        return tensors, value
+
+    return store_packed(folder, Packing(pack, style.config, style.ignored), converts, dtype)
 
 
 def in_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:

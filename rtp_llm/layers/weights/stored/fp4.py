@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVFP4: e2m1 numbers with an e4m3 scale for each 16 of a row and one scale of the tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.layers.weights.fp8_targets import DequantizingTarget, FillTarget, Repeated
+from rtp_llm.layers.weights.interleaved import interleave
+from rtp_llm.layers.weights.mxfp4 import Mxfp4
+from rtp_llm.layers.weights.shard import Shard
+from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, StoredFormat
+from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
+from rtp_llm.ops.fp8.fp8_blocks import E4M3
+from rtp_llm.ops.gemm.nvfp4 import BLOCK, dequantize_rows
+
+if TYPE_CHECKING:
+    from rtp_llm.device import Capabilities, Device
+
+_SCALE_NAME = "weight_scale"
+_PACKED_NAME = "weight_packed"
+
+
+class Nvfp4(StoredFormat):
+    """weight uint8 [rows, columns / 2], weight_scale e4m3 [rows, columns / 16], weight_scale_2 [1].
+
+    As ModelOpt stores them. Stored scales of activations are not read: activations stay floats.
+    """
+
+    name = "nvfp4"
+    title = "NVFP4 blocks"
+    rounds_activations = False
+    column_block = BLOCK
+    marker: ClassVar[tuple[str, torch.dtype]] = (WEIGHT_NAME, torch.uint8)
+    whole_scale: ClassVar[str] = "weight_scale_2"
+    divides: ClassVar[bool] = False  # whether blocks' scales are divided by the tensor's
+
+    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        return {
+            self.marker[0]: (rows, columns // 2),
+            _SCALE_NAME: (rows, columns // BLOCK),
+            self.whole_scale: (1,),
+        }
+
+    def weights_in(self, shape: tuple[int, ...]) -> int:
+        return 2 * math.prod(shape)
+
+    def shard(
+        self, suffix: str, rows: Shard | None, columns: Shard | None
+    ) -> tuple[Shard | None, Shard | None]:
+        """Columns are divided between blocks. Raises DivisionError if one would be split."""
+        if suffix == self.whole_scale:
+            return None, None
+        blocks = columns and columns.blocks(BLOCK, suffix)
+        return rows, blocks if suffix == _SCALE_NAME else blocks and blocks.scaled(BLOCK // 2)
+
+    def interleave(self, suffix: str, targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
+        return Repeated(targets) if suffix == self.whole_scale else interleave(targets, groups)
+
+    def float_targets(self, weight: Tensor) -> NamedTargets:
+        shapes = self.shapes(*weight.shape)
+        scales = torch.empty(shapes[_SCALE_NAME], dtype=E4M3, device=weight.device)
+        whole = torch.empty(1, device=weight.device)
+
+        def dequantize(packed: Tensor, scales: Tensor, start: int) -> Tensor:
+            of_rows = scales[start : start + len(packed)].float()
+            return dequantize_rows(packed, of_rows / whole if self.divides else of_rows * whole)
+
+        yield _SCALE_NAME, RowsTarget(scales)
+        yield self.whole_scale, FillTarget(whole)
+        shape = shapes[self.marker[0]]
+        yield self.marker[0], DequantizingTarget(weight, scales, dequantize, self, shape)
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return f"no kernel on {device.name} multiplies them as they are"
+
+
+class PackedNvfp4(Nvfp4):
+    """nvfp4-pack-quantized of compressed-tensors, whose global scale divides."""
+
+    marker = (_PACKED_NAME, torch.uint8)
+    whole_scale = "weight_global_scale"
+    divides = True
+
+
+class PackedMxfp4(Mxfp4):
+    """mxfp4-pack-quantized of compressed-tensors: MXFP4 under other names, in any layer."""
+
+    name = "mxfp4_packed"
+    marker = (_PACKED_NAME, torch.uint8)
+    scales_name = _SCALE_NAME
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return f"no kernel on {device.name} multiplies them as they are outside of experts"
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        if multiplies_experts(device.capabilities()):
+            return ""
+        return f"no kernel on {device.name} multiplies them as they are"
+
+
+def multiplies_experts(capabilities: Capabilities) -> bool:
+    """Whether experts of any activation, with or without biases, are multiplied in MXFP4."""
+    return ops.has_kernel("mxfp4_grouped_linear", capabilities.torch_type)
