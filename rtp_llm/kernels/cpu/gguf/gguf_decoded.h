@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many rows of x: panels are decoded once and meet all tiles. Included by gguf_tile.h.
+#pragma once
+
+namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
+namespace {
+
+// A panel as its codes, one to a byte, and floats: kScales for each group, then 16 leasts for each.
+template <class Format>
+struct DecodedPanel {
+  static constexpr int kGroups = Format::kColumns / kGgufGroup;
+  static constexpr int kScales = kGgufSteps / Format::kScaleSteps * kGgufPanelRows;
+  uint8_t* codes;
+  float *scale, *least;
+
+  DecodedPanel(void* scratch, int64_t columns, int index) {
+    const int64_t groups = columns / kGgufGroup;
+    codes =
+        static_cast<uint8_t*>(scratch) + index * gguf_decoded_bytes(columns) / kGgufDecodedPanels;
+    scale = reinterpret_cast<float*>(codes + columns * kGgufPanelRows);
+    least = scale + groups * 2 * kGgufPanelRows;
+  }
+
+  void decode(const uint8_t* panel, int64_t columns) const {
+    const int64_t units = columns / Format::kColumns;
+    for (int64_t u = 0; u < units; ++u) {
+      Format::scales(panel + u * Format::kHead, scale + u * kGroups * kScales,
+                     least + u * kGroups * kGgufPanelRows);
+      for (int64_t g = u * kGroups; g < (u + 1) * kGroups; ++g) {
+        const uint8_t* const from = panel + units * Format::kHead + g * Format::kCodes;
+        uint8_t* const to = codes + g * kGgufSteps * kGgufStepBytes;
+#pragma GCC unroll 8
+        for (int s = 0; s < kGgufSteps; ++s) {
+#pragma GCC unroll 2
+          for (int p = 0; p < kParts; ++p) {
+            store_bytes(Format::step(from, s, p), to + s * kGgufStepBytes + p * kPartBytes);
+          }
+        }
+      }
+    }
+  }
+};
+
+template <class Format, int kRows, int kPanels>
+void multiply_decoded(const int32_t* x, const DecodedPanel<Format>* panels, int64_t columns,
+                      float* sums) {
+  Vec sum[kRows][kPanels * kParts];
+  clear(sum);
+  Group<kPanels> group;
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p) {
+    group.codes[p] = panels[p].codes;
+    group.scale[p] = panels[p].scale;
+    group.least[p] = panels[p].least;
+  }
+  for (int64_t g = 0; g < columns / kGgufGroup; ++g, x += kGgufQuantizedWords * kRows) {
+    add_group<Decoded<Format>>(x, group, sum);
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
+      group.codes[p] += kGgufSteps * kGgufStepBytes;
+      group.scale[p] += DecodedPanel<Format>::kScales;
+      group.least[p] += kGgufPanelRows;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kPanels * kParts; ++v) {
+      sum[i][v].store(sums + i * kPanels * kGgufPanelRows + v * kWidth);
+    }
+  }
+}
+
+template <class Format, int kPanels, int kRows = kManyRows>
+void multiply_decoded_any(int rows, const int32_t* x, const DecodedPanel<Format>* panels,
+                          int64_t columns, float* sums) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows) return multiply_decoded<Format, kRows, kPanels>(x, panels, columns, sums);
+    multiply_decoded_any<Format, kPanels, kRows - 1>(rows, x, panels, columns, sums);
+  }
+}
+
+template <class Format, int kPanels>
+void multiply_decoded_tiles(const GgufLinearArgs& args, const GgufRows& x, int64_t panel,
+                            const DecodedPanel<Format>* panels) {
+  alignas(64) float sums[kManyRows * kPanels * kGgufPanelRows];
+  const auto* const words = static_cast<const int32_t*>(x.words);
+  for (int tile = 0; tile < x.tiles; ++tile) {
+    const int64_t begin = x.tile_begin(tile);
+    const int rows = x.tile_begin(tile + 1) - x.tile_begin(tile);
+    multiply_decoded_any<Format, kPanels>(
+        rows, words + begin * (args.k / kGgufGroup) * kGgufQuantizedWords, panels, args.k, sums);
+    store(args, x.first + begin, rows, panel, kPanels, sums);
+  }
+}
+
+void multiply_many(const GgufLinearArgs& args, const GgufRows& x, const uint8_t* last_panel,
+                   int64_t first, int64_t last, void* scratch) {
+  visit_format(args.type, [&](auto format) {
+    using Panel = DecodedPanel<decltype(format)>;
+    constexpr int kPanels = many_panels(kManyRows);
+    const Panel panels[kGgufDecodedPanels] = {Panel(scratch, args.k, 0), Panel(scratch, args.k, 1)};
+    for (int64_t panel = first; panel < last; panel += kPanels) {
+      const int count = static_cast<int>(last - panel < kPanels ? last - panel : kPanels);
+      for (int p = 0; p < count; ++p) {
+        panels[p].decode(panel_at(args, last_panel, panel + p), args.k);
+      }
+      if (count == kPanels) {
+        multiply_decoded_tiles<decltype(format), kPanels>(args, x, panel, panels);
+      } else {
+        multiply_decoded_tiles<decltype(format), 1>(args, x, panel, panels);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA

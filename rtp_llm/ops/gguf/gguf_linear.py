@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products and lookups with weights in the blocks of GGUF files.
+
+`kind` is the name of a tensor type, such as Q4_K; blocks int8 [O, bytes of a row] hold bytes. The
+types in INTERLEAVED go through gguf_interleave first, once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
+
+
+@operator(optional=True)
+def gguf_linear(
+    x: Tensor,
+    blocks: Tensor,
+    kind: str,
+    bias: Tensor | None = None,
+    float_activations: bool = False,
+    float_results: bool = False,
+) -> Tensor:
+    """x @ dequantised(blocks).T + bias; sums are float32 and rounded once.
+
+    x [T, K] of any float dtype (the row stride is free), K in whole blocks; blocks as
+    gguf_interleave leaves them; bias [O] of x's dtype. With types in INTERLEAVED, x is quantised on
+    the fly: each 32 columns of a row get a scale of their own, and the largest magnitude becomes
+    127. `float_activations` keeps it as it is, as other types always do. A row with a NaN or an
+    infinity gives NaN. A row of x gives the same bits in every batch. Returns [T, O] in x's dtype,
+    with `float_results` in float32. RuntimeError on a mismatch.
+    """
+    return x.new_empty(
+        (x.shape[0], blocks.shape[0]), dtype=torch.float32 if float_results else x.dtype
+    )
+
+
+@operator(optional=True)
+def gguf_interleave(blocks: MutableTensor, kind: str) -> None:
+    """Interleaves each 16 rows in place; rows after the last 16 stay as they are.
+
+    So do all rows of types that are not in INTERLEAVED (rtp_llm.ops.gguf.kinds).
+    Not to be called twice. RuntimeError on a mismatch.
+    """
+
+
+@operator(optional=True)
+def gguf_embedding(ids: IndexTensor, blocks: Tensor, kind: str, out: MutableTensor) -> None:
+    """Writes dequantised(blocks)[ids] to out [T, K] of any float dtype; ids int32 [T].
+
+    blocks as gguf_interleave leaves them. IndexError for an id outside of the table, RuntimeError
+    on a mismatch.
+    """
