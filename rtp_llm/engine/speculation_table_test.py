@@ -20,10 +20,10 @@ from rtp_llm.request.constraints import Thinking
 from rtp_llm.testing.engine.drafting_models import WORDS, compare
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.replays import capture_on_cpu
+from rtp_llm.testing.engine.stored_models import STORED
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.model_folders import byte_level, digits
 from rtp_llm.testing.models.eagle3_models import save_eagle3_head
-from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.mtp_models import save_mtp_model
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.worker.speculative import methods
@@ -49,7 +49,8 @@ TABLE = table()
 
 @dataclass
 class Try:
-    """A combination: the kind of model (of `mtp`: another one), settings, and what else differs."""
+    """A combination: the kind of model (of `mtp`: another one) or the format that it is stored in,
+    settings, and what else differs."""
 
     kind: str = "llama"
     with_mtp: str = "qwen3_5"
@@ -58,7 +59,7 @@ class Try:
     drafting: dict[str, Any] = field(default_factory=dict)  # settings of the engine with drafts
     options: dict[str, Any] = field(default_factory=dict)
     searches: bool = False
-    stored_as_fp8: bool = False
+    stored: str = ""
     shows: Callable[[TinyEngine], bool] = lambda engine: True
 
 
@@ -89,7 +90,11 @@ TRIES = {
     "gated delta nets": Try("qwen3_next", "qwen3_next"),
     "int8 weights": Try(settings={"quantization": "int8"}),
     "int8 products": Try(settings={"quantization": "w8a8_int8"}),
-    "FP8 checkpoints": Try(config={"head_dim": 128}, stored_as_fp8=True),
+    "FP8 checkpoints": Try(stored="FP8"),
+    "GGUF files": Try(stored="GGUF blocks"),
+    "int8 checkpoints": Try(stored="int8"),
+    "MXFP4 checkpoints": Try(stored="MXFP4"),
+    "NVFP4 checkpoints": Try(stored="NVFP4"),
 }
 
 
@@ -108,7 +113,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Try, st
 
     def made(wanted: Try, method: str) -> Made:
         kind = wanted.with_mtp if method == "mtp" else wanted.kind
-        key = repr((method == "mtp", kind, wanted.config, wanted.stored_as_fp8))
+        key = repr((method == "mtp", kind, wanted.config, wanted.stored))
         if key not in known:
             known[key] = save(tmp_path_factory.mktemp("model"), kind, method == "mtp", wanted)
         return known[key]
@@ -119,11 +124,16 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Try, st
 
 def save(folder: Path, kind: str, with_mtp: bool, wanted: Try) -> Made:
     path, sizes = folder / "model", {"vocab_size": WORDS, "eos_token_id": 2, **wanted.config}
+    place = path
+    if wanted.stored:
+        place, target = STORED[wanted.stored].save(path, WORDS, mtp=with_mtp)
+    else:
+        target = (
+            save_mtp_model(path, kind, **sizes)[0] if with_mtp else save_model(path, kind, **sizes)
+        )
     if with_mtp:
-        save_mtp_model(path, kind, **sizes)
         drafting: dict[str, dict[str, Any]] = {"mtp": {}}
     else:
-        target = save_model(path, kind, **sizes)
         save_eagle3_head(folder / "head", target, draft_vocab_size=WORDS - 2)
         save_model(folder / "draft", "qwen3", seed=5, vocab_size=WORDS, num_hidden_layers=1)
         drafting = {
@@ -133,10 +143,8 @@ def save(folder: Path, kind: str, with_mtp: bool, wanted: Try) -> Made:
             "eagle3": {"speculative_model": str(folder / "head")},
             "draft-model": {"speculative_model": str(folder / "draft")},
         }
-    if wanted.stored_as_fp8:
-        store_as_fp8(path)
     digits().save(str(path / "tokenizer.json"))
-    return Made(path, {name: {"speculative": name, **each} for name, each in drafting.items()})
+    return Made(place, {name: {"speculative": name, **each} for name, each in drafting.items()})
 
 
 def play(engine: TinyEngine, options: dict[str, Any], *, searches: bool = False) -> TinyEngine:
@@ -162,7 +170,8 @@ def test_a_combination(
 ) -> None:
     wanted, says = TRIES[row], TABLE[row, method]
     if says == "no such model":
-        assert method == "mtp" and row in ("full attention", "windows")
+        assert method == "mtp"
+        assert row in ("full attention", "windows") or not STORED[wanted.stored].mtp
         return
     overlaps = row == "steps that overlap"
     made, options = make(wanted, method), wanted.options

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtp_llm.gguf import is_gguf
 from rtp_llm.model_folder import ModelFilesError, is_there
 from rtp_llm.text.grammar import GrammarError
 from rtp_llm.text.grammar.vocabulary import make_vocabulary
@@ -21,7 +22,7 @@ _logger = logging.getLogger("rtp_llm.engine")
 
 
 def open_constraints(folder: str, config: ModelConfig, num_slots: int) -> Constraints:
-    """With a library for grammars if the folder has a tokenizer, and ids that end an answer.
+    """With a library for grammars if the model has a tokenizer, and ids that end an answer.
 
     The tokens are those for which the grammars of requests are written and checked, including
     special ones. Nothing else runs meanwhile: the library's tokenizer is made under the GIL, 2.4 s
@@ -30,7 +31,7 @@ def open_constraints(folder: str, config: ModelConfig, num_slots: int) -> Constr
     vocab_size, eos = config.vocab_size, config.eos_token_ids
     file = Path(folder) / "tokenizer.json"
     try:
-        if not is_there(file):
+        if not is_gguf(folder) and not is_there(file):
             raise GrammarError(f"{folder} has no tokenizer.json, which they are compiled for")
         if not eos:
             raise GrammarError(f"the config of {folder} names no eos_token_id to end an answer")
