@@ -17,7 +17,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from rtp_llm import LLM
 from rtp_llm.testing.light_transformers import light_transformers
-from tools.dev import minilm
+from tools.dev.published import MINILM, fetch
 from tools.dev.steps import StepError
 
 with light_transformers():
@@ -45,7 +45,7 @@ SENTENCES = [
 @pytest.fixture(scope="module")
 def folder() -> Path:
     try:
-        return minilm.model_folder()
+        return fetch(MINILM)
     except StepError as error:
         pytest.skip(f"all-MiniLM-L6-v2: {error.what}")
 

@@ -8,12 +8,12 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.dev import environment, minilm, wheel
+from tools.dev import environment, wheel
+from tools.dev.published import PUBLISHED, fetch
 from tools.dev.steps import CALLED_FROM, OFFLINE, ROOT, StepError, say
 
 _DEMO = ROOT / "example" / "demo_model"
 _DRAFT_HEAD = ROOT / "example" / "demo_draft_head"
-_MINILM = "minilm"
 _DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
 
 
@@ -24,7 +24,7 @@ def serve(arguments: Sequence[str]) -> None:
     built = wheel.build("cpu")
     commands = environment.install(built.wheel, built.packages)
     if model is not None:
-        arguments = [str(model), "--served-model-name", _MINILM, *arguments[1:]]
+        arguments = [str(model), "--served-model-name", *arguments]
     elif not arguments or arguments[0].startswith("-"):
         arguments = demo_arguments(arguments)
     else:
@@ -41,10 +41,11 @@ def serve(arguments: Sequence[str]) -> None:
 
 
 def _trained_model(arguments: Sequence[str]) -> Path | None:
-    """The folder of `minilm`, unless there is a folder of that name to serve."""
-    if arguments[:1] != [_MINILM] or (CALLED_FROM / _MINILM).exists():
+    """The place of a published model, unless there is a folder of that name to serve."""
+    name = arguments[0] if arguments else ""
+    if name not in PUBLISHED or (CALLED_FROM / name).exists():
         return None
-    return minilm.model_folder()
+    return fetch(PUBLISHED[name])
 
 
 def demo_arguments(arguments: Sequence[str]) -> list[str]:
