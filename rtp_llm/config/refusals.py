@@ -220,8 +220,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
-        "8-bit floats without blocks",
-        "Nothing says how they were scaled.",
+        "quantized weights without a format",
+        "Nothing says how they are packed and scaled.",
         "Restore quantization_config in config.json, or take the model's unquantised weights.",
     ),
     Refusal(

@@ -64,13 +64,14 @@ def stored_formats(
         else:
             formats[module] = found.found_among(frozenset(suffixes[module]))
     if unknown:
-        why = (
-            "modules that it ignores or stores otherwise"
-            if config.stored
-            else "no quantization_config"
-        )
-        found_text = f"{min(unknown)} and {len(unknown) - 1} more, but {why} in config.json"
-        raise refuse("8-bit floats without blocks", found_text, config.architecture)
+        first = min(unknown)
+        dtype = str(checkpoint.tensors[first].dtype).removeprefix("torch.")
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        why = "has no quantization_config"
+        if config.stored:
+            why = "excludes the module, or says that it is stored otherwise"
+        found_text = f"{first}{more}: {dtype}, but config.json {why}"
+        raise refuse("quantized weights without a format", found_text, config.architecture)
     return formats, _shaped(checkpoint, formats)
 
 

@@ -19,6 +19,7 @@ from rtp_llm.loader.stored_formats import log_dequantized
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import save_model
 
 NAME = "model.layers.1.mlp.down_proj.weight"
@@ -72,9 +73,27 @@ def test_blocks_without_a_word_in_the_config_are_refused(folder):
     config = json.loads((folder / "config.json").read_text())
     del config["quantization_config"]
     (folder / "config.json").write_text(json.dumps(config))
+    message = r"quantized weights without a format is not .*float8_e4m3fn, but config\.json has no"
     for opens in (load_model, explain):
-        with pytest.raises(UnsupportedModelError, match="8-bit floats without blocks is not"):
+        with pytest.raises(UnsupportedModelError, match=message):
             opens(folder, device=resolve_device("cpu"), settings=model_settings(torch.bfloat16))
+
+
+def test_weights_of_excluded_modules_are_named_with_their_type(tmp_path):
+    (tmp_path / "int8").mkdir()
+    save_model(tmp_path / "int8", "qwen3", num_hidden_layers=2)
+    store_packed(tmp_path / "int8", PACKINGS["w8a8"])
+    config = json.loads((tmp_path / "int8" / "config.json").read_text())
+    config["quantization_config"]["ignore"] += ["lm_head", "model.layers.1.mlp"]
+    (tmp_path / "int8" / "config.json").write_text(json.dumps(config))
+    message = r"1\.mlp\.down_proj\.weight and 2 more: int8, but config\.json excludes the module"
+    for opens in (load_model, explain):
+        with pytest.raises(UnsupportedModelError, match=message):
+            opens(
+                tmp_path / "int8",
+                device=resolve_device("cpu"),
+                settings=model_settings(torch.float32),
+            )
 
 
 def test_blocks_that_several_parts_would_share_are_refused(tmp_path):

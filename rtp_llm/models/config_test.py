@@ -210,7 +210,7 @@ REFUSED = {
 BY_FILES = {
     "GGUF architecture",  # gguf/values_test.py
     "GGUF tensor type",
-    "8-bit floats without blocks",
+    "quantized weights without a format",
     "FP8 blocks of several parts",
     "dummy weights in this format",
     "stored formats that do not go together",

@@ -174,7 +174,7 @@ def test_an_ignored_module_in_fp8_is_refused(tmp_path):
     config = json.loads((stored / "config.json").read_text())
     config["quantization_config"]["ignore"].append(r"re:.*layers\.1\.mlp\.down_proj")
     (stored / "config.json").write_text(json.dumps(config))
-    message = r"1\.mlp\.down_proj\.weight and 0 more, but modules that it ignores"
+    message = r"1\.mlp\.down_proj\.weight: float8_e4m3fn, but config\.json excludes the module"
     with pytest.raises(UnsupportedModelError, match=message):
         open_model(stored)
 
