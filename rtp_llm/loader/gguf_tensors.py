@@ -9,23 +9,23 @@ from pathlib import Path
 
 import torch
 
-from rtp_llm.gguf import GgufModel, GgufTensor, language_model
+from rtp_llm.gguf import GgufTensor, language_model
 from rtp_llm.layers.weights.gguf_blocks import BLOCKS, gguf_format
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, StoredFormat
-from rtp_llm.loader.row_changes import HalvesInTurn, OneAdded, RowChange
+from rtp_llm.loader.delta_net_changes import ValueColumns
+from rtp_llm.loader.gguf_changes import GgufChanges
+from rtp_llm.loader.row_changes import RowChange
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
 from rtp_llm.model_folder import name_of
 from rtp_llm.models.config_fields import MAX_EXPERTS
-from rtp_llm.models.gguf.architectures import GgufArchitecture
+from rtp_llm.models.gguf.architectures import num_layers
 from rtp_llm.models.gguf.keys import GgufKeys
-from rtp_llm.models.gguf.names import HfName, hf_name
+from rtp_llm.models.gguf.names import HfName, hf_name, is_beyond
 from rtp_llm.models.gguf.values import ROPE_DIVISORS, gguf_architecture
 from rtp_llm.models.refusals import refuse
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_OF_HEADS = ("self_attn.q_proj", "self_attn.k_proj")
-_NORM, _ONE_ROW = "norm", "shared_expert_gate"
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,14 @@ class GgufTensors:
 def read_gguf_tensors(path: Path) -> GgufTensors:
     """The tensors of a GGUF model, those of several experts one by one.
 
-    Names that are not known stay. Raises CheckpointError or GgufError for broken files and
-    UnsupportedModelError for an architecture or a type that is not supported.
+    Names that are not known stay; layers that predict further tokens are left out. Raises
+    CheckpointError or GgufError for broken files and UnsupportedModelError for an architecture or a
+    type that is not supported.
     """
     model = language_model(path)
-    row = gguf_architecture(model)
-    found = GgufTensors({}, {})
+    row, keys = gguf_architecture(model), GgufKeys(model)
+    found, layers = GgufTensors({}, {}), num_layers(keys)
+    changes = GgufChanges(row, keys)
     for tensor in model.tensors.values():
         if tensor.name == ROPE_DIVISORS:
             continue
@@ -53,25 +55,28 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
             raise refuse("GGUF tensor type", detail, model.metadata.architecture)
         name = hf_name(tensor.name, row.layers)
         if name is None:
-            _add(found, _entry(tensor, tensor.name, tensor.shape), None)
-            continue
-        change = _change(model, row, name)
-        for each, shape, offset in _parts(tensor, name):
-            made = replace(_entry(tensor, "", shape), offset=offset, change=change)
-            _add_named(found, tensor, each, made)
+            if not is_beyond(tensor.name, layers):
+                _add(found, _entry(tensor, tensor.name, tensor.shape))
+        elif name.layer < layers:
+            _add_parts(found, tensor, name, changes.of(tensor, name))
     return found
 
 
-def _add_named(found: GgufTensors, tensor: GgufTensor, name: HfName, entry: TensorEntry) -> None:
-    has_blocks = tensor.type.elements > 1
-    suffix = BLOCKS if has_blocks and name.suffix == WEIGHT_NAME else name.suffix
-    full = f"{name.module}.{suffix}" if suffix else name.module
-    _add(found, replace(entry, name=full), name.module if suffix == BLOCKS else None)
-    if suffix == BLOCKS:
-        found.formats[name.module] = gguf_format(tensor.type.name)
+def _add_parts(
+    found: GgufTensors, tensor: GgufTensor, name: HfName, change: RowChange | None
+) -> None:
+    has_blocks = tensor.type.elements > 1 and name.suffix == WEIGHT_NAME
+    if isinstance(change, ValueColumns) and not change.keeps_blocks:
+        has_blocks = False
+    for part, shape, offset in _parts(tensor, name):
+        suffix = BLOCKS if has_blocks else part.suffix
+        full = f"{part.module}.{suffix}" if suffix else part.module
+        _add(found, replace(_entry(tensor, full, shape), offset=offset, change=change))
+        if has_blocks:
+            found.formats[part.module] = gguf_format(tensor.type.name)
 
 
-def _add(found: GgufTensors, entry: TensorEntry, module: str | None) -> None:
+def _add(found: GgufTensors, entry: TensorEntry) -> None:
     if entry.name in found.tensors:
         raise CheckpointError(f"{entry.file} holds {name_of(entry.name)} once more")
     found.tensors[entry.name] = entry
@@ -90,22 +95,20 @@ def _parts(tensor: GgufTensor, name: HfName) -> Iterator[tuple[HfName, tuple[int
     """(name, shape, offset in the file) of the tensor, or of each expert's part of it."""
     shape = tensor.shape
     if not name.is_stacked:
-        if len(shape) == 1 and name.module.endswith(_ONE_ROW):  # axes of one entry are not stored
+        # Axes of one entry are not stored.
+        if len(shape) == 1 and name.module.endswith("shared_expert_gate"):
             shape = (1, *shape)
+        if len(shape) == 2 and name.module.endswith("conv1d"):
+            shape = (shape[0], 1, shape[1])
         yield name, shape, tensor.offset
         return
     if len(shape) < 2 or shape[0] > MAX_EXPERTS:
         raise CheckpointError(f"{tensor.file}: {tensor.name} is {list(shape)}, not for experts")
-    size = tensor.size // shape[0]
+    offset = tensor.offset
     for expert in range(shape[0]):
-        yield name.of_expert(expert), shape[1:], tensor.offset + expert * size
-
-
-def _change(model: GgufModel, row: GgufArchitecture, name: HfName) -> RowChange | None:
-    if row.paired_rows and name.module.endswith(_OF_HEADS):
-        keys = GgufKeys(model)
-        heads = keys.needed("attention.head_count")
-        return HalvesInTurn(
-            keys.integer("attention.key_length") or keys.needed("embedding_length") // heads
-        )
-    return OneAdded() if row.norms_plus_one and name.module.endswith(_NORM) else None
+        parts = name.of_expert(expert)
+        if shape[1] % len(parts):
+            raise CheckpointError(f"{tensor.file}: {tensor.name} has an odd number of rows")
+        for part in parts:
+            yield part, (shape[1] // len(parts), *shape[2:]), offset
+            offset += tensor.size // shape[0] // len(parts)

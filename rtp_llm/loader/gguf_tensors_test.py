@@ -14,7 +14,8 @@ from rtp_llm.loader.row_changes import ChangingTarget, HalvesInTurn, OneAdded
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.testing.gguf.writer import Tensor, write
 
-_SIZES = {"attention.head_count": 4, "embedding_length": 256, "attention.key_length": 8}
+_SIZES = {"block_count": 4, "embedding_length": 256}
+_SIZES |= {"attention.head_count": 4, "attention.key_length": 8}
 
 
 def _checkpoint(folder: Path, architecture: str, tensors: dict[str, Tensor]) -> Checkpoint:

@@ -73,7 +73,10 @@ def spans_of(entry: TensorEntry, targets: list[WeightTarget]) -> Iterator[Span]:
     for target in targets:
         shards = (target.rows, target.columns) if isinstance(target, ShardTarget) else (None, None)
         local = local_target(target)
-        if entry.change is not None:
+        if entry.change is not None and entry.change.moves:
+            local = ChangingTarget(local, entry.change, *shards)
+            shards = None, None
+        elif entry.change is not None:
             local = ChangingTarget(local, entry.change)
         takers[shards].append(local)
     for (rows, columns), inside in takers.items():

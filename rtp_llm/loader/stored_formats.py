@@ -153,7 +153,7 @@ def kept_bytes(
         module, suffix = _place(name, formats)
         stored = formats.get(module)
         if stored is None or suffix not in stored.shapes(1, 1):
-            kept[name] = math.prod(entry.shape) * dtype.itemsize
+            kept[name] = math.prod(entry.loaded_shape) * dtype.itemsize
             continue
         is_floats = bool(why_dequantized(module, stored, dtype, device))
         weights = stored.weights_in(entry.shape) if suffix == stored.marker[0] else 0

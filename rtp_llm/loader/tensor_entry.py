@@ -27,6 +27,11 @@ class TensorEntry:
     change: RowChange | None = None
 
     @property
+    def loaded_shape(self) -> tuple[int, ...]:
+        """The shape after the change."""
+        return self.shape if self.change is None else self.change.shape(self.shape)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one entry of the first axis."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize

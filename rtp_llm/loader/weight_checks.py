@@ -61,7 +61,8 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
 
 def _has_weights(entry: TensorEntry, options: ModelOptions) -> bool:
     """Whether bytes and words are those of a stored format, and not numbers."""
-    return entry.dtype not in _PACKED or entry.name.rpartition(".")[0] in options.formats
+    is_stored = entry.name.rpartition(".")[0] in options.formats
+    return entry.dtype not in _PACKED or entry.change is not None or is_stored
 
 
 def _check_count(config: ModelConfig, checkpoint: Checkpoint) -> None:
@@ -87,9 +88,9 @@ def _check(
     unused = [name for name in (*found, *checkpoint.unreadable) if name not in targets]
     unknown = [name for name in unused if not ignored(name)]
     shapes = [
-        f"{name} is {list(found[name].shape)}, not {list(places[0].shape)}"
+        f"{name} is {list(found[name].loaded_shape)}, not {list(places[0].shape)}"
         for name, places in targets.items()
-        if name in found and found[name].shape != places[0].shape
+        if name in found and found[name].loaded_shape != places[0].shape
     ]
     problems = [
         *_list("missing", missing),

@@ -13,7 +13,7 @@ from rtp_llm.gguf import is_gguf, language_model
 from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes, read_json, read_text
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.drafts.eagle3 import read_eagle3_config
-from rtp_llm.models.gguf.values import gguf_values, with_rope_divisors
+from rtp_llm.models.gguf.values import adapted, gguf_values
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class, model_tasks
@@ -110,7 +110,7 @@ def _read(folder: Path) -> ModelConfig:
         raw = RawConfig(folder, values, model.CONFIG_DEFAULTS, file)
         raw.check()
         config = model.read_config(raw)
-        config = with_rope_divisors(config, gguf) if gguf else config
+        config = adapted(config, gguf) if gguf else config
         return replace(config, tasks=_tasks(folder, named, config))
     except (ModelConfigError, UnsupportedModelError):
         raise

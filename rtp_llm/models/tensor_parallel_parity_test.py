@@ -157,6 +157,7 @@ CASES = [
     Case("gpt_oss", {"intermediate_size": 96}, mxfp4=True),
     Case("llama", {**heads(4, 2, 64), **BIASES, "intermediate_size": 128}, gguf="Q4_0"),
     Case("qwen3_moe", {"intermediate_size": 128, "moe_intermediate_size": 64}, gguf="Q8_0"),
+    Case("qwen3_5", {"intermediate_size": 128, "linear_value_head_dim": 32}, gguf="Q8_0"),
     Case("deepseek_v2"),
     Case("deepseek_v3", {"attention_bias": True}),
     Case("deepseek_v3", {"q_lora_rank": None}),

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "model_folder bound_child gguf interrupts request _runtime",
         "worker": "loader models distributed attention ops device config bound_child interrupts "
         "request terminal _runtime native",
-        "loader": "models layers attention quantization distributed device config gguf "
+        "loader": "models layers attention quantization distributed ops device config gguf "
         "model_folder terminal",
         "models": "layers attention distributed ops device config gguf model_folder",
         "layers": "attention quantization distributed ops device config gguf",

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from rtp_llm.gguf import TensorType
 from rtp_llm.gguf.types import TYPES
+from rtp_llm.layers.weights.mxfp4 import why_not_multiplied
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.ops.gguf.blocks import DEQUANTIZERS, dequantize
 
 if TYPE_CHECKING:
-    pass
+    from rtp_llm.device import Device
 
 BLOCKS = "blocks"
 
@@ -44,6 +45,11 @@ class GgufBlocks(StoredFormat):
 
     def weights_in(self, shape: tuple[int, ...]) -> int:
         return math.prod(shape) // self.kind.block_bytes * self.kind.elements
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        if self.kind.name == "MXFP4":
+            return why_not_multiplied(dtype, device.capabilities())
+        return super().why_experts_dequantized(dtype, device)
 
     def shard(
         self, suffix: str, rows: Shard | None, columns: Shard | None

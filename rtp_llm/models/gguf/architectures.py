@@ -7,11 +7,12 @@ Constants are those of llama.cpp for what files leave out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.gguf.keys import GgufKeys
-from rtp_llm.models.gguf.names import DENSE, EXPERTS, MIXTRAL, SANDWICH
+from rtp_llm.models.gguf.names import DENSE, EXPERTS, GPT_OSS, HYBRID, MIXTRAL, SANDWICH
 
 Values = dict[str, Any]
 _NEAR, _FULL = "sliding_attention", "full_attention"
@@ -23,7 +24,9 @@ class GgufArchitecture:
     tensors, `values` makes keys of config.json besides those that all models have.
 
     `paired_rows`: rows of queries and keys alternate between the halves of a head.
-    `norms_plus_one`: 1 is added to the weights of norms.
+    `norms_plus_one`: 1 is added to the weights of norms. `delta_net`: value heads of delta nets are
+    in an order of their own, and decays are negative numbers. `adapt` changes the config for what
+    config.json could not say.
     """
 
     name: str
@@ -31,6 +34,8 @@ class GgufArchitecture:
     values: Callable[[GgufKeys], Values]
     paired_rows: bool = False
     norms_plus_one: bool = False
+    delta_net: bool = False
+    adapt: Callable[[ModelConfig], ModelConfig] = lambda config: config
 
 
 def find_architecture(keys: GgufKeys) -> GgufArchitecture | None:
@@ -127,6 +132,53 @@ def _gemma3(keys: GgufKeys) -> Values:
     }
 
 
+def _gpt_oss(keys: GgufKeys) -> Values:
+    return {
+        **_experts(keys),
+        "intermediate_size": _expert_size(keys),
+        "rope_scaling": None,
+        "rope_parameters": _yarn(keys),
+        "sliding_window": keys.integer("attention.sliding_window") or 128,
+    }
+
+
+def _yarn(keys: GgufKeys) -> Values:
+    """gpt-oss does not round the range of the channels that are stretched."""
+    return {
+        "rope_type": "yarn",
+        "rope_theta": keys.number("rope.freq_base") or 150000.0,
+        "factor": keys.number("rope.scaling.factor") or 32.0,
+        "original_max_position_embeddings": (
+            keys.integer("rope.scaling.original_context_length") or 4096
+        ),
+        "truncate": False,
+    }
+
+
+def _separate_gates(config: ModelConfig) -> ModelConfig:
+    """Gate and up of an expert are tensors of their own."""
+    assert config.moe is not None
+    names = replace(config.moe.names, gate_up_proj="")
+    return replace(config, moe=replace(config.moe, names=names))
+
+
+def _qwen35(keys: GgufKeys) -> Values:
+    heads = keys.needed("ssm.time_step_rank")
+    return {
+        "full_attention_interval": keys.integer("full_attention_interval") or 4,
+        "linear_conv_kernel_dim": keys.needed("ssm.conv_kernel"),
+        "linear_key_head_dim": keys.needed("ssm.state_size"),
+        "linear_num_key_heads": keys.needed("ssm.group_count"),
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": keys.needed("ssm.inner_size") // max(1, heads),
+        "mtp_num_hidden_layers": 0,
+    }
+
+
+def _qwen35moe(keys: GgufKeys) -> Values:
+    return {**_qwen2moe(keys), **_qwen35(keys), "norm_topk_prob": True}
+
+
 def _query_scale(keys: GgufKeys, largest: int) -> float:
     """Queries are divided by its root: the width of a head, or of the model with so many layers the
     width for each head."""
@@ -157,6 +209,13 @@ _ROWS = {
     "qwen2moe": GgufArchitecture("Qwen2MoeForCausalLM", EXPERTS, _qwen2moe),
     "qwen3": GgufArchitecture("Qwen3ForCausalLM", DENSE, _qwen3),
     "qwen3moe": GgufArchitecture("Qwen3MoeForCausalLM", EXPERTS, _qwen3moe),
+    "qwen35": GgufArchitecture(
+        "Qwen3_5ForCausalLM", HYBRID, _qwen35, norms_plus_one=True, delta_net=True
+    ),
+    "qwen35moe": GgufArchitecture(
+        "Qwen3_5MoeForCausalLM", HYBRID, _qwen35moe, norms_plus_one=True, delta_net=True
+    ),
+    "gpt-oss": GgufArchitecture("GptOssForCausalLM", GPT_OSS, _gpt_oss, adapt=_separate_gates),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH, _gemma2, norms_plus_one=True),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH, _gemma3, norms_plus_one=True),
 }

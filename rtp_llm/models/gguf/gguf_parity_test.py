@@ -14,7 +14,7 @@ from rtp_llm.loader import explain
 from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.models.open_model import model_settings, open_model
-from rtp_llm.testing.models.parity import TOLERANCE
+from rtp_llm.testing.models.parity import HYBRID_TOLERANCE, TOLERANCE
 from rtp_llm.testing.models.transformers_models import (
     clear_prompt,
     expected_logits,
@@ -50,11 +50,15 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2moe": ("qwen2moe", "qwen2_moe", {}),
     "qwen3": ("qwen3", "qwen3", {"tie_word_embeddings": True}),
     "qwen3moe": ("qwen3moe", "qwen3_moe", {}),
+    "gpt-oss": ("gpt-oss", "gpt_oss", {"intermediate_size": 96}),
+    "qwen35": ("qwen35", "qwen3_5", {}),
+    "qwen35moe": ("qwen35moe", "qwen3_5_moe", {}),
     "gemma2": ("gemma2", "gemma2", _GEMMA),
     "gemma3": ("gemma3", "gemma3", _GEMMA),
 }
 # Rows of whole blocks.
 _WIDE = {"num_attention_heads": 16, "head_dim": 16, "intermediate_size": 256}
+_PARTS = ("gate", "up", "down")
 _Q4_K_M = {"": "Q4_K", "blk.0.attn_v.weight": "Q6_K", "blk.1.ffn_down.weight": "Q6_K"}
 _Q4_K_M |= {"output.weight": "Q6_K", "blk.1.attn_k.weight": "F16", "blk.1.attn_v.weight": "BF16"}
 _UD = {"": "IQ4_XS", "blk.0.attn_q.weight": "Q5_K", "blk.0.attn_k.weight": "Q8_0"}
@@ -62,10 +66,19 @@ _UD |= {"blk.0.attn_v.weight": "Q3_K", "blk.1.ffn_up.weight": "Q2_K", "token_emb
 _UD |= {"blk.0.ffn_up.weight": "MXFP4", "blk.1.attn_output.weight": "IQ4_NL"}
 _UD |= {"blk.0.ffn_down.weight": "Q5_0", "blk.1.ffn_down.weight": "Q5_1"}
 
+_EXPERTS = {f"blk.{layer}.ffn_{part}_exps.weight": "MXFP4" for layer in range(2) for part in _PARTS}
+# Settings besides _WIDE; value heads of 64 are cut by blocks of 256, and not by those of 32.
+_OF_BLOCKS: dict[str, dict[str, Any]] = {
+    "gemma3": {"query_pre_attn_scalar": 16},
+    "gpt-oss": {"intermediate_size": 96},
+    "qwen3moe": {"moe_intermediate_size": 64},
+    "qwen35": {"linear_value_head_dim": 64},
+}
+
 
 def _save(folder: Path, name: str, kinds: Any = "F32", **settings: Any) -> tuple[Path, Any]:
     architecture, kind, own = MODELS[name]
-    layers = 3 if name == "gemma3" else 2
+    layers = {"gemma3": 3, "qwen35": 3, "qwen35moe": 3}.get(name, 2)
     model = save_model(folder, kind, **{"num_hidden_layers": layers, **own, **settings})
     return save_gguf(folder / "tiny.gguf", model, architecture, kinds)[0], model
 
@@ -76,7 +89,8 @@ def test_logits_and_tokens_of_floats(tmp_path: Path, name: str) -> None:
     prompt, expected = clear_prompt(reference, 53, TOKENS)
     model = open_model(file)
     found = ContiguousRunner(model, 1, 64).prefill(prompt)
-    torch.testing.assert_close(found, expected_logits(reference, prompt), **TOLERANCE)
+    tolerance = HYBRID_TOLERANCE if name.startswith("qwen35") else TOLERANCE
+    torch.testing.assert_close(found, expected_logits(reference, prompt), **tolerance)
     assert ContiguousRunner(model, 1, 64).greedy(prompt, TOKENS, 16) == expected
 
 
@@ -88,16 +102,19 @@ def test_logits_and_tokens_of_floats(tmp_path: Path, name: str) -> None:
         ("qwen3", "Q8_0"),
         ("qwen3moe", "Q4_0"),
         ("gemma3", "Q6_K"),
+        ("gpt-oss", _EXPERTS),
+        ("qwen35", "Q4_K"),
+        ("qwen35", "Q8_0"),
     ],
 )
 def test_logits_and_tokens_of_blocks(tmp_path: Path, name: str, kinds: Any) -> None:
     """Fused parts and experts may have types of their own."""
-    wide = {**_WIDE, "moe_intermediate_size": 64} if name == "qwen3moe" else _WIDE
-    scale = {"query_pre_attn_scalar": 16} if name == "gemma3" else {}
-    file, reference = _save(tmp_path, name, kinds, **wide, **scale)
+    settings = {**_WIDE, **_OF_BLOCKS.get(name, {})}
+    file, reference = _save(tmp_path, name, kinds, **settings)
     prompt = random_prompt(53)
     found = ContiguousRunner(open_model(file), 1, 64).prefill(prompt)
-    torch.testing.assert_close(found, expected_logits(reference, prompt), **TOLERANCE)
+    tolerance = HYBRID_TOLERANCE if name == "qwen35" else TOLERANCE
+    torch.testing.assert_close(found, expected_logits(reference, prompt), **tolerance)
 
 
 def test_a_model_in_several_files_is_opened_by_any_of_them(tmp_path: Path) -> None:

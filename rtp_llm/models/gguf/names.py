@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _ENDS = {
     "token_embd": "model.embed_tokens",
@@ -27,18 +27,19 @@ _MLP = {
     "ffn_down": "mlp.down_proj",
 }
 DENSE = {**_ATTENTION, **_MLP, "ffn_norm": "post_attention_layernorm"}
-# Experts are stacked: the number of one takes the place of "*".
-EXPERTS = {
-    **DENSE,
+# Experts are stacked: the number of one takes the place of "*". Rows of a "+" b are those of both.
+_OF_EXPERTS = {
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_exps": "mlp.experts.*.gate_proj",
     "ffn_up_exps": "mlp.experts.*.up_proj",
     "ffn_down_exps": "mlp.experts.*.down_proj",
+    "ffn_gate_up_exps": "mlp.experts.*.gate_proj+up_proj",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
+EXPERTS = {**DENSE, **_OF_EXPERTS}
 MIXTRAL = {
     **_ATTENTION,
     "ffn_norm": "post_attention_layernorm",
@@ -46,6 +47,30 @@ MIXTRAL = {
     "ffn_gate_exps": "block_sparse_moe.experts.*.w1",
     "ffn_up_exps": "block_sparse_moe.experts.*.w3",
     "ffn_down_exps": "block_sparse_moe.experts.*.w2",
+}
+GPT_OSS = {
+    **_ATTENTION,
+    "attn_sinks": "self_attn.sinks",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_gate_inp": "mlp.router",
+    "ffn_gate_exps": "mlp.experts.*.gate_proj",
+    "ffn_up_exps": "mlp.experts.*.up_proj",
+    "ffn_down_exps": "mlp.experts.*.down_proj",
+}
+HYBRID = {
+    **_ATTENTION,
+    **_MLP,
+    **_OF_EXPERTS,
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt": "linear_attn.dt_bias",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
 }
 # Norms before and after attention and feed-forward.
 SANDWICH = {
@@ -55,6 +80,8 @@ SANDWICH = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+# Tensors that are no module's.
+_ALONE = ("self_attn.sinks", "linear_attn.A_log", "linear_attn.dt_bias")
 _OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(\w+)")
 
 
@@ -62,20 +89,29 @@ _OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(\w+)")
 class HfName:
     """A module in a checkpoint of Hugging Face, and which of its tensors is meant ("weight").
 
-    The module has "*" for the number of an expert, if the tensor holds all of them.
+    The module has "*" for the number of an expert, if the tensor holds all of them. `layer` is the
+    layer's index, -1 outside of them.
     """
 
     module: str
     suffix: str
+    layer: int = -1
 
     @property
     def is_stacked(self) -> bool:
         """Whether the tensor holds the weights of all experts."""
         return "*" in self.module
 
-    def of_expert(self, expert: int) -> HfName:
-        """The name of one expert's tensor."""
-        return HfName(self.module.replace("*", str(expert)), self.suffix)
+    def of_expert(self, expert: int) -> list[HfName]:
+        """The names of the tensors that hold the rows of one expert, in their order."""
+        path, _, parts = self.module.replace("*", str(expert)).rpartition(".")
+        return [replace(self, module=f"{path}.{part}") for part in parts.split("+")]
+
+
+def is_beyond(name: str, layers: int) -> bool:
+    """Whether the tensor belongs to a layer after so many, which predict further tokens."""
+    match = _OF_LAYER.match(name)
+    return match is not None and int(match[1]) >= layers
 
 
 def hf_name(name: str, of_layers: Mapping[str, str]) -> HfName | None:
@@ -88,4 +124,6 @@ def hf_name(name: str, of_layers: Mapping[str, str]) -> HfName | None:
     match = _OF_LAYER.fullmatch(stem)
     if match is None or match[2] not in of_layers:
         return None
-    return HfName(f"model.layers.{match[1]}.{of_layers[match[2]]}", suffix)
+    module = of_layers[match[2]]
+    suffix = "" if module in _ALONE else suffix
+    return HfName(f"model.layers.{match[1]}.{module}", suffix, int(match[1]))

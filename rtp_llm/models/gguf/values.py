@@ -53,7 +53,7 @@ def gguf_values(model: GgufModel) -> Values:
         "num_hidden_layers": num_layers(keys),
         "num_attention_heads": heads,
         "num_key_value_heads": keys.integer("attention.head_count_kv") or heads,
-        "head_dim": _head_dim(keys, heads),
+        **_head_dim(keys, heads),
         "max_position_embeddings": keys.needed("context_length"),
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
         "rope_theta": keys.number("rope.freq_base") or 10000.0,
@@ -65,7 +65,12 @@ def gguf_values(model: GgufModel) -> Values:
     return {**values, **row.values(keys)}
 
 
-def with_rope_divisors(config: ModelConfig, model: GgufModel) -> ModelConfig:
+def adapted(config: ModelConfig, model: GgufModel) -> ModelConfig:
+    """`config` with what the file says and config.json could not."""
+    return _with_rope_divisors(gguf_architecture(model).adapt(config), model)
+
+
+def _with_rope_divisors(config: ModelConfig, model: GgufModel) -> ModelConfig:
     """`config` with the divisors of angles that the file holds as a tensor, if it does."""
     tensor = model.tensors.get(ROPE_DIVISORS)
     if tensor is None:
@@ -87,16 +92,14 @@ def _token_id(model: GgufModel, name: str) -> int | None:
     return None if found == _NO_TOKEN else found
 
 
-def _head_dim(keys: GgufKeys, heads: int) -> int | None:
+def _head_dim(keys: GgufKeys, heads: int) -> Values:
     width = keys.integer("attention.key_length")
     other = keys.integer("attention.value_length")
     if other is not None and width is not None and other != width:
         raise keys.error("attention.value_length", f"is {other}, and key_length {width}")
     width = width or keys.needed("embedding_length") // max(1, heads)
     rotated = keys.integer("rope.dimension_count")
-    if rotated is not None and rotated != width:
-        raise refuse("partial rotary embedding", f"{rotated} of {width} channels rotate")
-    return width
+    return {"head_dim": width, "partial_rotary_factor": (rotated or width) / max(1, width)}
 
 
 def _rope_scaling(keys: GgufKeys) -> Values | None:

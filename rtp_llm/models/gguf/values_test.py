@@ -101,7 +101,7 @@ def test_broken_keys_are_named(tmp_path: Path, changes: dict[str, Any], message:
     ("architecture", "changes", "message"),
     [
         ("mamba9", {}, r"GGUF architecture.*mamba9 in .*a\.gguf; supported: llama, qwen2"),
-        ("llama", {"_rope__dimension_count": 12}, r"partial rotary.*12 of 24 channels"),
+        ("llama", {"_rope__dimension_count": 12}, r"partial rotary.*partial_rotary_factor 0\.5"),
         ("llama", {"_rope__scaling__type": "longrope"}, r"other rope type.*longrope"),
     ],
 )

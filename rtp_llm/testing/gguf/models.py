@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
-    "mlp.experts.down_proj": "ffn_down_exps",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
@@ -45,7 +45,26 @@ _GEMMA = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_GATE_UP = "mlp.experts.gate_up_proj"
+_QWEN35 = {**_NAMES, "post_attention_layernorm": "post_attention_norm"}
+_GPT_OSS = {
+    **_QWEN35,
+    "mlp.router": "ffn_gate_inp",
+    "self_attn.sinks": "attn_sinks",
+}
+_DELTA_NET = {
+    "in_proj_qkv": "attn_qkv.weight",
+    "in_proj_z": "attn_gate.weight",
+    "in_proj_a": "ssm_alpha.weight",
+    "in_proj_b": "ssm_beta.weight",
+    "A_log": "ssm_a",
+    "dt_bias": "ssm_dt.bias",
+    "conv1d": "ssm_conv1d.weight",
+    "norm": "ssm_norm.weight",
+    "out_proj": "ssm_out.weight",
+}
+_NORMS_PLUS_ONE = ("gemma", "qwen35")
+# Tensors that are never in blocks.
+_FLOATS = ("ffn_gate_inp", "ssm_conv1d")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 # Keys of a config and those of a file, without the architecture.
 _KEYS = {
@@ -65,6 +84,10 @@ _KEYS = {
     "sliding_window": "attention.sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
+    "linear_conv_kernel_dim": "ssm.conv_kernel",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
 }
 
 
@@ -85,9 +108,10 @@ def save_gguf(
     """
     tensors: dict[str, Entry] = {}
     copies = _copies(model, architecture)
-    for name, (_, found) in copies.items():
+    for name, copied in copies.items():
+        found = copied.values
         kind = kinds if isinstance(kinds, str) else kinds.get(name, kinds.get("", "F32"))
-        if name.endswith(".bias") or found.dim() < 2 or "ffn_gate_inp" in name:
+        if found.dim() < 2 or name.endswith(".bias") or any(each in name for each in _FLOATS):
             kind = "F32"
         if kind == "F32":
             stored = found.squeeze() if "_shexp" in name else found
@@ -97,9 +121,8 @@ def save_gguf(
         rows = sized_blocks(kind, tuple(found.shape), float(found.std()), seed=len(tensors))
         found.copy_(weights_of(kind, rows))
         tensors[name] = Entry(kind, tuple(found.shape), rows.numpy().tobytes())
-    for parameter, copied in copies.values():
-        if parameter is not None:
-            parameter.copy_(copied.view(parameter.shape))
+    for copied in copies.values():
+        copied.write_back()
     settings = model.config.rope_parameters
     if settings.get("rope_type") == "llama3":
         divisors = llama3_divisors(settings, model.config.head_dim)
@@ -124,33 +147,104 @@ def _write(
     return files
 
 
-# What to write changed values back to (None: they are not changed), and the values in a file.
-Copies = dict[str, tuple[Tensor | None, Tensor]]
+def _names(architecture: str) -> Mapping[str, str]:
+    if architecture.startswith("gemma"):
+        return _GEMMA
+    if architecture.startswith("qwen35"):
+        return _QWEN35
+    return _GPT_OSS if architecture == "gpt-oss" else _NAMES
 
 
-def _copies(model: Any, architecture: str) -> Copies:
-    """The weights under their names in a file, in the order of its rows."""
-    names = _GEMMA if architecture.startswith("gemma") else _NAMES
-    found: Copies = {}
+@dataclass
+class _Copy:
+    """Values as a file has them; `order`: entry i of `axis` is that of `order[i]` in `parameter`.
+
+    `parameter` is None if changed values cannot be written back.
+    """
+
+    values: Tensor
+    parameter: Tensor | None
+    order: Tensor | None = None
+    axis: int = 0
+
+    def write_back(self) -> None:
+        if self.parameter is None:
+            return
+        values = self.values.view(self.parameter.shape)
+        if self.order is None:
+            self.parameter.copy_(values)
+        else:
+            self.parameter.index_copy_(self.axis, self.order, values)
+
+
+def _copies(model: Any, architecture: str) -> dict[str, _Copy]:
+    """The weights under their names in a file, in its order."""
+    found: dict[str, _Copy] = {}
     for name, parameter in model.named_parameters():
         prefix = f"blk.{match[1]}." if (match := _LAYER.match(name)) else ""
         stem, data = _LAYER.sub("", name), parameter.data
-        if stem == _GATE_UP:
-            for part, half in zip(("gate", "up"), data.chunk(2, 1), strict=True):
-                found[f"{prefix}ffn_{part}_exps.weight"] = half, half.clone()
-            continue
-        stem, _, suffix = stem.rpartition(".")
-        if suffix not in ("weight", "bias"):
-            stem, suffix = f"{stem}.{suffix}", "weight"
-        copied = data.clone()
-        if architecture == "llama" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
-            halves = data.view(-1, 2, model.config.head_dim // 2, *data.shape[1:])
-            data = halves.transpose(1, 2)
-            copied = data.reshape(copied.shape).clone()
-        is_norm = architecture.startswith("gemma") and stem.endswith("norm")
-        changed = None if is_norm else data
-        found[f"{prefix}{names[stem]}.{suffix}"] = changed, copied + 1 if is_norm else copied
+        for own, copied in _stored(stem, data, model.config, architecture):
+            found[prefix + own] = copied
     return found
+
+
+def _stored(stem: str, data: Tensor, config: Any, architecture: str) -> Iterator[tuple[str, _Copy]]:
+    """The tensors of a file that hold a parameter."""
+    if ".experts." in stem:
+        yield from _experts(stem, data, architecture)
+        return
+    if "linear_attn" in stem:
+        yield _of_delta_net(stem, data, config)
+        return
+    module, _, suffix = stem.rpartition(".")
+    if suffix not in ("weight", "bias"):
+        module, suffix = stem, "weight"
+    name = f"{_names(architecture)[module]}.{suffix}"
+    if module.endswith("norm") and architecture.startswith(_NORMS_PLUS_ONE):
+        yield name, _Copy(data + 1, None)
+    elif architecture == "llama" and module in ("self_attn.q_proj", "self_attn.k_proj"):
+        heads = torch.arange(len(data)).view(-1, 2, config.head_dim // 2)
+        order = heads.transpose(1, 2).flatten()
+        yield name, _Copy(data[order], data, order)
+    else:
+        yield name, _Copy(data.clone(), data)
+
+
+def _experts(stem: str, data: Tensor, architecture: str) -> Iterator[tuple[str, _Copy]]:
+    """Stacked experts; those of gpt-oss are transposed, gate and up in turn."""
+    suffix = "bias" if stem.endswith("_bias") else "weight"
+    is_oss = architecture == "gpt-oss"
+    if "gate_up_proj" not in stem:
+        parts = {"down": data}
+    elif is_oss:
+        parts = {"gate": data[..., ::2], "up": data[..., 1::2]}
+    else:
+        parts = dict(zip(("gate", "up"), data.chunk(2, 1), strict=True))
+    for part, own in parts.items():
+        view = own.transpose(1, 2) if is_oss and suffix == "weight" else own
+        yield f"ffn_{part}_exps.{suffix}", _Copy(view.clone(), view)
+
+
+def _of_delta_net(stem: str, data: Tensor, config: Any) -> tuple[str, _Copy]:
+    """Value heads in the order [heads of a key head, key heads]."""
+    part = stem.removeprefix("linear_attn.").removesuffix(".weight")
+    groups, count = config.linear_num_key_heads, config.linear_num_value_heads
+    name = _DELTA_NET[part]
+    if part == "norm":
+        return name, _Copy(data.clone(), None)
+    size = (
+        1
+        if part in ("in_proj_a", "in_proj_b", "dt_bias", "A_log")
+        else config.linear_value_head_dim
+    )
+    axis = 1 if part == "out_proj" else 0
+    first = data.shape[axis] - count * size
+    heads = first + torch.arange(count * size).view(groups, count // groups, size)
+    order = torch.cat([torch.arange(first), heads.transpose(0, 1).flatten()])
+    values = data.index_select(axis, order)
+    if part == "A_log":
+        return name, _Copy(-values.exp(), None)
+    return name, _Copy(values.squeeze(1) if part == "conv1d" else values, data, order, axis)
 
 
 def _metadata(config: Any, architecture: str) -> dict[str, Any]:
@@ -162,6 +256,11 @@ def _metadata(config: Any, architecture: str) -> dict[str, Any]:
     width = values.get(f"{architecture}.attention.key_length")
     if width is not None:
         values[f"{architecture}.attention.value_length"] = width
+    if architecture.startswith("qwen35"):
+        inner = config.linear_num_value_heads * config.linear_value_head_dim
+        values[f"{architecture}.ssm.inner_size"] = inner
+        interval = config.layer_types.index("full_attention") + 1
+        values[f"{architecture}.full_attention_interval"] = interval
     if architecture == "gemma3":
         pattern = [kind == "sliding_attention" for kind in config.layer_types]
         values["gemma3.attention.sliding_window_pattern"] = pattern
@@ -176,6 +275,9 @@ def _rope(config: Any, architecture: str) -> dict[str, Any]:
     if "sliding_attention" in settings:
         near = settings["sliding_attention"]["rope_theta"]
         values[f"{architecture}.rope.freq_base_swa"] = float(near)
+    if "partial_rotary_factor" in full:
+        size = int(config.head_dim * full["partial_rotary_factor"])
+        values[f"{architecture}.rope.dimension_count"] = size
     kind = full.get("rope_type", "default")
     if kind in ("linear", "yarn"):
         values |= {
