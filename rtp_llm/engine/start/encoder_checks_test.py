@@ -90,4 +90,4 @@ def test_explain_counts_graphs_of_whole_prompts(
     capture_on_cpu(monkeypatch)
     settings = Settings(model=str(folder), enable_graphs=True, max_batch_tokens_size=16384)
     text = explain_graphs(settings, resolve_device("cpu"))
-    assert text.startswith("graphs: 28, of whole prompts of up to 4096 tokens; about ")
+    assert text.startswith("graphs: 33, of whole prompts of up to 4096 tokens; about ")

@@ -18,8 +18,11 @@ _WORTH_IT = 64  # tokens for which any model reads its weights for longer than i
 # Steps of an encoder, of whole prompts only, take the host as long to launch, but compute for less
 # time than those of decoders of a GPU's size.
 _ENCODER_TOKENS = (*_PROMPT_TOKENS, 1536, 2048, 3072, 4096)
-# A prompt alone, or one that joins sequences that decode; of an encoder few or many prompts.
+# A prompt alone, or one that joins sequences that decode.
 _PROMPT_SEQUENCES = (4, 64)
+# Few or many prompts of an encoder; so many that most have this many tokens at least.
+_ENCODER_SEQUENCES = (4, 64, 256)
+_SHORT_PROMPT = 4
 # A padded step computes at most this multiple of its tokens, otherwise it runs eagerly; but the
 # smallest tiles of tensor cores have 16 rows anyway.
 _MAX_PADDING = 2
@@ -94,7 +97,13 @@ def encoder_sizes(
     """All sizes to capture for an encoder, the largest first, whose memory the others share: so
     many tokens of whole prompts, each of which has up to ``max_model_len``."""
     most = _most_tokens(max_batch_tokens, weight_bytes, max_work)
-    sizes = _sizes_by_tokens(_ENCODER_TOKENS, most, max_running, max_model_len)
+    sizes = {
+        each
+        for each in _sizes_by_tokens(
+            _ENCODER_TOKENS, _ENCODER_SEQUENCES, most, max_running, max_model_len
+        )
+        if each.sequences <= max(_PROMPT_SEQUENCES) or _SHORT_PROMPT * each.sequences <= each.tokens
+    }
     return sorted(sizes, reverse=True)
 
 
@@ -128,16 +137,16 @@ def verify_sizes(queries: int, most: int, max_sequences: int) -> list[GraphSize]
 
 def prompt_sizes(most: int, max_sequences: int) -> list[GraphSize]:
     """Prompts of up to ``most`` tokens, alone or among sequences that decode."""
-    return sorted(_sizes_by_tokens(_PROMPT_TOKENS, most, max_sequences, most))
+    return sorted(_sizes_by_tokens(_PROMPT_TOKENS, _PROMPT_SEQUENCES, most, max_sequences, most))
 
 
 def _sizes_by_tokens(
-    buckets: Sequence[int], most: int, max_sequences: int, longest: int
+    buckets: Sequence[int], counts: Sequence[int], most: int, max_sequences: int, longest: int
 ) -> set[GraphSize]:
     """Sizes of up to ``most`` tokens, for few and for many sequences."""
     return {
         GraphSize(tokens, min(sequences, max_sequences, tokens), min(tokens, longest))
         for tokens in buckets
-        for sequences in _PROMPT_SEQUENCES
+        for sequences in counts
         if tokens <= most
     }

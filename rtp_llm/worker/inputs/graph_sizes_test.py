@@ -100,7 +100,8 @@ def test_there_are_few_sizes_and_none_twice(draft_tokens, running, weights):
 
 def test_sizes_of_an_encoder_hold_whole_prompts_and_the_largest_comes_first():
     sizes = encoder_sizes(16384, 256, SMALL, max_model_len=512, max_work=4e12)
-    assert sizes[:2] == [GraphSize(3072, 64, 512), GraphSize(3072, 4, 512)]
+    assert sizes[:3] == [GraphSize(3072, many, 512) for many in (256, 64, 4)]
+    assert min(each.tokens for each in sizes if each.sequences > 64) == 1024
     assert sizes[-2:] == [GraphSize(16, 16, 16), GraphSize(16, 4, 16)]
     assert not any(size.longest == 1 for size in sizes), "no step decodes"
     assert encoder_sizes(600, 1, 1, max_model_len=600, max_work=4e12)[0] == GraphSize(512, 1, 512)
