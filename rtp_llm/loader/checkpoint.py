@@ -27,6 +27,7 @@ _DTYPES = {
     "BF16": torch.bfloat16,
     "I8": torch.int8,
     "U8": torch.uint8,  # two numbers of four bits, or the exponents of scales
+    "U32": torch.int32,  # the same; bits are read as they are
     "I32": torch.int32,  # several integers of 4 or 8 bits, or the groups of columns
     "F8_E4M3": torch.float8_e4m3fn,
 }

@@ -5,7 +5,8 @@ transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.dow
 and saves them that way with save_original_format=False; in FP8, `..._scale_inv` next to them holds
 the block scales. gpt-oss has its experts in these tensors, too, but transposed and with the rows of
 gate and up alternating; in MXFP4 each becomes `..._blocks` and `..._scales`, which are not
-transposed. Its experts have biases, `..._bias`.
+transposed. Its experts have biases, `..._bias`. MLX stacks each part, `switch_mlp.gate_proj`, with
+all tensors that a quantised weight has.
 
 The rows of one expert are contiguous, so each expert's tensor is a byte range of the file.
 """
@@ -30,6 +31,7 @@ _STACKED = {
     ".experts.down_proj": ("down_proj",),
 }
 _SCALES = "_scale_inv"
+_MLX = ".switch_mlp."
 # What the names of tensors of gpt-oss have after that of the stacked weight.
 _ENDS = tuple(f"_{suffix}" for suffix in (BIAS_NAME, BLOCKS, SCALES))
 
@@ -61,7 +63,19 @@ def _has_whole_blocks(weight: TensorEntry | None, parts: int) -> bool:
     return padded(rows) == rows
 
 
+def _of_mlx(entry: TensorEntry) -> Iterator[TensorEntry]:
+    """Each expert's share of a tensor of MLX, weights or what belongs to them."""
+    experts, *shape = entry.shape
+    size = entry.size // max(1, experts)
+    for expert in range(experts):
+        name = entry.name.replace(_MLX, f".experts.{expert}.")
+        yield replace(entry, name=name, shape=tuple(shape), offset=entry.offset + expert * size)
+
+
 def _parts(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> Iterator[TensorEntry]:
+    if _MLX in entry.name and len(entry.shape) == 3 and entry.shape[0] <= MAX_EXPERTS:
+        yield from _of_mlx(entry)
+        return
     if (stem := _alternating(entry, tensors)) is not None:
         yield from _whole(entry, stem)
         return

@@ -23,6 +23,7 @@ from rtp_llm.layers.weights.interleaved import parts_of
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.stored_config import StoredModules
 from rtp_llm.layers.weights.stored_format import FLOAT, WEIGHT_NAME, StoredFormat
+from rtp_llm.loader.quantization_states import with_states
 from rtp_llm.models.refusals import refuse
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def stored_formats(
             why = "excludes the module, or says that it is stored otherwise"
         found_text = f"{first}{more}: {dtype}, but config.json {why}"
         raise refuse("quantized weights without a format", found_text, config.architecture)
-    return formats, _shaped(checkpoint, formats)
+    return with_states(formats, _shaped(checkpoint, formats))
 
 
 def declared_experts(config: ModelConfig) -> dict[str, StoredFormat]:
@@ -150,7 +151,7 @@ def kept_bytes(
     are stored, or as nothing where weights become floats."""
     kept = {}
     for name, entry in checkpoint.tensors.items():
-        module, suffix = _place(name, formats)
+        module, suffix = place_of(name, formats)
         stored = formats.get(module)
         if stored is None or suffix not in stored.shapes(1, 1):
             kept[name] = math.prod(entry.loaded_shape) * dtype.itemsize
@@ -162,7 +163,7 @@ def kept_bytes(
     return kept
 
 
-def _place(name: str, formats: Mapping[str, StoredFormat]) -> tuple[str, str]:
+def place_of(name: str, formats: Mapping[str, StoredFormat]) -> tuple[str, str]:
     """The module of a tensor and the rest of its name, such as "weight" or "weight.absmax"."""
     module, _, suffix = name.rpartition(".")
     if module not in formats and module.endswith(f".{WEIGHT_NAME}"):

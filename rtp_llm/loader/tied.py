@@ -15,8 +15,7 @@ import torch
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.tasks import TaskError, served_tasks
 from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
-from rtp_llm.loader.safetensors_header import CheckpointError
-from rtp_llm.model_folder import open_file
+from rtp_llm.loader.read_tensor import read_numbers
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder import EMBEDDING, HEAD
 from rtp_llm.models.refusals import UnsupportedModelError
@@ -71,25 +70,13 @@ def _with_embedding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _are_equal(one: TensorEntry, other: TensorEntry, dtype: torch.dtype) -> bool:
-    """Whether two tensors are equal in `dtype`; they are read chunk by chunk."""
-    if one.shape != other.shape:
+    """Whether two tensors of floats are equal in `dtype`; they are read chunk by chunk."""
+    if one.shape != other.shape or not one.dtype.is_floating_point:
         return False
     count = one.size // one.dtype.itemsize
     for start in range(0, count, _CHUNK_NUMBERS):
         length = min(_CHUNK_NUMBERS, count - start)
-        chunks = (_numbers(entry, start, length).to(dtype) for entry in (one, other))
+        chunks = (read_numbers(entry, start, length).to(dtype) for entry in (one, other))
         if not torch.equal(*chunks):
             return False
     return True
-
-
-def _numbers(entry: TensorEntry, start: int, length: int) -> torch.Tensor:
-    size = length * entry.dtype.itemsize
-    with open_file(entry.file) as file:
-        file.seek(entry.offset + start * entry.dtype.itemsize)
-        content = bytearray()
-        while len(content) < size and (part := file.read(size - len(content))):
-            content += part
-    if len(content) < size:
-        raise CheckpointError(f"{entry.file} became shorter while it was read")
-    return torch.frombuffer(content, dtype=entry.dtype)

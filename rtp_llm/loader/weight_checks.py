@@ -14,6 +14,7 @@ import torch
 from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.layers.weights.stored_config import StoredModules
 from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
+from rtp_llm.loader.stored_formats import place_of
 from rtp_llm.model_folder import ModelFilesError, name_of
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config import ModelConfig
@@ -61,7 +62,7 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
 
 def _has_weights(entry: TensorEntry, options: ModelOptions) -> bool:
     """Whether bytes and words are those of a stored format, and not numbers."""
-    is_stored = entry.name.rpartition(".")[0] in options.formats
+    is_stored = place_of(entry.name, options.formats)[0] in options.formats
     return entry.dtype not in _PACKED or entry.change is not None or is_stored
 
 

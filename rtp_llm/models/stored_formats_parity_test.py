@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,14 +29,25 @@ from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 torch.set_num_threads(2)
 
 MODELS: dict[str, dict[str, Any]] = {
-    "llama": {"hidden_size": 192, "intermediate_size": 224, "attention_bias": True},
+    "llama": {"hidden_size": 192, "intermediate_size": 256, "attention_bias": True},
     "qwen3_moe": {"hidden_size": 128, "moe_intermediate_size": 64, "num_hidden_layers": 2},
     # Queries and gates of a head share a tensor and its scales.
-    "qwen3_next": {"hidden_size": 128},
+    "qwen3_next": {
+        "hidden_size": 128,
+        "linear_num_value_heads": 4,
+        "linear_value_head_dim": 32,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 64,
+    },
 }
 CASES = [(packing, kind) for packing in PACKINGS for kind in ("llama", "qwen3_moe")]
-CASES += [(packing, "qwen3_next") for packing in ("w8a8 static", "modelopt nvfp4")]
-INT8 = {"w8a8": W8A8Int8Linear, "w8a8 static": W8A8Int8Linear, "w8a16": Int8Linear}
+CASES += [(packing, "qwen3_next") for packing in ("w8a8 static", "nested nf4", "mlx")]
+INT8 = {
+    "w8a8": W8A8Int8Linear,
+    "w8a8 static": W8A8Int8Linear,
+    "w8a16": Int8Linear,
+    "bitsandbytes int8": Int8Linear,
+}
 PACKED_EXPERTS = "mxfp4"
 
 
@@ -103,7 +115,7 @@ def test_int8_stays_int8(make: Made, packing: str) -> None:
     exact, found = logits(floats), logits(model)
     error = (found - exact).norm() / exact.norm()
     rounded = logits(open_model(wide, quantization="w8a8_int8")) - exact
-    assert error < (1e-5 if packing == "w8a16" else 1.1 * rounded.norm() / exact.norm())
+    assert error < (1e-5 if INT8[packing] is Int8Linear else 1.1 * rounded.norm() / exact.norm())
     settings = model_settings(torch.float32)
     text = explain(stored, device=resolve_device("cpu"), settings=settings)
     assert "of int8 " in text and "as they are" in text
@@ -157,6 +169,27 @@ def test_groups_of_a_checkpoint_may_differ(saved: Callable[[str], Path], tmp_pat
     assert type(layer.self_attn.o_proj) is W8A8Int8Linear
     exact = logits(open_model(wide[0]))
     assert (logits(model) - exact).norm() < 0.1 * exact.norm()
+
+
+def test_mlx_packs_embeddings_routers_and_stacks_experts(
+    saved: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(saved("qwen3_moe"), tmp_path / "stored")
+    every = ("proj.weight", "embed_tokens.weight", "lm_head.weight", "mlp.gate.weight")
+    wide = store_packed(folder, PACKINGS["mlx"], lambda name: name.endswith(every))
+    tensors = load_file(folder / "model.safetensors")
+    experts: dict[str, list[torch.Tensor]] = defaultdict(list)
+    for name in sorted(tensors, key=lambda name: [int(n) for n in re.findall(r"\d+", name)]):
+        if ".experts." in name:
+            experts[re.sub(r"experts\.\d+", "switch_mlp", name)].append(tensors.pop(name))
+    stacked = {name: torch.stack(parts) for name, parts in experts.items()}
+    save_file({**tensors, **stacked}, folder / "model.safetensors", {"format": "pt"})
+    values = json.loads((folder / "config.json").read_text())
+    values["quantization"] = values.pop("quantization_config")
+    (folder / "config.json").write_text(json.dumps(values))
+    found, expected = (open_model(each).state_dict() for each in (folder, wide))
+    assert found.keys() == expected.keys()
+    assert [name for name in found if not torch.equal(found[name], expected[name])] == []
 
 
 def test_modelopt_may_have_a_file_of_its_own(make: Made) -> None:

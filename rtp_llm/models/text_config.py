@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rtp_llm.layers.weights.stored_config import KEYS
 from rtp_llm.model_folder import shown
 from rtp_llm.models.raw_config import ModelConfigError
 from rtp_llm.models.refusals import BIDIRECTIONAL_ARCHITECTURES, architecture_of
@@ -26,7 +27,7 @@ _OTHERS = (
     "vision_start_token_id",
 )
 # Keys of the whole folder, which override those of the language model.
-_OUTER = ("architectures", "quantization_config", "compression_config", "tie_word_embeddings")
+_OUTER = ("architectures", "tie_word_embeddings", *KEYS)
 
 
 def text_values(file: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:

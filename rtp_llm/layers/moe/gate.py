@@ -15,9 +15,11 @@ from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
+_NAME = "gate"
+
 
 class Gate(Layer):
-    """Router logits and expert selection; weights are never quantised, logits are float32."""
+    """Router logits and expert selection; weights are floats, logits are float32."""
 
     bias: nn.Parameter | None
     logit_bias: nn.Parameter | None
@@ -33,6 +35,7 @@ class Gate(Layer):
         if config.router_bias:
             self.logit_bias = options.parameter(config.num_experts, dtype=torch.float32)
         self._product = make_float_product(self.weight)
+        self._stored = options.format_of(_NAME)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, hidden] -> experts int32 [T, k], best first, and weights float32 [T, k]."""
@@ -62,7 +65,8 @@ class Gate(Layer):
         return logits if self.logit_bias is None else logits.add_(self.logit_bias)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield f"{path}weight", RowsTarget(self.weight)
+        for suffix, target in self._stored.float_targets(self.weight.detach()):
+            yield f"{path}{suffix}", target
         if self.bias is not None:
             yield f"{path}e_score_correction_bias", RowsTarget(self.bias)
         if self.logit_bias is not None:

@@ -17,7 +17,17 @@ from rtp_llm.ops.fp8.fp8_blocks import BLOCK
 
 # Scales of activations and of cached keys and values.
 UNUSED = frozenset(
-    {"input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale"}
+    {
+        "input_scale",
+        "activation_scale",
+        "output_scale",
+        "input_scale_ub",
+        "q_scale",
+        "k_scale",
+        "v_scale",
+        "kv_scale",
+        "prob_output_scale",
+    }
 )
 _NUMBERS = ("e4m3", "float8_e4m3fn")
 _LISTS = ("modules_to_not_convert", "ignored_layers")

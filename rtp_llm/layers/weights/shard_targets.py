@@ -106,6 +106,7 @@ class LinearShards:
         rows, columns = self._rows(parts), self.columns
         if suffix == "bias":
             return shard_target(target, rows)
+        target = stored.placed(suffix, target, rows, columns)
         return shard_target(target, *stored.shard(suffix, rows, columns))
 
     def _rows(self, parts: Sequence[str]) -> Shard | None:

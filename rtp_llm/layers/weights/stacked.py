@@ -117,7 +117,8 @@ class StackedLinearWeights(nn.Module):
             parts = [self._part_targets(slot, each, stored) for each in tensor.parts]
             for same in zip(*parts, strict=True):
                 suffix = same[0][0]
-                yield suffix, stored.interleave(suffix, [each for _, each in same], tensor.groups)
+                target = stored.interleave(suffix, [each for _, each in same], tensor.groups)
+                yield suffix, stored.placed(suffix, target, None, None)
         if self.bias is not None:
             bias = self.bias.detach()[slot]
             rows = [RowsTarget(rows_of(bias, self.parts, each)) for each in tensor.parts]

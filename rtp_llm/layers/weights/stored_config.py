@@ -17,10 +17,14 @@ METHODS = {
     "fbgemm_fp8": "rtp_llm.layers.weights.fp8_config:read_fbgemm_fp8",
     "compressed-tensors": "rtp_llm.layers.weights.compressed_tensors:read_compressed_tensors",
     "mxfp4": "rtp_llm.layers.weights.mxfp4:read_mxfp4",
+    "bitsandbytes": "rtp_llm.layers.weights.stored.bitsandbytes:read_bitsandbytes",
+    "mlx": "rtp_llm.layers.weights.stored.mlx:read_mlx",
     "modelopt": "rtp_llm.layers.weights.stored.modelopt:read_modelopt",
     "modelopt_fp4": "rtp_llm.layers.weights.stored.modelopt:read_modelopt",
     "modelopt_mixed": "rtp_llm.layers.weights.stored.modelopt:read_modelopt",
 }
+# Of config.json: all of the formats' makers, of old compressed-tensors, and of MLX.
+KEYS = ("quantization_config", "compression_config", "quantization")
 _REGEX = "re:"
 _MAX_SHOWN = 80
 
@@ -75,12 +79,12 @@ def read_stored_modules(config: Mapping[str, Any]) -> StoredModules | None:
 
     Raises UnsupportedFormatError for what is not supported.
     """
-    found = config.get("quantization_config") or config.get("compression_config")
+    found = next((config[key] for key in KEYS if config.get(key)), None)
     if not found:
         return None
     if not isinstance(found, Mapping):
         raise UnsupportedFormatError("quantized checkpoint", f"quant_method {shown(found)}")
-    method = found.get("quant_method")
+    method = found.get("quant_method", "mlx" if "bits" in found else None)  # MLX has none
     if not isinstance(method, str) or method not in METHODS:
         raise UnsupportedFormatError("quantized checkpoint", f"quant_method {shown(method)}")
     read: Callable[[Mapping[str, Any]], StoredModules] = load_class(METHODS[method])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rtp_llm.layers.weights.stored.mlx import MlxGroups
 from rtp_llm.layers.weights.stored_config import UnsupportedFormatError, read_stored_modules
 
 FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
@@ -99,6 +100,34 @@ def test_modelopt_with_several_algorithms() -> None:
     assert names(config, "a.q_proj", "a.up", "a.down") == ["fp8_tensor", "nvfp4", "float"]
 
 
+def test_bitsandbytes_says_which_modules_stay_floats() -> None:
+    config = {
+        "quant_method": "bitsandbytes",
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+        "llm_int8_skip_modules": ["lm_head", "model.layers.1.mlp"],
+    }
+    modules = ["a.q_proj", "model.layers.1.mlp.up_proj", "model.layers.11.mlp.up_proj"]
+    assert names(config, *modules) == ["bitsandbytes_nf4", "float", "bitsandbytes_nf4"]
+    assert names({"quant_method": "bitsandbytes", "load_in_8bit": True}, "a") == ["int8_weight"]
+
+
+def test_mlx_has_keys_for_modules() -> None:
+    config = {
+        "group_size": 64,
+        "bits": 4,
+        "a.gate": {"bits": 8},
+        "a.switch_mlp.up_proj": {"group_size": 32},
+        "lm_head": False,
+    }
+    stored = read_stored_modules({"quantization": config})
+    assert stored is not None and stored.format_of("lm_head").name == "float"
+    expected = {"a.q_proj": (4, 64), "a.gate": (8, 64), "a.experts.12.up_proj": (4, 32)}
+    for module, form in expected.items():
+        found = stored.format_of(module)
+        assert isinstance(found, MlxGroups) and (found.bits, found.column_block) == form
+
+
 def test_without_a_config_there_are_none() -> None:
     assert read_stored_modules({}) is None
     assert read_stored_modules({"compression_config": compressed(group("channel"))}) is not None
@@ -172,6 +201,18 @@ def test_scales_of_activations_and_caches_are_known() -> None:
             compressed(group("channel"), transform_config={"config_groups": {"R1": {}}}),
             "quantized checkpoint",
             "transform_config",
+        ),
+        ({"bits": 3, "group_size": 64}, "quantized checkpoint", "3 bits in groups of 64"),
+        ({"bits": 4, "mode": "mxfp4"}, "quantized checkpoint", "MLX quantisation of mode 'mxfp4'"),
+        (
+            {"quant_method": "bitsandbytes", "bnb_4bit_quant_type": "int4"},
+            "quantized checkpoint",
+            "bnb_4bit_quant_type 'int4'",
+        ),
+        (
+            {"quant_method": "bitsandbytes", "bnb_4bit_quant_storage": "bfloat16"},
+            "quantized checkpoint",
+            "bnb_4bit_quant_storage 'bfloat16'",
         ),
         ({**MODELOPT, "quant_algo": "W4A16_AWQ"}, "quantized checkpoint", "'W4A16_AWQ'"),
         (

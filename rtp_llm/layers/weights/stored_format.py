@@ -82,6 +82,12 @@ class StoredFormat(ABC):
         """The shard of the tensor `suffix`, for a shard of the weight; None: all of an axis."""
         return rows, columns
 
+    def placed(
+        self, suffix: str, target: WeightTarget, rows: Shard | None, columns: Shard | None
+    ) -> WeightTarget:
+        """The target of the tensor `suffix`, where it must know the shard of the weight."""
+        return target
+
     def interleave(self, suffix: str, targets: Sequence[WeightTarget], groups: int) -> WeightTarget:
         """One target for the tensor `suffix` of parts interleaved in `groups` groups."""
         return interleave(targets, groups)

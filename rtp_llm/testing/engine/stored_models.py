@@ -85,4 +85,6 @@ STORED: dict[str, StoredKind] = {
     "int8": StoredKind("qwen3", _packed("w8a8"), "qwen3_5"),
     "MXFP4": StoredKind("gpt_oss", _mxfp4, sizes={"intermediate_size": 96}),
     "NVFP4": StoredKind("llama", _packed("nvfp4"), "qwen3_5"),
+    "nf4": StoredKind("llama", _packed("nested nf4"), sizes={"intermediate_size": 128}),
+    "MLX": StoredKind("llama", _packed("mlx"), sizes={"intermediate_size": 128}),
 }

@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,65 @@ def modelopt_fp8(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     return tensors, numbers.float() * scale
 
 
+# Of normal numbers, the means of 16 intervals that are equally likely; here to two digits.
+NF4 = (-1.0, -0.7, -0.53, -0.39, -0.28, -0.18, -0.09, 0.0,
+       0.08, 0.16, 0.25, 0.34, 0.44, 0.56, 0.72, 1.0)  # fmt: skip
+
+
+def nf4(weight: Tensor, *, nested: bool = True) -> tuple[dict[str, Tensor], Tensor]:
+    """bitsandbytes: blocks of 64, whose largest magnitudes may be bytes of blocks of 256."""
+    table, blocks = torch.tensor(NF4), weight.reshape(-1, 64)
+    absmax = blocks.abs().amax(1)
+    codes = (blocks[..., None] / absmax[:, None, None] - table).abs().argmin(-1).to(torch.uint8)
+    state: dict[str, Any] = {"quant_type": "nf4", "blocksize": 64, "shape": list(weight.shape)}
+    tensors = {"weight.absmax": absmax, "weight.quant_map": table}
+    if nested:
+        offset, levels = float(absmax.mean()), torch.linspace(-1, 1, 256)
+        padded = torch.nn.functional.pad(absmax - offset, (0, -len(absmax) % 256)).view(-1, 256)
+        outer = padded.abs().amax(1)
+        inner = ((padded / outer[:, None] + 1) / 2 * 255).round().to(torch.uint8)
+        inner = inner.flatten()[: len(absmax)]
+        absmax = levels[inner.long()] * outer.repeat_interleave(256)[: len(absmax)] + offset
+        state |= {"nested_blocksize": 256, "nested_offset": offset}
+        tensors |= {"weight.absmax": inner, "weight.nested_absmax": outer}
+        tensors["weight.nested_quant_map"] = levels
+    content = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+    tensors["weight.quant_state.bitsandbytes__nf4"] = content
+    pairs = codes.view(-1, 2)
+    tensors["weight"] = (pairs[:, 0] << 4 | pairs[:, 1]).view(-1, 1)
+    return tensors, (table[codes.long()] * absmax[:, None]).view_as(weight)
+
+
+def bnb_int8(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    largest = weight.abs().amax(1)
+    numbers = (weight * 127 / largest[:, None]).round()
+    value = numbers * largest[:, None] * 7.874015718698502e-3
+    tensors = {"weight": numbers.to(torch.int8), "SCB": largest}
+    return {**tensors, "weight_format": torch.zeros((), dtype=torch.uint8)}, value
+
+
+def mlx4(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """MLX: groups of 64, scales in bfloat16, which products and sums are rounded to."""
+    groups = weight.view(len(weight), -1, 64)
+    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+    scales, biases = ((high - low) / 15).bfloat16(), low.bfloat16()
+    codes = ((groups - biases) / scales).round().clamp(0, 15)
+    value = (codes.bfloat16() * scales + biases).float().view_as(weight)
+    words = codes.long().view(len(weight), -1, 8)
+    packed = sum(words[..., place] << 4 * place for place in range(8))
+    assert isinstance(packed, Tensor)
+    tensors = {
+        "weight": packed.to(torch.uint32),
+        "scales": scales[..., 0],
+        "biases": biases[..., 0],
+    }
+    return tensors, value
+
+
 _CHANNEL, _TENSOR = {**_INT8, "strategy": "channel"}, {**_INT8, "strategy": "tensor"}
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+_BNB8 = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+_SKIPPED = "llm_int8_skip_modules"
 PACKINGS = {
     "w8a8": Packing(int8_channels, compressed("int-quantized", _CHANNEL, _INT8_TOKENS)),
     "w8a8 static": Packing(int8_tensor, compressed("int-quantized", _TENSOR, _INT8_STATIC)),
@@ -157,4 +216,8 @@ PACKINGS = {
         packed_mxfp4,
         compressed("mxfp4-pack-quantized", {**_FP4, "strategy": "group", "group_size": 32}),
     ),
+    "nf4": Packing(partial(nf4, nested=False), _NF4, _SKIPPED),
+    "nested nf4": Packing(nf4, _NF4, _SKIPPED),
+    "bitsandbytes int8": Packing(bnb_int8, _BNB8, _SKIPPED),
+    "mlx": Packing(mlx4, {"bits": 4, "group_size": 64}),
 }
