@@ -111,6 +111,8 @@ def _read(folder: Path) -> ModelConfig:
         raw.check()
         config = model.read_config(raw)
         config = adapted(config, gguf) if gguf else config
+        if config.stored is not None:
+            config = replace(config, stored=replace(config.stored, prefixes=model.TEXT_PREFIXES))
         return replace(config, tasks=_tasks(folder, named, config))
     except (ModelConfigError, UnsupportedModelError):
         raise

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rtp_llm.device.choice import load_class
@@ -26,6 +28,7 @@ METHODS = {
 # Of config.json: all of the formats' makers, of old compressed-tensors, and of MLX.
 KEYS = ("quantization_config", "compression_config", "quantization")
 _REGEX = "re:"
+_MODEL = "model."
 _MAX_SHOWN = 80
 
 
@@ -44,13 +47,15 @@ class StoredModules:
     `groups`: (patterns of modules, format), of which the first that matches counts; "Linear" is
     every module. `ignored`: patterns of modules that stay floats. Tensors whose names end in one of
     `unused` are known and not read. `named`: the formats of single modules, which count before
-    those of groups.
+    those of groups. Of a text part, files and patterns may have one of `prefixes` instead of
+    "model."; modules are asked for with "model.".
     """
 
     groups: tuple[tuple[tuple[str, ...], StoredFormat], ...]
     ignored: tuple[str, ...] = ()
     unused: frozenset[str] = frozenset()
     named: Mapping[str, StoredFormat] = field(default_factory=dict)
+    prefixes: tuple[str, ...] = ()
 
     @property
     def formats(self) -> tuple[StoredFormat, ...]:
@@ -60,14 +65,26 @@ class StoredModules:
 
     def format_of(self, module: str) -> StoredFormat:
         """The format of `module`, unless its tensors turn out to be floats."""
-        if any(_matches(pattern, module) for pattern in self.ignored):
+        names = self._names(module)
+        if self._ignored.match(names):
             return FLOAT
-        if (stored := self.named.get(module)) is not None:
-            return stored
-        for patterns, stored in self.groups:
-            if any(pattern == "Linear" or _matches(pattern, module) for pattern in patterns):
-                return stored
-        return FLOAT
+        named = (self.named[name] for name in names if name in self.named)
+        grouped = (stored for patterns, stored in self._grouped if patterns.match(names))
+        return next(itertools.chain(named, grouped), FLOAT)
+
+    def _names(self, module: str) -> tuple[str, ...]:
+        if not module.startswith(_MODEL):
+            return (module,)
+        inside = module.removeprefix(_MODEL)
+        return (module, *(f"{prefix}{inside}" for prefix in self.prefixes))
+
+    @cached_property
+    def _ignored(self) -> _Patterns:
+        return _Patterns(self.ignored, self.prefixes)
+
+    @cached_property
+    def _grouped(self) -> list[tuple[_Patterns, StoredFormat]]:
+        return [(_Patterns(patterns, self.prefixes), stored) for patterns, stored in self.groups]
 
     def ignores(self, tensor: str) -> bool:
         """Whether the tensor of that name belongs to a format and is not read."""
@@ -120,8 +137,29 @@ def check_pattern(pattern: str, key: str) -> None:
             raise UnsupportedFormatError("quantized checkpoint", found) from error
 
 
-def _matches(pattern: str, module: str) -> bool:
-    """Whether `pattern` is the module, its last names, a module around it, or a regex for it."""
-    if pattern.startswith(_REGEX):
-        return re.match(pattern.removeprefix(_REGEX), module) is not None
-    return f".{module}.".find(f".{pattern}.") >= 0
+class _Patterns:
+    """Names of modules, of their last parts or of modules around them, "Linear", and regexes.
+
+    Checkpoints list hundreds and have tens of thousands of experts.
+    """
+
+    def __init__(self, patterns: Sequence[str], prefixes: Sequence[str]) -> None:
+        self._all = "Linear" in patterns
+        regexes = [each for each in patterns if each.startswith(_REGEX)]
+        self._regexes = [re.compile(each.removeprefix(_REGEX)) for each in regexes]
+        names = set(patterns).difference(regexes)
+        for prefix in prefixes:
+            of_text = [name for name in names if name.startswith(prefix)]
+            names.update(f"{_MODEL}{name.removeprefix(prefix)}" for name in of_text)
+        self._listed = frozenset(names)
+
+    def match(self, names: Sequence[str]) -> bool:
+        """Whether a pattern is for the module, which has these names; "model." is in the first."""
+        if self._all:
+            return True
+        parts = names[0].split(".")
+        ends = range(1, len(parts) + 1)
+        around = (".".join(parts[begin:end]) for end in ends for begin in range(end))
+        if self._listed and not self._listed.isdisjoint(around):
+            return True
+        return any(regex.match(name) for regex in self._regexes for name in names)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,6 +144,27 @@ def test_modules_that_are_ignored() -> None:
     for key in ("modules_to_not_convert", "ignored_layers"):
         config = {"quant_method": "fp8", key: ["lm_head"]}
         assert names(config, "lm_head", "x.q_proj") == ["float", "fp8_tensor"]
+
+
+def test_names_of_a_text_part_may_have_its_prefix_or_not() -> None:
+    """Modules are asked for without it."""
+    text, layers = "model.language_model.", {"a.q": {"quant_algo": "FP8"}}
+    published = {f"{text}{name}": each for name, each in layers.items()}
+    mixed = {**MODELOPT, "quant_algo": "MIXED_PRECISION", "quantized_layers": published}
+    grouped = compressed(
+        group("tensor", f"{text}a.down", r"re:model\.language_model\.a\.q$"), ignore=[f"{text}a.up"]
+    )
+    every = compressed(group("channel"), ignore=[f"{text}a.up", r"re:^model\.language.*down"])
+    modules = ["model.a.q", "model.a.up", "model.a.down"]
+    for config, expected in (
+        (mixed, ["fp8_tensor", "float", "float"]),
+        (grouped, ["fp8_tensor", "float", "fp8_tensor"]),
+        (every, ["fp8_channel", "float", "float"]),
+    ):
+        stored = read_stored_modules({"quantization_config": config})
+        assert stored is not None
+        stored = replace(stored, prefixes=(text,))
+        assert [stored.format_of(module).name for module in modules] == expected
 
 
 def test_groups_of_names_come_before_the_rest() -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.models.expert_layouts import stack_experts
-from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.fp8_checkpoints import CHANNELS, store_as_fp8
 from rtp_llm.testing.models.open_model import open_model
 from rtp_llm.testing.models.parity import HYBRID_TOLERANCE
 from rtp_llm.testing.models.transformers_models import (
@@ -153,3 +155,15 @@ def test_scales_of_stacked_experts_that_share_blocks_are_not_read(tmp_path: Path
     save_file(stack_experts(load_file(file)), file, {"format": "pt"})
     with pytest.raises(WeightError, match=r"not known .*experts\.gate_up_proj_scale_inv"):
         open_model(folder)
+
+
+def test_targets_have_the_names_that_are_in_the_files(tmp_path: Path) -> None:
+    """Those of the text part have its prefix."""
+    config = copy.deepcopy(CHANNELS.config)
+    config["config_groups"]["group_0"]["targets"] = [r"re:model\.language_model\.layers\.\d"]
+    stored, wide, _ = make(
+        tmp_path, "qwen3_5_images", {"num_hidden_layers": 3}, style=replace(CHANNELS, config=config)
+    )
+    prompt = random_prompt(20)
+    expected = logits(open_model(wide), prompt)
+    torch.testing.assert_close(logits(open_model(stored), prompt), expected, **HYBRID_TOLERANCE)
