@@ -48,7 +48,8 @@ class GatedDeltaNetShape:
 
     `num_heads` value heads of `value_size` share `num_key_heads` heads of queries and keys of
     `key_size`; consecutive value heads share a key head. The convolution spans `kernel_size`
-    tokens. `interleaved`: the checkpoint has two projections, grouped by key head. `key_heads`: the
+    tokens. `interleaved`: the checkpoint has two projections, grouped by key head; `separate_z`:
+    instead of the first, one has q, k and v one after the other, and one z. `key_heads`: the
     model's key heads that this tensor-parallel rank holds.
     """
 
@@ -60,6 +61,7 @@ class GatedDeltaNetShape:
     kernel_size: int
     norm_eps: float
     interleaved: bool = False
+    separate_z: bool = False
     key_heads: Shard | None = None
 
     checkpoint_name: ClassVar[str] = "linear_attn"
@@ -136,26 +138,28 @@ def _make_projections(
     groups, hidden = shape.num_key_heads, shape.hidden_size
     keys, values, heads = shape.shards
     tensors: list[Interleaved] = []
-    if shape.interleaved:
+    wide = {"in_proj_qkv": shape.channel_shard, "in_proj_z": values}
+    narrow = {"in_proj_b": heads, "in_proj_a": heads}
+    if shape.interleaved and not shape.separate_z:
         wide = {"q": keys, "k": keys, "v": values, "z": values}
-        narrow = {"b": heads, "a": heads}
         tensors.append(Interleaved("in_proj_qkvz", tuple(wide), groups))
+    if shape.interleaved:
+        narrow = {"b": heads, "a": heads}
         tensors.append(Interleaved("in_proj_ba", tuple(narrow), groups))
-    else:
-        wide = {"in_proj_qkv": shape.channel_shard, "in_proj_z": values}
-        narrow = {"in_proj_b": heads, "in_proj_a": heads}
-    names = [each.tensor for each in tensors] or [*wide, *narrow]
+    held = {part for each in tensors for part in each.parts}
+    names = [each.tensor for each in tensors] + [n for n in (*wide, *narrow) if n not in held]
     if options.quantization == "none" and all(options.format_of(name) is FLOAT for name in names):
         return _make_projection(hidden, wide | narrow, options, tensors), None
     return (
-        _make_projection(hidden, wide, options, tensors[:1]),
-        _make_projection(hidden, narrow, options.unquantized(), tensors[1:]),
+        _make_projection(hidden, wide, options, tensors),
+        _make_projection(hidden, narrow, options.unquantized(), tensors),
     )
 
 
 def _make_projection(
     hidden: int, parts: Mapping[str, Shard], options: LayerOptions, tensors: Sequence[Interleaved]
 ) -> Linear:
+    tensors = [each for each in tensors if each.parts[0] in parts]
     rows = {name: shard.size for name, shard in parts.items()}
     return make_linear(hidden, rows, False, options, tensors, LinearShards(parts))
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from rtp_llm.attention import (
@@ -27,7 +29,8 @@ from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
+from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards, shard_target
+from rtp_llm.layers.weights.targets import HeadsTarget, WeightTarget
 
 # DeepSeek's code gives these norms their own epsilon, whatever rms_norm_eps says.
 _INNER_EPS = 1e-6
@@ -41,6 +44,8 @@ class MlaShape:
     rope_size elements, its value `value_size`. `scale` multiplies the scores; `bias`: the
     projections from and to the hidden state have biases; `is_neox`: halves rotate together.
     `heads`: the model's heads on this tensor-parallel rank; every rank has the whole latent.
+    `split_kv`: the checkpoint has k_b_proj [heads * rank, nope_size] and v_b_proj [heads *
+    value_size, rank] instead of kv_b_proj.
     """
 
     hidden_size: int
@@ -54,6 +59,7 @@ class MlaShape:
     bias: bool = False
     is_neox: bool = False
     heads: Shard | None = None
+    split_kv: bool = False
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
@@ -105,6 +111,21 @@ class MlaShape:
         return MlaAttentionLayer(index, self, backend, options)
 
 
+class SplitKeysAndValues(PlainLinear):
+    """A kv_b_proj whose parts are two tensors, floats, the one of keys transposed in each head."""
+
+    shape: MlaShape
+
+    def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
+        shape, parent = self.shape, path.removesuffix("kv_b_proj.")
+        weight = self.weight.detach().view(shape.num_heads, -1, shape.rank)
+        keys, values = torch.split_with_sizes(weight, (shape.nope_size, shape.value_size), 1)
+        parts = {"k_b_proj": keys.transpose(1, 2), "v_b_proj": values}
+        for name, part in parts.items():
+            rows = None if shape.heads is None else shape.heads.scaled(part.shape[1])
+            yield f"{parent}{name}.weight", shard_target(HeadsTarget(part), rows)
+
+
 class MlaAttentionLayer(Mixer):
     """MLA of layer `index` over the paged cache."""
 
@@ -131,7 +152,10 @@ class MlaAttentionLayer(Mixer):
         # Both ways of attention take parts of this weight as floats.
         size = shape.nope_size + shape.value_size
         parts, shards = {"kv_b_proj": num_heads * size}, shape.local_rows("kv_b_proj", size)
-        self.kv_b_proj = PlainLinear(shape.rank, parts, False, options.dequantized(), shards=shards)
+        kind = SplitKeysAndValues if shape.split_kv else PlainLinear
+        self.kv_b_proj = kind(shape.rank, parts, False, options.dequantized(), shards=shards)
+        if isinstance(self.kv_b_proj, SplitKeysAndValues):
+            self.kv_b_proj.shape = shape
         values, parts = num_heads * shape.value_size, {"o_proj": hidden}
         self.o_proj = make_linear(values, parts, bias, options, shards=shape.output_shards)
 

@@ -17,6 +17,11 @@ from rtp_llm.loader.row_changes import RowChange
 from rtp_llm.ops.gguf.blocks import dequantize
 
 
+def floats(kind: TensorType, rows: Tensor) -> Tensor:
+    """The weights of rows of blocks, float32 [rows, columns]."""
+    return dequantize(kind.name, rows.view(len(rows), -1, kind.block_bytes)).flatten(1)
+
+
 @dataclass(frozen=True)
 class ValueHeads:
     """`key_heads` with `per_key` value heads each."""
@@ -67,18 +72,16 @@ class ValueColumns(RowChange):
     moves: ClassVar[bool] = True
 
     @property
-    def keeps_blocks(self) -> bool:
-        """Whether whole blocks change places."""
-        return self.size % self.kind.elements == 0
+    def makes_floats(self) -> bool:
+        return self.size % self.kind.elements != 0
 
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        if self.keeps_blocks:
+        if not self.makes_floats:
             return stored
         return stored[0], self.heads.key_heads * self.heads.per_key * self.size
 
     def apply(self, rows: Tensor) -> Tensor:
-        if not self.keeps_blocks:
-            blocks = rows.view(len(rows), -1, self.kind.block_bytes)
-            rows = dequantize(self.kind.name, blocks).flatten(1)
+        if self.makes_floats:
+            rows = floats(self.kind, rows)
         shape = len(rows), self.heads.per_key, self.heads.key_heads, -1
         return rows.view(shape).transpose(1, 2).reshape(rows.shape)

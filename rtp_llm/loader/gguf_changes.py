@@ -3,15 +3,38 @@
 
 from __future__ import annotations
 
-from rtp_llm.gguf import GgufTensor
-from rtp_llm.loader.delta_net_changes import Decays, ValueColumns, ValueHeads, ValueRows
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rtp_llm.gguf import GgufTensor, TensorType
+from rtp_llm.loader.delta_net_changes import Decays, ValueColumns, ValueHeads, ValueRows, floats
 from rtp_llm.loader.row_changes import HalvesInTurn, OneAdded, RowChange
 from rtp_llm.models.gguf.architectures import GgufArchitecture
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import HfName
 
 _OF_HEADS = ("self_attn.q_proj", "self_attn.k_proj")
+# Keys and values of latents, as [heads, rows, columns].
+SPLIT_KV = ("self_attn.k_b_proj", "self_attn.v_b_proj")
 _NORM, _PLAIN_NORM = "norm", "linear_attn.norm"
+
+
+@dataclass(frozen=True)
+class Dequantized(RowChange):
+    """Blocks of a weight that only floats are computed with."""
+
+    kind: TensorType
+
+    @property
+    def makes_floats(self) -> bool:
+        return True
+
+    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        return stored[0], stored[1] // self.kind.block_bytes * self.kind.elements
+
+    def apply(self, rows: Tensor) -> Tensor:
+        return floats(self.kind, rows)
 
 
 class GgufChanges:
@@ -30,6 +53,8 @@ class GgufChanges:
             return HalvesInTurn(self._head_dim)
         if module.endswith(_NORM) and not module.endswith(_PLAIN_NORM):
             return OneAdded() if self._row.norms_plus_one else None
+        if module.endswith(SPLIT_KV) and tensor.type.elements > 1:
+            return Dequantized(tensor.type)
         is_linear = self._row.delta_net and ".linear_attn." in module
         return self._of_delta_net(tensor, module.rpartition(".")[2]) if is_linear else None
 
@@ -38,6 +63,7 @@ class GgufChanges:
         count, groups = keys.needed("ssm.time_step_rank"), keys.needed("ssm.group_count")
         if count < 1 or groups < 1 or count % groups:
             raise keys.error("ssm.time_step_rank", f"must be a multiple of {groups} key heads")
+        groups = groups if self._row.tiled_values else count
         heads, rows = ValueHeads(groups, count // groups), tensor.shape[0]
         size = keys.needed("ssm.inner_size") // count
         if part == "A_log":

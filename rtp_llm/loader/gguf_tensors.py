@@ -12,8 +12,7 @@ import torch
 from rtp_llm.gguf import GgufTensor, language_model
 from rtp_llm.layers.weights.gguf_blocks import BLOCKS, gguf_format
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, StoredFormat
-from rtp_llm.loader.delta_net_changes import ValueColumns
-from rtp_llm.loader.gguf_changes import GgufChanges
+from rtp_llm.loader.gguf_changes import SPLIT_KV, GgufChanges
 from rtp_llm.loader.row_changes import RowChange
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
@@ -66,8 +65,7 @@ def _add_parts(
     found: GgufTensors, tensor: GgufTensor, name: HfName, change: RowChange | None
 ) -> None:
     has_blocks = tensor.type.elements > 1 and name.suffix == WEIGHT_NAME
-    if isinstance(change, ValueColumns) and not change.keeps_blocks:
-        has_blocks = False
+    has_blocks = has_blocks and not (change is not None and change.makes_floats)
     for part, shape, offset in _parts(tensor, name):
         suffix = BLOCKS if has_blocks else part.suffix
         full = f"{part.module}.{suffix}" if suffix else part.module
@@ -98,6 +96,8 @@ def _parts(tensor: GgufTensor, name: HfName) -> Iterator[tuple[HfName, tuple[int
         # Axes of one entry are not stored.
         if len(shape) == 1 and name.module.endswith("shared_expert_gate"):
             shape = (1, *shape)
+        if len(shape) == 3 and name.module.endswith(SPLIT_KV):
+            shape = (shape[0] * shape[1], shape[2])
         if len(shape) == 2 and name.module.endswith("conv1d"):
             shape = (shape[0], 1, shape[1])
         yield name, shape, tensor.offset

@@ -25,6 +25,11 @@ class RowChange(ABC):
     moves: ClassVar[bool] = False
 
     @property
+    def makes_floats(self) -> bool:
+        """Whether blocks become floats."""
+        return False
+
+    @property
     def rows_together(self) -> int:
         return 1
 

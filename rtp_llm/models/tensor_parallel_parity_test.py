@@ -40,6 +40,8 @@ torch.set_num_threads(2)
 
 LENGTH, NEW_TOKENS, CHUNK = 53, 12, 7
 _GGUF = "tiny.gguf"
+_ARCHITECTURES = {"deepseek_v3": "deepseek2", "llama": "llama", "qwen3_5": "qwen35"}
+_ARCHITECTURES |= {"qwen3_moe": "qwen3moe"}
 # Of the largest logit, in float32; and where activations are rounded.
 TOLERANCE, ROUNDED = 1e-5, 5e-2
 
@@ -79,7 +81,7 @@ class Case:
         if self.mxfp4:
             store_as_mxfp4(folder)
         if self.gguf:
-            save_gguf(folder / _GGUF, model, self.kind.replace("_", ""), self.gguf)
+            save_gguf(folder / _GGUF, model, _ARCHITECTURES[self.kind], self.gguf)
         if self.packing:
             store_packed(folder, PACKINGS[self.packing])
 
@@ -158,6 +160,7 @@ CASES = [
     Case("llama", {**heads(4, 2, 64), **BIASES, "intermediate_size": 128}, gguf="Q4_0"),
     Case("qwen3_moe", {"intermediate_size": 128, "moe_intermediate_size": 64}, gguf="Q8_0"),
     Case("qwen3_5", {"intermediate_size": 128, "linear_value_head_dim": 32}, gguf="Q8_0"),
+    Case("deepseek_v3", {"moe_intermediate_size": 64}, gguf="F16"),
     Case("deepseek_v2"),
     Case("deepseek_v3", {"attention_bias": True}),
     Case("deepseek_v3", {"q_lora_rank": None}),

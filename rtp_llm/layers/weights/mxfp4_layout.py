@@ -67,7 +67,7 @@ class _GgufMxfp4Target:
     def __init__(self, blocks: Tensor, scales: Tensor) -> None:
         self._blocks, self._scales = RowsTarget(blocks), RowsTarget(scales)
         groups = scales.shape[1]
-        self.shape = (scales.shape[0], groups * _GGUF.kind.block_bytes)
+        self.shape: tuple[int, ...] = (scales.shape[0], groups * _GGUF.kind.block_bytes)
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None

@@ -81,6 +81,24 @@ class RowsTarget:
             raise OverflowError("values beyond the range of float16; load with --dtype bfloat16")
 
 
+class HeadsTarget:
+    """A target for `weight` [heads, rows, columns], of any strides, as [heads * rows, columns]."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight.detach()
+        heads, self.rows_together, columns = weight.shape
+        self.shape: tuple[int, ...] = (heads * self.rows_together, columns)
+        self.device = weight.device
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        first = start // self.rows_together
+        heads = rows.view(-1, self.rows_together, rows.shape[1])
+        RowsTarget(self._weight, first, len(heads)).write(0, heads)
+
+
 class NotLocal:
     """A checkpoint tensor owned by another rank: its name is known, but it is not read."""
 

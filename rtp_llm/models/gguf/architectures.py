@@ -12,9 +12,10 @@ from typing import Any
 
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.gguf.keys import GgufKeys
-from rtp_llm.models.gguf.names import DENSE, EXPERTS, GPT_OSS, HYBRID, MIXTRAL, SANDWICH
+from rtp_llm.models.gguf.names import DEEPSEEK, DENSE, EXPERTS, GPT_OSS, HYBRID, MIXTRAL, SANDWICH
 
 Values = dict[str, Any]
+_SIGMOID = 2
 _NEAR, _FULL = "sliding_attention", "full_attention"
 
 
@@ -24,9 +25,9 @@ class GgufArchitecture:
     tensors, `values` makes keys of config.json besides those that all models have.
 
     `paired_rows`: rows of queries and keys alternate between the halves of a head.
-    `norms_plus_one`: 1 is added to the weights of norms. `delta_net`: value heads of delta nets are
-    in an order of their own, and decays are negative numbers. `adapt` changes the config for what
-    config.json could not say.
+    `norms_plus_one`: 1 is added to the weights of norms. `delta_net`: it has such layers, whose
+    decays are stored as negative numbers; with `tiled_values` value heads are in an order of their
+    own. `adapt` changes the config for what config.json could not say.
     """
 
     name: str
@@ -35,20 +36,28 @@ class GgufArchitecture:
     paired_rows: bool = False
     norms_plus_one: bool = False
     delta_net: bool = False
+    tiled_values: bool = False
     adapt: Callable[[ModelConfig], ModelConfig] = lambda config: config
 
 
 def find_architecture(keys: GgufKeys) -> GgufArchitecture | None:
     """The row of a file's architecture; None: it is not known."""
-    name = keys.metadata.architecture
-    if name == "llama" and keys.integer("expert_count"):
-        name = _MIXTRAL
-    return _ROWS.get(name)
+    row = _ROWS.get(keys.metadata.architecture)
+    if row is None:
+        return None
+    if row.name == "LlamaForCausalLM" and keys.integer("expert_count"):
+        return _MIXTRAL
+    if row.name == "DeepseekV3ForCausalLM" and not _has_sigmoid(keys):
+        row = replace(row, name="DeepseekV2ForCausalLM")
+    if keys.shape("blk.0.attn_k_b.weight") is not None:
+        return replace(row, adapt=_split_keys_and_values)
+    separate = keys.shape("blk.0.ssm_ba.weight") and keys.shape("blk.0.attn_gate.weight")
+    return replace(row, adapt=_separate_z) if separate else row
 
 
 def known_gguf_architectures() -> tuple[str, ...]:
     """All names that files may have."""
-    return tuple(name for name in _ROWS if name != _MIXTRAL)
+    return tuple(_ROWS)
 
 
 def _llama(keys: GgufKeys) -> Values:
@@ -162,6 +171,66 @@ def _separate_gates(config: ModelConfig) -> ModelConfig:
     return replace(config, moe=replace(config.moe, names=names))
 
 
+def _deepseek2(keys: GgufKeys) -> Values:
+    """Where kv_b is in two parts, lengths are those of the cache, and `_mla` has those of heads."""
+    rope = keys.needed("rope.dimension_count")
+    key = keys.integer("attention.key_length_mla") or keys.needed("attention.key_length")
+    value = keys.integer("attention.value_length_mla") or keys.needed("attention.value_length")
+    groups, heads = keys.integer("expert_group_count") or 1, keys.needed("attention.head_count")
+    values: Values = {
+        "first_k_dense_replace": keys.integer("leading_dense_block_count") or 0,
+        "head_dim": rope,
+        "kv_lora_rank": keys.needed("attention.kv_lora_rank"),
+        "moe_intermediate_size": keys.needed("expert_feed_forward_length"),
+        "n_group": groups,
+        "n_routed_experts": keys.needed("expert_count"),
+        "n_shared_experts": keys.integer("expert_shared_count") or 0,
+        "norm_topk_prob": keys.flag("expert_weights_norm") or False,
+        "num_experts_per_tok": keys.needed("expert_used_count"),
+        "num_key_value_heads": heads,
+        "num_nextn_predict_layers": 0,
+        "partial_rotary_factor": None,
+        "q_lora_rank": keys.integer("attention.q_lora_rank"),
+        "qk_nope_head_dim": key - rope,
+        "qk_rope_head_dim": rope,
+        "routed_scaling_factor": keys.number("expert_weights_scale") or 1.0,
+        "topk_group": keys.integer("expert_group_used_count") or 1,
+        "v_head_dim": value,
+    }
+    if _has_sigmoid(keys):
+        values |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+    else:
+        values["topk_method"] = "group_limited_greedy" if groups > 1 else "greedy"
+    if keys.text("rope.scaling.type") == "yarn":
+        values["rope_scaling"] = _yarn_of_deepseek(keys)
+    return values
+
+
+def _has_sigmoid(keys: GgufKeys) -> bool:
+    """Whether scores of experts are sigmoids, as in V3, and not a softmax."""
+    return keys.integer("expert_gating_func") == _SIGMOID
+
+
+def _yarn_of_deepseek(keys: GgufKeys) -> Values:
+    weight = 10 * (keys.number("rope.scaling.yarn_log_multiplier") or 0.0)
+    return {
+        "rope_type": "yarn",
+        "factor": keys.number("rope.scaling.factor") or 1.0,
+        "original_max_position_embeddings": keys.needed("rope.scaling.original_context_length"),
+        "mscale": weight,
+        "mscale_all_dim": weight,
+    }
+
+
+def _separate_z(config: ModelConfig) -> ModelConfig:
+    net = config.delta_net
+    return replace(config, delta_net=net and replace(net, separate_z=True))
+
+
+def _split_keys_and_values(config: ModelConfig) -> ModelConfig:
+    return replace(config, mla=config.mla and replace(config.mla, split_kv=True))
+
+
 def _qwen35(keys: GgufKeys) -> Values:
     heads = keys.needed("ssm.time_step_rank")
     return {
@@ -201,20 +270,23 @@ def num_layers(keys: GgufKeys) -> int:
     return keys.needed("block_count") - (keys.integer("nextn_predict_layers") or 0)
 
 
-_MIXTRAL = "llama with experts"
+_MIXTRAL = GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True)
 _ROWS = {
     "llama": GgufArchitecture("LlamaForCausalLM", DENSE, _llama, paired_rows=True),
-    _MIXTRAL: GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True),
     "qwen2": GgufArchitecture("Qwen2ForCausalLM", DENSE, _qwen),
     "qwen2moe": GgufArchitecture("Qwen2MoeForCausalLM", EXPERTS, _qwen2moe),
     "qwen3": GgufArchitecture("Qwen3ForCausalLM", DENSE, _qwen3),
     "qwen3moe": GgufArchitecture("Qwen3MoeForCausalLM", EXPERTS, _qwen3moe),
+    "qwen3next": GgufArchitecture(
+        "Qwen3NextForCausalLM", HYBRID, _qwen35moe, norms_plus_one=True, delta_net=True
+    ),
     "qwen35": GgufArchitecture(
-        "Qwen3_5ForCausalLM", HYBRID, _qwen35, norms_plus_one=True, delta_net=True
+        "Qwen3_5ForCausalLM", HYBRID, _qwen35, False, True, delta_net=True, tiled_values=True
     ),
     "qwen35moe": GgufArchitecture(
-        "Qwen3_5MoeForCausalLM", HYBRID, _qwen35moe, norms_plus_one=True, delta_net=True
+        "Qwen3_5MoeForCausalLM", HYBRID, _qwen35moe, False, True, delta_net=True, tiled_values=True
     ),
+    "deepseek2": GgufArchitecture("DeepseekV3ForCausalLM", DEEPSEEK, _deepseek2),
     "gpt-oss": GgufArchitecture("GptOssForCausalLM", GPT_OSS, _gpt_oss, adapt=_separate_gates),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH, _gemma2, norms_plus_one=True),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH, _gemma3, norms_plus_one=True),

@@ -51,11 +51,15 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen3": ("qwen3", "qwen3", {"tie_word_embeddings": True}),
     "qwen3moe": ("qwen3moe", "qwen3_moe", {}),
     "gpt-oss": ("gpt-oss", "gpt_oss", {"intermediate_size": 96}),
+    "deepseek2": ("deepseek2", "deepseek_v2", {}),
+    "deepseek2 v3": ("deepseek2", "deepseek_v3", {}),
+    "qwen3next": ("qwen3next", "qwen3_next", {}),
     "qwen35": ("qwen35", "qwen3_5", {}),
     "qwen35moe": ("qwen35moe", "qwen3_5_moe", {}),
     "gemma2": ("gemma2", "gemma2", _GEMMA),
     "gemma3": ("gemma3", "gemma3", _GEMMA),
 }
+_HYBRIDS = ("qwen3next", "qwen35", "qwen35moe")
 # Rows of whole blocks.
 _WIDE = {"num_attention_heads": 16, "head_dim": 16, "intermediate_size": 256}
 _PARTS = ("gate", "up", "down")
@@ -67,10 +71,13 @@ _UD |= {"blk.0.ffn_up.weight": "MXFP4", "blk.1.attn_output.weight": "IQ4_NL"}
 _UD |= {"blk.0.ffn_down.weight": "Q5_0", "blk.1.ffn_down.weight": "Q5_1"}
 
 _EXPERTS = {f"blk.{layer}.ffn_{part}_exps.weight": "MXFP4" for layer in range(2) for part in _PARTS}
+_LATENTS = {"qk_nope_head_dim": 32, "q_lora_rank": 64, "kv_lora_rank": 64, "v_head_dim": 32}
 # Settings besides _WIDE; value heads of 64 are cut by blocks of 256, and not by those of 32.
 _OF_BLOCKS: dict[str, dict[str, Any]] = {
     "gemma3": {"query_pre_attn_scalar": 16},
     "gpt-oss": {"intermediate_size": 96},
+    "deepseek2 v3": {**_LATENTS, "num_key_value_heads": 16, "moe_intermediate_size": 64},
+    "qwen3next": {"linear_value_head_dim": 64, "moe_intermediate_size": 64},
     "qwen3moe": {"moe_intermediate_size": 64},
     "qwen35": {"linear_value_head_dim": 64},
 }
@@ -78,7 +85,7 @@ _OF_BLOCKS: dict[str, dict[str, Any]] = {
 
 def _save(folder: Path, name: str, kinds: Any = "F32", **settings: Any) -> tuple[Path, Any]:
     architecture, kind, own = MODELS[name]
-    layers = {"gemma3": 3, "qwen35": 3, "qwen35moe": 3}.get(name, 2)
+    layers = 3 if name in ("gemma3", *_HYBRIDS) else 2
     model = save_model(folder, kind, **{"num_hidden_layers": layers, **own, **settings})
     return save_gguf(folder / "tiny.gguf", model, architecture, kinds)[0], model
 
@@ -89,7 +96,7 @@ def test_logits_and_tokens_of_floats(tmp_path: Path, name: str) -> None:
     prompt, expected = clear_prompt(reference, 53, TOKENS)
     model = open_model(file)
     found = ContiguousRunner(model, 1, 64).prefill(prompt)
-    tolerance = HYBRID_TOLERANCE if name.startswith("qwen35") else TOLERANCE
+    tolerance = HYBRID_TOLERANCE if name in _HYBRIDS else TOLERANCE
     torch.testing.assert_close(found, expected_logits(reference, prompt), **tolerance)
     assert ContiguousRunner(model, 1, 64).greedy(prompt, TOKENS, 16) == expected
 
@@ -103,6 +110,8 @@ def test_logits_and_tokens_of_floats(tmp_path: Path, name: str) -> None:
         ("qwen3moe", "Q4_0"),
         ("gemma3", "Q6_K"),
         ("gpt-oss", _EXPERTS),
+        ("deepseek2 v3", "Q8_0"),
+        ("qwen3next", "Q8_0"),
         ("qwen35", "Q4_K"),
         ("qwen35", "Q8_0"),
     ],
@@ -113,7 +122,7 @@ def test_logits_and_tokens_of_blocks(tmp_path: Path, name: str, kinds: Any) -> N
     file, reference = _save(tmp_path, name, kinds, **settings)
     prompt = random_prompt(53)
     found = ContiguousRunner(open_model(file), 1, 64).prefill(prompt)
-    tolerance = HYBRID_TOLERANCE if name == "qwen35" else TOLERANCE
+    tolerance = HYBRID_TOLERANCE if name in _HYBRIDS else TOLERANCE
     torch.testing.assert_close(found, expected_logits(reference, prompt), **tolerance)
 
 

@@ -54,6 +54,10 @@ class GgufKeys:
         """The finite number of `key`; None without it."""
         return self.metadata.number(self.metadata.of_model(key))
 
+    def flag(self, key: str) -> bool | None:
+        """The boolean of `key`; None without it."""
+        return self.metadata.flag(self.metadata.of_model(key))
+
     def text(self, key: str) -> str | None:
         """The text of `key`; None without it."""
         return self.metadata.text(self.metadata.of_model(key))

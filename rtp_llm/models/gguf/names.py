@@ -57,6 +57,21 @@ GPT_OSS = {
     "ffn_up_exps": "mlp.experts.*.up_proj",
     "ffn_down_exps": "mlp.experts.*.down_proj",
 }
+DEEPSEEK = {
+    **EXPERTS,
+    "attn_q_a": "self_attn.q_a_proj",
+    "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj",
+    "attn_k_b": "self_attn.k_b_proj",
+    "attn_v_b": "self_attn.v_b_proj",
+    "exp_probs_b": "mlp.gate.e_score_correction_bias",
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+    "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj",
+}
 HYBRID = {
     **_ATTENTION,
     **_MLP,
@@ -65,6 +80,8 @@ HYBRID = {
     "attn_qkv": "linear_attn.in_proj_qkv",
     "attn_gate": "linear_attn.in_proj_z",
     "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_in": "linear_attn.in_proj_qkvz",
+    "ssm_ba": "linear_attn.in_proj_ba",
     "ssm_beta": "linear_attn.in_proj_b",
     "ssm_a": "linear_attn.A_log",
     "ssm_dt": "linear_attn.dt_bias",
@@ -81,7 +98,12 @@ SANDWICH = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 # Tensors that are no module's.
-_ALONE = ("self_attn.sinks", "linear_attn.A_log", "linear_attn.dt_bias")
+_ALONE = (
+    "self_attn.sinks",
+    "linear_attn.A_log",
+    "linear_attn.dt_bias",
+    "mlp.gate.e_score_correction_bias",
+)
 _OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(\w+)")
 
 

@@ -95,7 +95,8 @@ def _token_id(model: GgufModel, name: str) -> int | None:
 def _head_dim(keys: GgufKeys, heads: int) -> Values:
     width = keys.integer("attention.key_length")
     other = keys.integer("attention.value_length")
-    if other is not None and width is not None and other != width:
+    has_latents = keys.integer("attention.kv_lora_rank") is not None
+    if not has_latents and other is not None and width is not None and other != width:
         raise keys.error("attention.value_length", f"is {other}, and key_length {width}")
     width = width or keys.needed("embedding_length") // max(1, heads)
     rotated = keys.integer("rope.dimension_count")

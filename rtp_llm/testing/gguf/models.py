@@ -51,10 +51,22 @@ _GPT_OSS = {
     "mlp.router": "ffn_gate_inp",
     "self_attn.sinks": "attn_sinks",
 }
+_DEEPSEEK = {
+    **_NAMES,
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
 _DELTA_NET = {
     "in_proj_qkv": "attn_qkv.weight",
     "in_proj_z": "attn_gate.weight",
     "in_proj_a": "ssm_alpha.weight",
+    "in_proj_ba": "ssm_ba.weight",
     "in_proj_b": "ssm_beta.weight",
     "A_log": "ssm_a",
     "dt_bias": "ssm_dt.bias",
@@ -62,7 +74,8 @@ _DELTA_NET = {
     "norm": "ssm_norm.weight",
     "out_proj": "ssm_out.weight",
 }
-_NORMS_PLUS_ONE = ("gemma", "qwen35")
+_NORMS_PLUS_ONE = ("gemma", "qwen35", "qwen3next")
+_HYBRIDS = ("qwen35", "qwen3next")
 # Tensors that are never in blocks.
 _FLOATS = ("ffn_gate_inp", "ssm_conv1d")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -150,8 +163,10 @@ def _write(
 def _names(architecture: str) -> Mapping[str, str]:
     if architecture.startswith("gemma"):
         return _GEMMA
-    if architecture.startswith("qwen35"):
+    if architecture.startswith(_HYBRIDS):
         return _QWEN35
+    if architecture == "deepseek2":
+        return _DEEPSEEK
     return _GPT_OSS if architecture == "gpt-oss" else _NAMES
 
 
@@ -170,17 +185,18 @@ class _Copy:
     def write_back(self) -> None:
         if self.parameter is None:
             return
-        values = self.values.view(self.parameter.shape)
+        shape = list(self.parameter.shape)
         if self.order is None:
-            self.parameter.copy_(values)
-        else:
-            self.parameter.index_copy_(self.axis, self.order, values)
+            self.parameter.copy_(self.values.view(shape))
+            return
+        shape[self.axis] = len(self.order)
+        self.parameter.index_copy_(self.axis, self.order, self.values.view(shape))
 
 
 def _copies(model: Any, architecture: str) -> dict[str, _Copy]:
     """The weights under their names in a file, in its order."""
     found: dict[str, _Copy] = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in (*model.named_parameters(), *_biases(model)):
         prefix = f"blk.{match[1]}." if (match := _LAYER.match(name)) else ""
         stem, data = _LAYER.sub("", name), parameter.data
         for own, copied in _stored(stem, data, model.config, architecture):
@@ -188,13 +204,30 @@ def _copies(model: Any, architecture: str) -> dict[str, _Copy]:
     return found
 
 
+def _biases(model: Any) -> Iterator[tuple[str, Any]]:
+    """Those that balance experts, which are buffers."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            yield name, buffer
+
+
 def _stored(stem: str, data: Tensor, config: Any, architecture: str) -> Iterator[tuple[str, _Copy]]:
     """The tensors of a file that hold a parameter."""
     if ".experts." in stem:
         yield from _experts(stem, data, architecture)
         return
+    if "kv_b_proj" in stem:
+        sizes = [config.qk_nope_head_dim, config.v_head_dim]
+        whole = data.view(config.num_attention_heads, -1, config.kv_lora_rank)
+        heads = torch.split_with_sizes(whole, sizes, 1)
+        for name, view in ("attn_k_b", heads[0].transpose(1, 2)), ("attn_v_b", heads[1]):
+            yield f"{name}.weight", _Copy(view.clone(), view)
+        return
     if "linear_attn" in stem:
-        yield _of_delta_net(stem, data, config)
+        yield from _of_delta_net(stem, data, config, architecture)
+        return
+    if stem.endswith("e_score_correction_bias"):
+        yield "exp_probs_b.bias", _Copy(data.clone(), None)
         return
     module, _, suffix = stem.rpartition(".")
     if suffix not in ("weight", "bias"):
@@ -225,13 +258,27 @@ def _experts(stem: str, data: Tensor, architecture: str) -> Iterator[tuple[str, 
         yield f"ffn_{part}_exps.{suffix}", _Copy(view.clone(), view)
 
 
-def _of_delta_net(stem: str, data: Tensor, config: Any) -> tuple[str, _Copy]:
-    """Value heads in the order [heads of a key head, key heads]."""
+def _of_delta_net(
+    stem: str, data: Tensor, config: Any, architecture: str
+) -> Iterator[tuple[str, _Copy]]:
+    """Value heads in the order [heads of a key head, key heads], but for qwen3next."""
     part = stem.removeprefix("linear_attn.").removesuffix(".weight")
     groups, count = config.linear_num_key_heads, config.linear_num_value_heads
+    if part == "in_proj_qkvz":
+        values = count // groups * config.linear_value_head_dim
+        key = config.linear_key_head_dim
+        whole = torch.arange(len(data)).view(groups, -1)
+        rows = torch.split_with_sizes(whole, (key, key, values, values), 1)
+        order = torch.cat([each.flatten() for each in rows[:3]])
+        yield "attn_qkv.weight", _Copy(data[order], data, order)
+        yield "attn_gate.weight", _Copy(data[rows[3].flatten()], data, rows[3].flatten())
+        return
+    if architecture == "qwen3next":
+        groups = count
     name = _DELTA_NET[part]
-    if part == "norm":
-        return name, _Copy(data.clone(), None)
+    if part in ("norm", "in_proj_ba"):
+        yield name, _Copy(data.clone(), data)
+        return
     size = (
         1
         if part in ("in_proj_a", "in_proj_b", "dt_bias", "A_log")
@@ -243,8 +290,9 @@ def _of_delta_net(stem: str, data: Tensor, config: Any) -> tuple[str, _Copy]:
     order = torch.cat([torch.arange(first), heads.transpose(0, 1).flatten()])
     values = data.index_select(axis, order)
     if part == "A_log":
-        return name, _Copy(-values.exp(), None)
-    return name, _Copy(values.squeeze(1) if part == "conv1d" else values, data, order, axis)
+        yield name, _Copy(-values.exp(), None)
+        return
+    yield name, _Copy(values.squeeze(1) if part == "conv1d" else values, data, order, axis)
 
 
 def _metadata(config: Any, architecture: str) -> dict[str, Any]:
@@ -256,16 +304,42 @@ def _metadata(config: Any, architecture: str) -> dict[str, Any]:
     width = values.get(f"{architecture}.attention.key_length")
     if width is not None:
         values[f"{architecture}.attention.value_length"] = width
-    if architecture.startswith("qwen35"):
+    if architecture.startswith(_HYBRIDS):
         inner = config.linear_num_value_heads * config.linear_value_head_dim
         values[f"{architecture}.ssm.inner_size"] = inner
         interval = config.layer_types.index("full_attention") + 1
         values[f"{architecture}.full_attention_interval"] = interval
+    if architecture == "deepseek2":
+        values |= {f"deepseek2.{key}": value for key, value in _latents(config).items()}
     if architecture == "gemma3":
         pattern = [kind == "sliding_attention" for kind in config.layer_types]
         values["gemma3.attention.sliding_window_pattern"] = pattern
     values["tokenizer.ggml.eos_token_id"] = 2
     return {**values, **_rope(config, architecture)}
+
+
+def _latents(config: Any) -> dict[str, Any]:
+    """What is else to say of DeepSeek's models."""
+    rope, rank = config.qk_rope_head_dim, config.kv_lora_rank
+    is_v3 = "V3" in type(config).__name__
+    return {
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + rope,
+        "attention.value_length": rank,
+        "attention.key_length_mla": config.qk_nope_head_dim + rope,
+        "attention.value_length_mla": config.v_head_dim,
+        "attention.kv_lora_rank": rank,
+        **({"attention.q_lora_rank": config.q_lora_rank} if config.q_lora_rank else {}),
+        "rope.dimension_count": rope,
+        "leading_dense_block_count": config.first_k_dense_replace,
+        "expert_count": config.n_routed_experts,
+        "expert_shared_count": config.n_shared_experts,
+        "expert_weights_scale": config.routed_scaling_factor,
+        "expert_weights_norm": is_v3,
+        "expert_gating_func": 2 if is_v3 else 1,
+        "expert_group_count": config.n_group or 1,
+        "expert_group_used_count": config.topk_group or 1,
+    }
 
 
 def _rope(config: Any, architecture: str) -> dict[str, Any]:
