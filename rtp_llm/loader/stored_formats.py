@@ -19,6 +19,7 @@ from rtp_llm.layers import local_target, weight_targets
 from rtp_llm.layers.weights.fp8_formats import Fp8Format
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.gguf_blocks import GgufTarget
+from rtp_llm.layers.weights.int_targets import CodesTarget
 from rtp_llm.layers.weights.interleaved import parts_of
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.stored_config import StoredModules
@@ -176,7 +177,9 @@ def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> Non
     sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for name, target in weight_targets(model):
         for kept in parts_of(local_target(target)):
-            if isinstance(kept, DequantizingTarget | GgufTarget):
+            if isinstance(kept, DequantizingTarget | GgufTarget) or (
+                isinstance(kept, CodesTarget) and kept.loads_last
+            ):
                 _count(sizes, name, kept.stored, kept.shape, dtype, device)
     for (title, reason), (size, weights) in sizes.items():
         level = logging.WARNING if reason else logging.INFO

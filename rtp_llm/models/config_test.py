@@ -186,7 +186,7 @@ def test_end_ids_come_from_both_files(tmp_path):
 # Changes to BASE that make each row of the table apply.
 REFUSED = {
     "unknown architecture": {"architectures": ["FalconForCausalLM"]},
-    "quantized checkpoint": {"quantization_config": {"quant_method": "gptq"}},
+    "quantized checkpoint": {"quantization_config": {"quant_method": "aqlm"}},
     "FP8 checkpoint with other scales": {
         "quantization_config": {"quant_method": "fp8", "activation_scheme": "groups"}
     },

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rtp_llm import ops
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.distributed.world import World
+from rtp_llm.layers.weights.int_formats import Awq, Gptq, IntGroups
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.gguf.models import save_gguf
@@ -29,6 +30,7 @@ from rtp_llm.testing.models.fp8_checkpoints import (
     Style,
     store_as_fp8,
 )
+from rtp_llm.testing.models.int_checkpoints import store_as_integers
 from rtp_llm.testing.models.mtp_models import save_mtp_model
 from rtp_llm.testing.models.mxfp4_checkpoints import store_as_mxfp4
 from rtp_llm.testing.models.open_model import open_model
@@ -51,7 +53,7 @@ class Case:
     """A model of this `kind` with `settings` of its config, opened with `opened`.
 
     `fp8`: how it is stored in FP8; `mxfp4`: that it is in MXFP4; `gguf`: the type of its GGUF file;
-    `packing`: a name in PACKINGS.
+    `packing`: a name in PACKINGS; `integers`: its quantization_config and format.
     `draft`: "mtp", "eagle3" or "model", what is opened with it. `rounds`: activations are rounded,
     where the order of a sum may decide between two numbers.
     """
@@ -63,6 +65,7 @@ class Case:
     mxfp4: bool = False
     gguf: str = ""
     packing: str = ""
+    integers: tuple[dict[str, Any], IntGroups] | None = None
     draft: str = ""
     rounds: bool = False
 
@@ -84,6 +87,9 @@ class Case:
             save_gguf(folder / _GGUF, model, _ARCHITECTURES[self.kind], self.gguf)
         if self.packing:
             store_packed(folder, PACKINGS[self.packing])
+        if self.integers is not None:
+            config, stored = self.integers
+            store_as_integers(folder, config, stored, torch.float32)
 
     def open(self, folder: Path, ranks: TensorParallel = SINGLE) -> CausalLM:
         drafts: dict[str, dict[str, Any]] = {
@@ -107,6 +113,7 @@ class Case:
                     "mxfp4" * self.mxfp4,
                     self.gguf and f"gguf {self.gguf}",
                     self.packing,
+                    self.integers and self.integers[1].name,
                     *texts,
                 ],
             )
@@ -156,6 +163,18 @@ CASES = [
     Case("gemma2", {"attention_bias": True}),
     Case("gemma3"),
     Case("gpt_oss"),
+    Case(
+        "llama",
+        {"hidden_size": 128, "intermediate_size": 192},
+        integers=({"quant_method": "gptq", "bits": 4, "group_size": 32}, Gptq(group=32)),
+        rounds=True,
+    ),
+    Case(
+        "qwen3",
+        {"hidden_size": 128, "intermediate_size": 192},
+        integers=({"quant_method": "awq", "bits": 4, "group_size": 32}, Awq(group=32)),
+        rounds=True,
+    ),
     Case("gpt_oss", {"intermediate_size": 96}, mxfp4=True),
     Case("llama", {**heads(4, 2, 64), **BIASES, "intermediate_size": 128}, gguf="Q4_0"),
     Case("qwen3_moe", {"intermediate_size": 128, "moe_intermediate_size": 64}, gguf="Q8_0"),

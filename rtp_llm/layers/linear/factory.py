@@ -131,6 +131,12 @@ KINDS: dict[str, LinearKind] = {
         formats=frozenset({"fp8_channel", "fp8_tensor"}),
         as_stored=True,
     ),
+    "int_groups": LinearKind(
+        "rtp_llm.layers.linear.int_groups:IntGroupsLinear",
+        lambda request: request.keeps_stored("wna16_linear"),
+        formats=frozenset({"gptq", "awq", "pack_quantized"}),
+        as_stored=True,
+    ),
 }
 
 

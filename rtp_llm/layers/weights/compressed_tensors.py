@@ -15,6 +15,7 @@ from rtp_llm.layers.weights.fp8_formats import (
     Fp8Tensor,
     Fp8TensorWeights,
 )
+from rtp_llm.layers.weights.int_config import packed_group
 from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4, PackedNvfp4
 from rtp_llm.layers.weights.stored.int8 import Int8Channels, Int8Weights
 from rtp_llm.layers.weights.stored_config import (
@@ -168,4 +169,5 @@ _READERS: dict[str, Callable[[str, _Group], StoredFormat]] = {
     "naive-quantized": _eight_bits,
     "nvfp4-pack-quantized": _nvfp4,
     "mxfp4-pack-quantized": _mxfp4,
+    "pack-quantized": packed_group,
 }

@@ -185,7 +185,7 @@ def test_scales_of_activations_and_caches_are_known() -> None:
 @pytest.mark.parametrize(
     ("config", "row", "found"),
     [
-        ({"quant_method": "gptq"}, "quantized checkpoint", "quant_method 'gptq'"),
+        ({"quant_method": "aqlm"}, "quantized checkpoint", "quant_method 'aqlm'"),
         ({"quant_method": ["fp8"]}, "quantized checkpoint", r"quant_method \['fp8'\]"),
         (
             {"quant_method": "fp8", "weight_block_size": [64, 128]},
@@ -197,7 +197,7 @@ def test_scales_of_activations_and_caches_are_known() -> None:
             "quantized checkpoint",
             "ignored_layers is not a list of names",
         ),
-        (compressed(format="pack-quantized"), "quantized checkpoint", "'pack-quantized'"),
+        (compressed(format="marlin-24"), "quantized checkpoint", "'marlin-24'"),
         (
             compressed(packed("int-quantized", {**INT8, "strategy": "group"})),
             "quantized checkpoint",

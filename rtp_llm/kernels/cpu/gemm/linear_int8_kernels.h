@@ -2,19 +2,8 @@
 // The kernels of one instruction set: everything that linear_int8.cc calls.
 #pragma once
 
+#include "rtp_llm/kernels/cpu/gemm/int8_isa.h"
 #include "rtp_llm/kernels/cpu/gemm/linear_int8_block.h"
-#include "rtp_llm/kernels/cpu/vec.h"
-
-#if defined(__AVX512VNNI__)
-#define RTP_LLM_INT8_ISA avx512_vnni
-#else
-#define RTP_LLM_INT8_ISA RTP_LLM_ISA
-#endif
-
-namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
-using namespace rtp_llm::cpu::RTP_LLM_ISA;  // NOLINT: the vectors of vec.h
-}  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA
-
 #include "rtp_llm/kernels/cpu/gemm/linear_int8_rows.h"
 
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {

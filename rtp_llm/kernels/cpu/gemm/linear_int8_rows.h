@@ -7,8 +7,6 @@
 #include "rtp_llm/kernels/cpu/gemm/linear_int8_dot.h"
 #include "rtp_llm/kernels/cpu/gemm/linear_int8_quantize.h"
 
-#define RTP_LLM_ALWAYS_INLINE inline __attribute__((always_inline))
-
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
@@ -176,5 +174,3 @@ struct QuantizedRows {
 
 }  // namespace
 }  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA
-
-#undef RTP_LLM_ALWAYS_INLINE
