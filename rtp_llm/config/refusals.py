@@ -167,7 +167,8 @@ REFUSALS: tuple[Refusal, ...] = (
         "quantized checkpoint",
         "Of the quantised formats those of docs/formats.md can be read: quant_method fp8, "
         "fbgemm_fp8, mxfp4, bitsandbytes, gptq, awq, modelopt with FP8 or NVFP4, "
-        "compressed-tensors of 8-bit floats, integers, NVFP4 and MXFP4, and MLX with 2, 4 or 8 bits.",
+        "compressed-tensors of 8-bit floats, integers, NVFP4 and MXFP4, and MLX with 2, 4 or 8 "
+        "bits.",
         "Take the model in one of these formats, or its unquantised weights; --quantization "
         "quantises them while loading.",
     ),
