@@ -50,13 +50,23 @@ class ModelSettings(CheckedSettings):
         choices=("none", "int8", "w8a8_int8", "fp8"),
         after="task",
     )
+    gguf_activations: str = option(
+        "int8",
+        "text",
+        "model",
+        "What activations become where they meet weights in the blocks of GGUF files: int8 gives "
+        "each 32 of them a scale of their own; float keeps them, at less than half the speed.",
+        choices=("int8", "float"),
+        after="quantization",
+        advanced=True,
+    )
     load_format: str = option(
         "safetensors",
         "text",
         "model",
         "Where weights come from; dummy: random weights, to measure a shape without a checkpoint.",
         choices=("safetensors", "dummy"),
-        after="quantization",
+        after="gguf_activations",
     )
     max_seq_len: int | None = option(
         None,

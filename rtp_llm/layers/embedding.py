@@ -11,9 +11,11 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.gguf_matrix import GgufMatrix
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear.factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.gguf_blocks import GgufBlocks
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
 from rtp_llm.layers.weights.targets import WeightTarget
@@ -24,20 +26,35 @@ _EMBEDDING, _HEAD = "embed_tokens", "lm_head"
 class Embedding(Layer):
     """Looks up the embedding row of each token id: int32 [T] -> [T, hidden].
 
-    A weight in a stored format becomes floats while loading.
+    A weight in GGUF blocks stays as it is where the device has kernels for that (`matrix`); one in
+    another stored format becomes floats while loading.
     """
 
     def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
         super().__init__()
         self.shard = Shard.of_vocabulary(vocabulary, options.tensor_parallel)
-        self.weight = options.parameter(self.shard.size, hidden)
         self._stored = options.format_of(_EMBEDDING)
+        self.matrix: GgufMatrix | None = None
+        if isinstance(self._stored, GgufBlocks) and options.keeps("gguf_linear"):
+            self.matrix = GgufMatrix(self.shard.size, hidden, self._stored, options)
+        else:
+            self.weight = options.parameter(self.shard.size, hidden)
 
     def forward(self, ids: Tensor) -> Tensor:
+        return self.lookup(ids)
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """The rows of ids that are on this rank."""
+        if self.matrix is not None:
+            return self.matrix.lookup(ids)
         return ops.embedding(ids, self.weight)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        for suffix, target in self._stored.float_targets(self.weight.detach()):
+        if self.matrix is not None:
+            targets = self.matrix.targets(0, self.shard.size)
+        else:
+            targets = self._stored.float_targets(self.weight.detach())
+        for suffix, target in targets:
             yield (
                 f"{path}{suffix}",
                 shard_target(target, *self._stored.shard(suffix, self.shard, None)),
@@ -55,7 +72,7 @@ class DividedEmbedding(Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         places = ids - self._first
         not_local = (places < 0) | (places >= self._count)
-        rows = ops.embedding(places.clamp_(0, self._count - 1), self.weight)
+        rows = self.lookup(places.clamp_(0, self._count - 1))
         return self._ranks.all_reduce(rows.masked_fill_(not_local[:, None], 0))
 
 
@@ -104,8 +121,12 @@ class TiedLogitsHead(Layer):
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
-        self.weight, self.shard = embedding.weight, embedding.shard
-        self._product = make_float_product(self.weight)
+        self.matrix, self.shard = embedding.matrix, embedding.shard
+        if self.matrix is None:
+            self.weight = embedding.weight
+            self._product = make_float_product(self.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if self.matrix is not None:
+            return self.matrix.product(hidden, float_results=True)
         return self._product(hidden, self.weight)

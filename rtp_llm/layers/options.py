@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rtp_llm import ops
 from rtp_llm.attention.model_inputs import NO_INPUTS, ModelInputs
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST, Capabilities
@@ -86,6 +87,11 @@ class LayerOptions:
     def dequantized(self) -> LayerOptions:
         """The options for a weight that must have `dtype`, whatever its stored format."""
         return replace(self.unquantized(), fp8_products=False, keeps_stored=False)
+
+    def keeps(self, operator: str) -> bool:
+        """Whether weights stay as they are stored, if the device has a kernel of `operator`."""
+        wanted = self.keeps_stored and self.quantization == "none"
+        return wanted and ops.has_kernel(operator, self.device.type)
 
     def format_of(self, name: str) -> StoredFormat:
         """The format in which the checkpoint stores the weight of the child `name`."""

@@ -13,6 +13,7 @@ from rtp_llm import ops
 from rtp_llm.device.choice import load_class
 from rtp_llm.layers.linear.base import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.weights.gguf_blocks import GGUF_FORMATS
 from rtp_llm.layers.weights.interleaved import Interleaved, tensors_of
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 from rtp_llm.layers.weights.stored_format import FLOAT, FormatError
@@ -49,9 +50,7 @@ class LinearRequest:
 
     def keeps_stored(self, operator: str) -> bool:
         """Whether weights stay as they are stored, if the device has a kernel of `operator`."""
-        options = self.options
-        wanted = options.keeps_stored and self.quantization == "none"
-        return wanted and ops.has_kernel(operator, options.device.type)
+        return self.options.keeps(operator)
 
     def __str__(self) -> str:
         options = self.options
@@ -114,6 +113,12 @@ KINDS: dict[str, LinearKind] = {
         "rtp_llm.layers.linear.int8:W8A8Int8Linear",
         lambda request: request.keeps_stored("w8a8_int8_linear"),
         formats=frozenset({"int8_channel"}),
+        as_stored=True,
+    ),
+    "gguf": LinearKind(
+        "rtp_llm.layers.linear.gguf:GgufLinear",
+        lambda request: bool(request.stored - _FLOAT) and request.keeps_stored("gguf_linear"),
+        formats=_FLOAT | GGUF_FORMATS,
         as_stored=True,
     ),
     "fp8": LinearKind(

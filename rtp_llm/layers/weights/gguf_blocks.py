@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.gguf import TensorType
 from rtp_llm.gguf.types import TYPES
 from rtp_llm.layers.weights.mxfp4 import why_not_multiplied
@@ -61,6 +62,20 @@ class GgufBlocks(StoredFormat):
 
     def float_targets(self, weight: Tensor) -> NamedTargets:
         yield BLOCKS, GgufTarget(weight, self)
+
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return (
+            ""
+            if ops.has_kernel("gguf_linear", device.capabilities().torch_type)
+            else _no_kernel(device)
+        )
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return f"{_no_kernel(device)} in mixtures of experts"
+
+
+def _no_kernel(device: Device) -> str:
+    return f"no kernel on {device.name} multiplies them as they are"
 
 
 class GgufTarget:
