@@ -18,7 +18,6 @@ from torch.nn.functional import log_softmax
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.gguf import open_model
-from rtp_llm.layers.weights.gguf_blocks import GgufBlocks
 from rtp_llm.testing.gguf.gemma_reference import gemma_reference
 from rtp_llm.testing.gguf.sentencepiece_merges import PlainSentencepiece
 from rtp_llm.testing.gguf.vocabularies import hard_text
@@ -43,6 +42,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "python_api.md"
 TEXT_TOKENS = 576  # more than the window of 512
 # Logits closer than this are a tie: the order of float32 sums decides.
 TIE = 1e-3
+_OPTIONS: dict[str, Any] = {"dtype": "float32", "kv_cache_mem_mb": 64, "max_seq_len": 1024}
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +95,10 @@ def test_float_activations(
     reference: Any,
     text_ids: list[int],
     expected: Reading,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With weights and activations in float32 the same tokens are chosen."""
-    monkeypatch.setattr(GgufBlocks, "why_dequantized", lambda *_: "activations shall be floats")
     params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
-    with LLM(file, dtype="float32", kv_cache_mem_mb=64, max_seq_len=1024) as llm:
+    with LLM(file, gguf_activations="float", **_OPTIONS) as llm:
         outputs = llm.generate(PROMPTS, params, use_tqdm=False)
         found = read(llm, text_ids)
     ties = []

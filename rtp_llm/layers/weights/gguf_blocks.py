@@ -47,10 +47,14 @@ class GgufBlocks(StoredFormat):
     def weights_in(self, shape: tuple[int, ...]) -> int:
         return math.prod(shape) // self.kind.block_bytes * self.kind.elements
 
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        has_kernel = ops.has_kernel("gguf_linear", device.capabilities().torch_type)
+        return "" if has_kernel else _no_kernel(device)
+
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if self.kind.name == "MXFP4":
             return why_not_multiplied(dtype, device.capabilities())
-        return super().why_experts_dequantized(dtype, device)
+        return f"{_no_kernel(device)} in mixtures of experts"
 
     def shard(
         self, suffix: str, rows: Shard | None, columns: Shard | None
@@ -62,16 +66,6 @@ class GgufBlocks(StoredFormat):
 
     def float_targets(self, weight: Tensor) -> NamedTargets:
         yield BLOCKS, GgufTarget(weight, self)
-
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return (
-            ""
-            if ops.has_kernel("gguf_linear", device.capabilities().torch_type)
-            else _no_kernel(device)
-        )
-
-    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return f"{_no_kernel(device)} in mixtures of experts"
 
 
 def _no_kernel(device: Device) -> str:
