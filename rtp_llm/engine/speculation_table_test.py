@@ -93,6 +93,7 @@ TRIES = {
     "FP8 checkpoints": Try(stored="FP8"),
     "GGUF files": Try(stored="GGUF blocks"),
     "int8 checkpoints": Try(stored="int8"),
+    "GPTQ checkpoints": Try(stored="integers in groups"),
     "MXFP4 checkpoints": Try(stored="MXFP4"),
     "NVFP4 checkpoints": Try(stored="NVFP4"),
 }

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from rtp_llm.layers.weights.int_formats import Gptq
 from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.gguf.writer import Typed
 from rtp_llm.testing.model_folders import digits
 from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
+from rtp_llm.testing.models.int_checkpoints import store_as_integers
 from rtp_llm.testing.models.mtp_models import save_mtp_model
 from rtp_llm.testing.models.mxfp4_checkpoints import store_as_mxfp4
 from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
@@ -63,6 +67,12 @@ def _packed(name: str) -> Callable[[Path, Any], Path]:
     return store
 
 
+def _gptq(folder: Path, model: Any) -> Path:
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True}
+    store_as_integers(folder, config, Gptq(group=32, ordered=True), torch.float32)
+    return folder
+
+
 def _gguf(folder: Path, model: Any) -> Path:
     tokens = digits()
     words = [tokens.id_to_token(token) for token in range(tokens.get_vocab_size())]
@@ -82,6 +92,9 @@ STORED: dict[str, StoredKind] = {
     "floats": StoredKind("llama", _floats, "qwen3_5"),
     "FP8": StoredKind("qwen3", _fp8, "qwen3_5", {"head_dim": 128}),
     "GGUF blocks": StoredKind("qwen3", _gguf, sizes={"intermediate_size": 128}),
+    "integers in groups": StoredKind(
+        "qwen3", _gptq, "qwen3_5", {"hidden_size": 128, "intermediate_size": 192}
+    ),
     "int8": StoredKind("qwen3", _packed("w8a8"), "qwen3_5"),
     "MXFP4": StoredKind("gpt_oss", _mxfp4, sizes={"intermediate_size": 96}),
     "NVFP4": StoredKind("llama", _packed("nvfp4"), "qwen3_5"),
