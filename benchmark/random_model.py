@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from benchmark.gpt_oss_shapes import GPT_OSS_SHAPES
 from benchmark.hybrid_shapes import HYBRID_SHAPES
 from benchmark.mla_shapes import MLA_SHAPES
 
@@ -107,13 +108,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "head_dim": 64,
     },
+    **GPT_OSS_SHAPES,
     **HYBRID_SHAPES,
     **MLA_SHAPES,
 }
 
 
 def model_folder(shape: str) -> pathlib.Path:
-    """The folder of a shape of SHAPES; bfloat16 weights, the same ones every time."""
+    """The folder of a shape of SHAPES; bfloat16 weights, the same ones every time.
+
+    Raises ValueError for shapes of gpt-oss, of which there is only config_folder.
+    """
+    if shape in GPT_OSS_SHAPES:
+        raise ValueError(f"{shape}: no file is made of MXFP4; use a benchmark of GPUs")
     folder = cache_folder() / shape
     if not (folder / "config.json").exists():
         partial = cache_folder() / f".{shape}.{os.getpid()}"
@@ -162,7 +169,7 @@ def step_bytes(shape: str, kind: str, batch: int, context: int, drafts: int = 0)
     """
     sizes = SHAPES[shape]
     cache = batch * context * _full_layers(sizes) * _cache_elements(sizes)
-    weights = _layer_weights(shape, _experts_hit(sizes, batch * (1 + drafts)))
+    weights = _layer_weights(shape, _experts_read(sizes, batch * (1 + drafts)))
     weights = weights * _WEIGHT_BYTES[kind] + _output_weights(shape) * _OUTPUT_BYTES[kind]
     return weights + cache * _CACHE_BYTES[kind] + 2 * batch * state_bytes(shape)
 
@@ -199,7 +206,7 @@ def cache_bytes(shape: str, tokens: float) -> float:
 def weight_bytes(shape: str, tokens: float = math.inf) -> float:
     """Bytes of all matrices that a step of so many tokens reads, in bfloat16; of experts those that
     evenly random choices hit."""
-    weights = _layer_weights(shape, _experts_hit(SHAPES[shape], tokens))
+    weights = _layer_weights(shape, _experts_read(SHAPES[shape], tokens))
     return (weights + _output_weights(shape)) * _WEIGHT_BYTES["bfloat16"]
 
 
@@ -227,13 +234,21 @@ def _active_weights(shape: str) -> float:
 
 def experts_of(sizes: dict[str, Any]) -> int:
     """Routed experts per layer; 0 for a dense model."""
-    return int(sizes.get("num_experts") or sizes.get("n_routed_experts", 0))
+    names = ("num_experts", "n_routed_experts", "num_local_experts")
+    return int(next((sizes[name] for name in names if name in sizes), 0))
 
 
 def _experts_hit(sizes: dict[str, Any], tokens: float) -> float:
     experts = experts_of(sizes)
     missed = (1 - sizes["num_experts_per_tok"] / experts) ** tokens if experts else 1.0
     return experts * (1 - missed)
+
+
+def _experts_read(sizes: dict[str, Any], tokens: float) -> float:
+    """The experts that are hit; of MXFP4, with 4.25 bits a weight, as many as have their bytes in
+    bfloat16."""
+    share = 4.25 / 16 if "quantization_config" in sizes else 1.0
+    return _experts_hit(sizes, tokens) * share
 
 
 def _layer_weights(shape: str, experts: float) -> float:
@@ -264,7 +279,7 @@ def _full_mixer(sizes: dict[str, Any]) -> float:
 def _feed_forward(sizes: dict[str, Any], experts: float) -> float:
     """Rows of a layer's feed-forward part, of so many experts."""
     if gates := experts_of(sizes):
-        expert = 3 * sizes["moe_intermediate_size"]
+        expert = 3 * sizes.get("moe_intermediate_size", sizes["intermediate_size"])
         shared = 3 * sizes.get("shared_expert_intermediate_size", 0)
         return float(gates + shared + (experts + sizes.get("n_shared_experts", 0)) * expert)
     return float(3 * sizes["intermediate_size"])

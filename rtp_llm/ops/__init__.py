@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.mla.triton_mla import *  # noqa: F403
     from rtp_llm.ops.moe.moe import *  # noqa: F403
     from rtp_llm.ops.moe.mxfp4 import *  # noqa: F403
+    from rtp_llm.ops.moe.mxfp4_experts import *  # noqa: F403
     from rtp_llm.ops.moe.triton_biased import *  # noqa: F403
     from rtp_llm.ops.moe.triton_moe import *  # noqa: F403
     from rtp_llm.ops.norm.norm import *  # noqa: F403

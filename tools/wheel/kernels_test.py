@@ -38,6 +38,7 @@ if DEVICE == "cpu":
     _OPERATORS |= {"mxfp4_grouped_linear", "wna16_linear", "wna16_grouped_linear"}
 if DEVICE == "cuda":
     _OPERATORS |= {"decode_attention", "route_experts", "add_experts"}
+    _OPERATORS |= {"mxfp4_experts_gate_up", "mxfp4_experts_down"}
 
 _PROGRAM = """
 import sys, torch

@@ -74,6 +74,9 @@ class MoeBlock(Layer):
         out = self.route(x, ids, weights)
         return out if self.shared is None else self.shared.add_to(out, x)
 
+    def finish_loading(self) -> None:
+        self.executor.finish_loading()
+
     def warm_up(self) -> None:
         """Compile what is compiled at the first call. The weights are there."""
         self.executor.warm_up()

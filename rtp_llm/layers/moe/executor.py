@@ -72,5 +72,8 @@ class Executor:
     def execute(self, dispatched: Dispatched) -> Tensor:
         """The weighted sums of the local experts: [T', hidden] in x's dtype; T' is at least 1."""
 
+    def finish_loading(self) -> None:
+        """Called once all weights are loaded, to bring them into the order of the kernels."""
+
     def warm_up(self) -> None:
         """Compile kernels that would otherwise compile on first use; weights are loaded."""

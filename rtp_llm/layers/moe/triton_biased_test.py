@@ -17,6 +17,7 @@ from rtp_llm.layers.activation import SWIGLU_OAI
 from rtp_llm.layers.moe import ExpertContext, ExpertWeights, MoeConfig
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.layers.moe.mxfp4_experts import Mxfp4Executor
+from rtp_llm.layers.moe.mxfp4_fused import Mxfp4FusedExecutor
 from rtp_llm.layers.moe.plain import PlainExecutor
 from rtp_llm.layers.moe.strategy import choose_executor
 from rtp_llm.layers.moe.triton_biased import TritonBiasedExecutor
@@ -25,7 +26,7 @@ from rtp_llm.layers.weights.stacked import StackedLinearWeights, StoredExperts
 from rtp_llm.testing.capabilities import HOPPER, XPU
 from rtp_llm.testing.packages import pretend_installed
 
-EXPERTS, HIDDEN, INNER = 4, 64, 96
+EXPERTS, HIDDEN, INNER = 4, 64, 128
 CONFIG = MoeConfig(HIDDEN, EXPERTS, 2, INNER, activation=SWIGLU_OAI, expert_bias=True, limit=1.0)
 
 
@@ -72,16 +73,26 @@ def test_the_sums_are_those_of_the_cpu(weights: str, tokens: int) -> None:
     expected = on_cpu(context(weights), held).execute(given)
     found = TritonBiasedExecutor(context(weights), held).execute(given)
     torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+    if weights == "mxfp4":
+        fused = Mxfp4FusedExecutor(context(weights), held)
+        fused.finish_loading()
+        torch.testing.assert_close(fused.execute(given), expected, rtol=3e-2, atol=3e-2)
 
 
 def test_it_is_chosen_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_installed(monkeypatch, True, "triton")
-    monkeypatch.setattr(ops, "has_kernel", lambda name, on: name != "mxfp4_grouped_linear")
+    monkeypatch.setattr(ops, "has_kernel", lambda name, on: "mxfp4" not in name)
     for weights in ("plain", "mxfp4"):
         on_gpu = replace(context(weights), capabilities=HOPPER)
         assert choose_executor(on_gpu) is TritonBiasedExecutor
         silu = replace(on_gpu, config=replace(CONFIG, activation="silu"))
         assert "the activation swigluoai" in TritonBiasedExecutor.supports(silu).reason
+    monkeypatch.setattr(ops, "has_kernel", lambda name, on: name != "mxfp4_grouped_linear")
+    packed = replace(context("mxfp4"), capabilities=HOPPER)
+    assert choose_executor(packed) is Mxfp4FusedExecutor
+    odd = replace(packed, config=replace(CONFIG, intermediate_size=96))
+    assert "not multiples of 64" in Mxfp4FusedExecutor.supports(odd).reason
+    assert choose_executor(odd) is TritonBiasedExecutor
     assert not why_not_multiplied(torch.bfloat16, HOPPER)
     assert "tensor cores" in why_not_multiplied(torch.float32, HOPPER)
     assert "no kernel on" in why_not_multiplied(torch.bfloat16, XPU)
