@@ -131,8 +131,9 @@ def test_cached_prefixes(models: Callable[[str], Model], kind: str) -> None:
     at_rest(model.engine)
 
 
-def test_preempted_sequences_begin_again(models: Callable[[str], Model]) -> None:
-    model = models("qwen3_5")
+@pytest.mark.parametrize("kind", ["qwen3_5", "qwen3_5_moe_images"])
+def test_preempted_sequences_begin_again(models: Callable[[str], Model], kind: str) -> None:
+    model = models(kind)
     tight = {"kv_cache_mem_mb": 1, "max_batch_tokens_size": 64}
     engine = TinyEngine(model.folder, **{**SIZES, **tight})
     prompt, expected = model.prompt(30, 200)
