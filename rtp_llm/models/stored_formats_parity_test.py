@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
+from rtp_llm.layers.linear.mxfp4 import Mxfp4Linear
 from rtp_llm.loader import explain
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
@@ -48,7 +49,6 @@ INT8 = {
     "w8a16": Int8Linear,
     "bitsandbytes int8": Int8Linear,
 }
-PACKED_EXPERTS = "mxfp4"
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +121,17 @@ def test_int8_stays_int8(make: Made, packing: str) -> None:
     assert "of int8 " in text and "as they are" in text
 
 
-def test_experts_in_mxfp4_stay_packed(make: Made) -> None:
-    stored, wide = make(PACKED_EXPERTS, "qwen3_moe")
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+def test_mxfp4_stays_packed(make: Made, kind: str) -> None:
+    stored, wide = make("mxfp4", kind)
     model, floats = open_model(stored), open_model(wide)
-    block = model.model.layers[1].mlp
-    assert block.executor.name == "mxfp4"
-    assert block.experts.down.weight.dtype is torch.int8
+    block = model.model.layers[-1]
+    assert type(block.self_attn.o_proj) is Mxfp4Linear
+    if kind != "llama":
+        assert block.mlp.executor.name == "mxfp4"
+        assert block.mlp.experts.down.weight.dtype is torch.int8
+    text = explain(stored, device=resolve_device("cpu"), settings=model_settings())
+    assert "of MXFP4 blocks as they are" in text and "become" not in text
     torch.testing.assert_close(logits(model), logits(floats), rtol=1e-4, atol=1e-4)
 
 
@@ -137,7 +142,7 @@ def test_the_explanation_tells_experts_from_the_rest(make: Made, packing: str) -
     text = explain(stored, device=resolve_device("cpu"), settings=settings)
     line = next(each for each in text.splitlines() if each.startswith("weights"))
     kept, grown = re.search("(blocks|channels) as they are", line), "become" in line
-    assert (bool(kept), grown) == (packing != "modelopt nvfp4", True), line
+    assert (bool(kept), grown) == (packing != "modelopt nvfp4", packing != "mxfp4"), line
 
 
 def test_groups_of_a_checkpoint_may_differ(saved: Callable[[str], Path], tmp_path: Path) -> None:

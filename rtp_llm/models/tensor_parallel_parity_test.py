@@ -199,6 +199,7 @@ CASES = [
     Case("qwen3", {**WIDE, **BIASES}, packing="w8a8", rounds=True),
     Case("qwen3_moe", {"moe_intermediate_size": 64, "hidden_size": 128}, packing="modelopt nvfp4"),
     Case("qwen3_next", WIDE_NET, packing="nested nf4"),
+    Case("qwen3", {**WIDE, **BIASES}, packing="mxfp4"),
     Case("llama", WIDE, packing="mlx"),
     Case("deepseek_v3", draft="mtp"),
     Case("qwen3_next", TIED, draft="mtp"),

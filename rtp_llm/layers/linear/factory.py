@@ -121,6 +121,12 @@ KINDS: dict[str, LinearKind] = {
         formats=_FLOAT | GGUF_FORMATS,
         as_stored=True,
     ),
+    "mxfp4": LinearKind(
+        "rtp_llm.layers.linear.mxfp4:Mxfp4Linear",
+        lambda request: request.keeps_stored("mxfp4_grouped_linear"),
+        formats=frozenset({"mxfp4_packed"}),
+        as_stored=True,
+    ),
     "fp8": LinearKind(
         "rtp_llm.layers.linear.fp8:Fp8Linear",
         lambda request: (

@@ -10,7 +10,7 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.gguf_blocks import gguf_format
 from rtp_llm.layers.weights.layout import WeightLayout, rows_of
 from rtp_llm.layers.weights.mxfp4 import BLOCKS, SCALES, Mxfp4, why_not_multiplied
-from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4, multiplies_experts
+from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4, multiplies_mxfp4
 from rtp_llm.layers.weights.stored_format import FormatError, NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
 
@@ -57,7 +57,7 @@ class PackedMxfp4Blocks(Mxfp4Blocks):
 
     @classmethod
     def takes(cls, options: LayerOptions) -> bool:
-        return options.quantization == "none" and multiplies_experts(options.capabilities)
+        return options.quantization == "none" and multiplies_mxfp4(options.capabilities)
 
 
 class _GgufMxfp4Target:

@@ -96,15 +96,17 @@ class PackedMxfp4(Mxfp4):
     marker = (_PACKED_NAME, torch.uint8)
     scales_name = _SCALE_NAME
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return f"no kernel on {device.name} multiplies them as they are outside of experts"
+    rounds_activations = False
 
-    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if multiplies_experts(device.capabilities()):
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        if multiplies_mxfp4(device.capabilities()):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
 
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return self.why_dequantized(dtype, device)
 
-def multiplies_experts(capabilities: Capabilities) -> bool:
-    """Whether experts of any activation, with or without biases, are multiplied in MXFP4."""
+
+def multiplies_mxfp4(capabilities: Capabilities) -> bool:
+    """Whether layers, and experts of any activation, are multiplied in MXFP4."""
     return ops.has_kernel("mxfp4_grouped_linear", capabilities.torch_type)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints in the formats of other makers on a GPU; skipped without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
+from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
+from rtp_llm.testing.usable_gpu import usable_gpu
+
+# The packages of the engine's link are not part of every image that has a GPU.
+pytest.importorskip("msgspec")
+
+DEVICE = usable_gpu("cuda")
+pytestmark = pytest.mark.skipif(DEVICE is None, reason="no NVIDIA GPU")
+
+DENSE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+SIZES = {"qwen3": DENSE, "qwen3_moe": {**DENSE, "moe_intermediate_size": 64}}
+FLOATS = ("modelopt nvfp4", "nvfp4", "mxfp4", "nf4", "nested nf4", "mlx")
+INT8 = {
+    "w8a8": W8A8Int8Linear,
+    "w8a8 static": W8A8Int8Linear,
+    "w8a16": Int8Linear,
+    "bitsandbytes int8": Int8Linear,
+}
+
+
+def make(folder: Path, packing: str, kind: str) -> tuple[Path, Path]:
+    """The model in a format, and as floats."""
+    (folder / "stored").mkdir()
+    save_model(folder / "stored", kind, seed=3, **SIZES[kind])
+    return folder / "stored", store_packed(
+        folder / "stored", PACKINGS[packing], dtype=torch.bfloat16
+    )
+
+
+def scores(folder: Path) -> torch.Tensor:
+    """Log-probabilities of a prompt's tokens."""
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
+
+    engine = TinyEngine(folder, device_type="cuda", dtype="bfloat16", reuse_cache=False)
+    number = engine.add(random_prompt(150), prompt_logprobs=1, max_tokens=4)
+    engine.run()
+    scored = engine.outcomes[number, 0].prompt_logprobs
+    return torch.tensor([scored[place].logprob for place in sorted(scored)])
+
+
+@pytest.mark.parametrize("packing", FLOATS)
+def test_floats_are_the_values_of_the_file(tmp_path: Path, packing: str) -> None:
+    stored, wide = (
+        open_model(folder, torch.bfloat16, device=DEVICE).state_dict()
+        for folder in make(tmp_path, packing, "qwen3_moe")
+    )
+    assert stored.keys() == wide.keys()
+    assert [name for name in stored if not torch.equal(stored[name], wide[name])] == []
+
+
+@pytest.mark.parametrize("packing", INT8)
+def test_int8_stays_int8(tmp_path: Path, packing: str) -> None:
+    stored, wide = make(tmp_path, packing, "qwen3")
+    model = open_model(stored, torch.bfloat16, device=DEVICE)
+    assert type(model.model.layers[1].mlp.down_proj) is INT8[packing]
+    exact = scores(wide)
+    error = float((scores(stored) - exact).norm() / exact.norm())
+    print(f"{packing}: error {error:.3g}")
+    assert error < 0.1
