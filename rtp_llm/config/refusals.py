@@ -331,6 +331,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "Mistral's own layout",
+        "Its names of weights (consolidated.safetensors, with qscale_weight in FP8) and its "
+        "params.json are not read.",
+        "Take the files of the same repository for transformers, or an upload that has them.",
+    ),
+    Refusal(
+        "model",
         "no layer of multi-token prediction",
         "With --speculative mtp the model drafts by one layer that it was trained with (mtp).",
         "Choose another --speculative, or a model that has such a layer.",

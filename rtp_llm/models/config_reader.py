@@ -100,6 +100,8 @@ def _read(folder: Path) -> ModelConfig:
     if not is_there(file):
         if is_there(folder / "adapter_config.json"):
             raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
+        if is_there(folder / "params.json"):
+            raise refuse("Mistral's own layout", f"{folder} holds params.json and no config.json")
         raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
     try:
         gguf = language_model(file) if file == folder else None

@@ -215,6 +215,7 @@ BY_FILES = {
     "dummy weights in this format",
     "stored formats that do not go together",
     "adapter folder",
+    "Mistral's own layout",
     "encoder that is used as a decoder",  # encoders/read_config_test.py
     "head size of an encoder",
     "weights that are not safetensors",

@@ -10,8 +10,9 @@ from rtp_llm import ops
 from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.layout import rows_of
-from rtp_llm.layers.weights.mxfp4 import BLOCK, Mxfp4
+from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.stored_format import NamedTargets
+from rtp_llm.ops.moe.mxfp4_blocks import BLOCK
 
 
 class Mxfp4Linear(Linear):
