@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 
 from rtp_llm.config.encoder_refusals import ENCODER_REFUSALS
+from rtp_llm.config.format_refusals import FORMAT_REFUSALS
 from rtp_llm.config.gguf_refusals import GGUF_REFUSALS
 from rtp_llm.config.rank_refusals import RANK_REFUSALS
 from rtp_llm.config.refusal import Refusal
@@ -162,56 +163,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "Choose a model of a supported architecture; the error lists them, the nearest first.",
     ),
     *GGUF_REFUSALS,
-    Refusal(
-        "model",
-        "quantized checkpoint",
-        "Of the quantised formats those of docs/formats.md can be read: quant_method fp8, "
-        "fbgemm_fp8, mxfp4, bitsandbytes, gptq, awq, modelopt with FP8 or NVFP4, "
-        "compressed-tensors of 8-bit floats, integers, NVFP4 and MXFP4, and MLX with 2, 4 or 8 "
-        "bits.",
-        "Take the model in one of these formats, or its unquantised weights; --quantization "
-        "quantises them while loading.",
-    ),
-    Refusal(
-        "model",
-        "FP8 checkpoint with other scales",
-        "FP8 weights are read with a scale for each block, channel or tensor, and activations get "
-        "a scale for each token as they come, or in products of blocks for each 128 channels.",
-        "Take the model's FP8 weights with scales of these kinds, or its unquantised ones.",
-    ),
-    Refusal(
-        "model",
-        "FP8 checkpoint of other blocks",
-        "The kernels multiply e4m3 numbers in blocks of 128 x 128.",
-        "Take the model's unquantised weights; --quantization fp8 quantises them while loading.",
-    ),
-    Refusal(
-        "model",
-        "stored formats that do not go together",
-        "The parts of a fused layer, and all experts of a layer, are stored in one format, or some "
-        "of them as floats; what is stored in FP8 is not quantised again.",
-        "Take the model's unquantised weights, or leave --quantization out.",
-    ),
-    Refusal(
-        "model",
-        "dummy weights in this format",
-        "Dummy weights are floats, FP8 in blocks of 128 x 128, or experts in MXFP4.",
-        "Take the model's weights, or leave quantization_config out of config.json.",
-    ),
-    Refusal(
-        "model",
-        "FP8 blocks of several parts",
-        "A block of 128 rows has one scale; head widths that are not multiples of 128 share blocks "
-        "with the gates that lie between them.",
-        "Take the model's unquantised weights, without --quantization fp8.",
-    ),
-    Refusal(
-        "model",
-        "tensor parallelism of such sizes",
-        "Ranks have equal parts of heads, channels and experts, and whole blocks of FP8 weights.",
-        "Set --tensor-parallel-size to a size that divides them, or take unquantised weights where "
-        "blocks are in the way.",
-    ),
+    *FORMAT_REFUSALS,
     Refusal(
         "model",
         "tensor parallelism of experts with settings of their own",

@@ -347,9 +347,10 @@ def test_experts_that_no_layer_has_are_none(tmp_path):
     assert config.moe_layers == (False,) * 4
 
 
-def test_an_adapter_folder_is_refused(tmp_path):
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UnsupportedModelError, match="Merge the adapter"):
+@pytest.mark.parametrize(("name", "why"), [("adapter_config", "Merge the"), ("params", "Mistral")])
+def test_other_folders_are_refused(tmp_path, name, why):
+    (tmp_path / f"{name}.json").write_text("{}")
+    with pytest.raises(UnsupportedModelError, match=why):
         read_model_config(tmp_path)
 
 
