@@ -219,8 +219,8 @@ def _stored(stem: str, data: Tensor, config: Any, architecture: str) -> Iterator
     if "kv_b_proj" in stem:
         sizes = [config.qk_nope_head_dim, config.v_head_dim]
         whole = data.view(config.num_attention_heads, -1, config.kv_lora_rank)
-        heads = torch.split_with_sizes(whole, sizes, 1)
-        for name, view in ("attn_k_b", heads[0].transpose(1, 2)), ("attn_v_b", heads[1]):
+        keys, values = torch.split_with_sizes(whole, sizes, 1)
+        for name, view in ("attn_k_b", keys.transpose(1, 2)), ("attn_v_b", values):
             yield f"{name}.weight", _Copy(view.clone(), view)
         return
     if "linear_attn" in stem:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of a GGUF file take the memory of their blocks, also while they load."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from rtp_llm import ops
+from rtp_llm.gguf import open_model as open_file
+from rtp_llm.testing.gguf.writer import Tensor, write
+from rtp_llm.testing.models.open_model import open_model
+
+_HIDDEN, _INNER, _VOCABULARY, _HEADS = 1024, 2816, 2048, 16
+_LAYERS = 6
+_SHARE = 1.1
+# Buffers of the threads that read.
+_BUFFERS = 4 * 2**20
+
+
+def _save(folder: Path, layers: int) -> Path:
+    """A Llama whose blocks are random bytes."""
+    sizes = {
+        "block_count": layers,
+        "context_length": 64,
+        "embedding_length": _HIDDEN,
+        "feed_forward_length": _INNER,
+        "attention.head_count": _HEADS,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }
+    names = {f"blk.0.attn_{part}": (_HIDDEN, _HIDDEN) for part in ("q", "k", "v", "output")}
+    names |= {f"blk.0.ffn_{part}": (_INNER, _HIDDEN) for part in ("gate", "up")}
+    names |= {"blk.0.ffn_down": (_HIDDEN, _INNER)}
+    tensors = {
+        "token_embd.weight": _random("Q6_K", (_VOCABULARY, _HIDDEN)),
+        "output_norm.weight": Tensor("F32", (_HIDDEN,)),
+    }
+    for layer in range(layers):
+        for name, shape in names.items():
+            kind = "Q6_K" if name.endswith("_v") else "Q4_K"
+            tensors[f"{name}.weight".replace("0", str(layer))] = _random(kind, shape)
+        for norm in ("attn_norm", "ffn_norm"):
+            tensors[f"blk.{layer}.{norm}.weight"] = Tensor("F32", (_HIDDEN,))
+    metadata = {f"llama.{key}": value for key, value in sizes.items()}
+    file = folder / f"{layers}.gguf"
+    return write(file, {"general.architecture": "llama", **metadata}, tensors)
+
+
+def _random(kind: str, shape: tuple[int, int]) -> Tensor:
+    size = len(Tensor(kind, shape).content)
+    return Tensor(kind, shape, random.Random(size).randbytes(size))
+
+
+def _memory(key: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
+
+
+def test_memory_is_that_of_the_blocks(tmp_path: Path) -> None:
+    """Counted from a model of one layer on, whose load has made what all loads share."""
+    if not ops.has_kernel("gguf_linear", "cpu"):
+        pytest.skip("this library has no kernel for blocks")
+    small, large = (_save(tmp_path, layers) for layers in (1, _LAYERS))
+    kept = open_model(small, torch.bfloat16, max_seq_len=64)
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free must not take the weights
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _memory("VmRSS")
+    model = open_model(large, torch.bfloat16, max_seq_len=64)
+    limit = before + _SHARE * open_file(large).num_bytes + _BUFFERS
+    found, peak = _memory("VmRSS"), _memory("VmHWM")
+    print(f"{found - before} and {peak - before} of {open_file(large).num_bytes}")
+    assert max(found, peak) < limit
+    assert len(model.model.layers) == _LAYERS and kept is not model  # both are still there
