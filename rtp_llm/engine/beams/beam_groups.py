@@ -70,8 +70,8 @@ class _Changes:
 class BeamGroups:
     """Replaces what beams have sampled by what their groups choose. Belongs to the engine's thread.
 
-    The device selects the best continuations of each group (see BeamTable); a group chooses once
-    all of its beams have sampled, in one step unless some were preempted.
+    The device selects the best continuations of each group (see BeamTable); the groups of a
+    search choose once all of its beams have sampled, in one step unless some were preempted.
     """
 
     def __init__(self, scheduler: Scheduler, constraints: Constraints, table: BeamTable) -> None:
@@ -125,6 +125,8 @@ class BeamGroups:
         self._ids = ids[self._beams]
         of_rows = {group.rows: group for each in searches for group in each.prepared.groups}
         self._groups = [(search, of_rows[rows]) for search, rows in places]
+        counts = [len(search.rows.groups) for search in searches]
+        self._search_of = np.repeat(np.arange(len(searches)), counts)
         stops = [search.rows.stop_ids for search, _ in places]
         self._stops = np.full((len(stops), max(map(len, stops), default=0)), -2, np.int32)
         for row, each in zip(self._stops, stops, strict=True):
@@ -177,12 +179,13 @@ class BeamGroups:
                 changes.ended += ended
 
     def _complete(self, selected: Selected) -> Iterator[tuple[_Search, BeamGroup, Candidates]]:
-        """The groups whose beams have all sampled, and what they choose from."""
+        """The groups of searches whose beams have all sampled, and what they choose from."""
         if not self._groups:
             return
         beams, starts = self._table.beams, self._table.starts[:-1]
         waits = np.logical_or.reduceat(~beams.there, starts)
-        complete = np.flatnonzero(~waits)
+        # Groups of a search choose in one step: the later ones count what the earlier ones choose.
+        complete = np.flatnonzero(np.bincount(self._search_of, waits)[self._search_of] == 0)
         places = {rows: at for at, rows in enumerate(selected.groups)}
         groups = [self._groups[each] for each in complete.tolist()]
         at = [places[group.rows] for _, group in groups]

@@ -17,6 +17,7 @@ from rtp_llm.testing.engine.each_token_alone import each_token_alone
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
+from rtp_llm.worker.heads.logits_processor import ProcessorRows
 
 WORDS, EOS = 97, 2
 SIZES: dict[str, Any] = {
@@ -192,6 +193,39 @@ def test_nan_ends_all(folder: Path) -> None:
     for outcome in answers(engine, request):
         assert (outcome.finish, outcome.error) == ("error", "model_produced_nan")
         assert not outcome.tokens
+
+
+def lower_some(logits: torch.Tensor, rows: ProcessorRows) -> None:
+    logits[:, 3:9] -= 1.0
+
+
+def play(folder: Path, overlap: bool, **settings: Any) -> TinyEngine:
+    """Searches among requests whose logits wait for the host and others that are sampled."""
+    engine = TinyEngine(folder, enable_overlap=overlap, **{**SIZES, **settings})
+    for number, options in enumerate(MIXED):
+        search(engine, random_prompt(5 + 7 * number % 40, number, WORDS), 4, 20, **options)
+        given: dict[str, Any] = {"max_tokens": 25, "ignore_eos": True}
+        prompt = random_prompt(3 + number % 5, number, WORDS)
+        engine.add(prompt, processors=[lower_some] if number % 2 else [], **given)
+        engine.add(prompt, n=3, temperature=1.0, seed=number, **given)
+        engine.step()
+        if number == 4:
+            engine.engine.abort([(1, 0)])
+    while engine.engine.has_work:
+        engine.step()
+        engine.engine.check_integrity()
+    engine.assert_all_free()
+    return engine
+
+
+def test_overlapping_among_other_requests(folder: Path) -> None:
+    with each_token_alone():
+        lockstep = play(folder, overlap=False)
+        tight = play(folder, overlap=True, kv_cache_mem_mb=1, max_seq_len=64)
+    assert tight.engine.stats().preemptions > 0
+    for key, outcome in lockstep.outcomes.items():
+        if key[0] != 1:
+            assert tight.outcomes[key].tokens == outcome.tokens, key
 
 
 @pytest.fixture(scope="module")
