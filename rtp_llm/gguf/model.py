@@ -19,6 +19,28 @@ _SUFFIX = ".gguf"
 # What files beside a model's own hold; they have no language model.
 _TYPE, _MODEL = "general.type", "model"
 _PROJECTOR = "clip"
+_RECIPE = "general.file_type"
+RECIPES = {
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    25: "IQ4_NL",
+    30: "IQ4_XS",
+    32: "BF16",
+    38: "MXFP4_MOE",
+}
 _PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf")
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
@@ -42,8 +64,13 @@ class GgufModel:
         return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
 
     @property
-    def main_type(self) -> str:
-        """The tensor type with the largest share of the bytes; empty without tensors."""
+    def recipe(self) -> str:
+        """How the types of tensors were chosen, such as Q4_K_M, or the type of most bytes."""
+        known = RECIPES.get(self.metadata.integer(_RECIPE) or 0)
+        return known or self._main_type
+
+    @property
+    def _main_type(self) -> str:
         sizes: Counter[str] = Counter()
         for tensor in self.tensors.values():
             sizes[tensor.type.name] += tensor.size

@@ -87,3 +87,12 @@ def test_description(tmp_path):
 def test_description_of_a_file_without_tensors(tmp_path):
     model = open_model(write(tmp_path / "m.gguf", {"general.architecture": "llama"}, {}))
     assert describe(model) == ["llama in 1 GGUF file: 0 weights"]
+
+
+def test_the_recipe_is_that_of_the_file_or_the_type_of_most_bytes(tmp_path):
+    tensors = {"a": Tensor("Q8_0", (8, 32)), "b": Tensor("F32", (8,))}
+    for number, name in ((15, "Q4_K_M"), (7, "Q8_0"), (999, "Q8_0"), (None, "Q8_0")):
+        more = {} if number is None else {"general.file_type": number}
+        model = open_model(write(tmp_path / "a.gguf", {**GENERAL, **more}, tensors))
+        assert model.recipe == name
+        assert model.num_weights == 8 * 32 + 8

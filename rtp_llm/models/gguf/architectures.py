@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rtp_llm.models.config import ModelConfig
+from rtp_llm.models.config_fields import MAX_LAYERS
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import DEEPSEEK, DENSE, EXPERTS, GPT_OSS, HYBRID, MIXTRAL, SANDWICH
 
@@ -251,7 +252,7 @@ def _qwen35moe(keys: GgufKeys) -> Values:
 def _query_scale(keys: GgufKeys, largest: int) -> float:
     """Queries are divided by its root: the width of a head, or of the model with so many layers the
     width for each head."""
-    hidden, heads = keys.needed("embedding_length"), keys.needed("attention.head_count")
+    hidden, heads = keys.needed("embedding_length"), max(1, keys.needed("attention.head_count"))
     width = keys.integer("attention.key_length") or hidden // heads
     return hidden / heads if keys.needed("block_count") == largest else width
 
@@ -261,13 +262,19 @@ def _layer_types(keys: GgufKeys, every: int) -> list[str]:
     listed = keys.listed("attention.sliding_window_pattern")
     if isinstance(listed, list):
         return [_NEAR if has_window else _FULL for has_window in listed]
-    every = listed or every
+    every = max(1, listed or every)
     return [_FULL if index % every == every - 1 else _NEAR for index in range(num_layers(keys))]
 
 
 def num_layers(keys: GgufKeys) -> int:
-    """The layers of the model itself, without those that predict further tokens."""
-    return keys.needed("block_count") - (keys.integer("nextn_predict_layers") or 0)
+    """The layers of the model itself, without those that predict further tokens.
+
+    Raises ModelConfigError for a number that no model has.
+    """
+    count = keys.needed("block_count") - (keys.integer("nextn_predict_layers") or 0)
+    if not 1 <= count <= MAX_LAYERS:
+        raise keys.error("block_count", f"leaves {count} layers; 1 to {MAX_LAYERS} are expected")
+    return count
 
 
 _MIXTRAL = GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from rtp_llm.gguf import GgufError
 from rtp_llm.models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.testing.gguf.writer import Tensor, write
+from rtp_llm.models.gguf.architectures import known_gguf_architectures
+from rtp_llm.testing.gguf.writer import Tensor, Typed, write
 
 _SIZES = {
     "block_count": 8,
@@ -120,3 +122,32 @@ def test_files_without_a_language_model_are_refused(
 ) -> None:
     with pytest.raises(ModelConfigError, match=r"holds no language model .*give the file of"):
         read(tmp_path, architecture, general__type=kind)
+
+
+_ODD = (0, 1, 7, 2**31, "text", True, -0.5, 1e-30, 1e30, float("inf"), float("nan"), [1, 2, 3])
+_ODD_TOO = (Typed("i64", -(2**63)), Typed("u64", 2**64 - 1), [2**31] * 8, [0.5] * 8, [True] * 8)
+_KEYS = (
+    *_SIZES,
+    *(f"attention.{key}" for key in ("head_count_kv", "key_length", "value_length")),
+    *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank")),
+    *(f"attention.{key}" for key in ("sliding_window", "sliding_window_pattern")),
+    *(f"rope.{key}" for key in ("dimension_count", "freq_base", "freq_base_swa")),
+    *(f"rope.scaling.{key}" for key in ("type", "factor", "original_context_length")),
+    *(f"expert_{key}" for key in ("count", "used_count", "feed_forward_length", "group_count")),
+    *(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "time_step_rank")),
+    *("ssm.inner_size", "nextn_predict_layers", "full_attention_interval"),
+)
+
+
+@pytest.mark.parametrize("architecture", known_gguf_architectures())
+def test_odd_values_are_read_or_refused(tmp_path: Path, architecture: str) -> None:
+    draw, verdicts = random.Random(architecture), set[bool]()
+    for _ in range(40):
+        keys = draw.sample(_KEYS, draw.randrange(5))
+        changes = {f"_{key.replace('.', '__')}": draw.choice((*_ODD, *_ODD_TOO)) for key in keys}
+        try:
+            verdicts.add(bool(read(tmp_path, architecture, **changes)))
+        except (ModelConfigError, UnsupportedModelError) as error:
+            assert len(str(error)) < 1000
+            verdicts.add(False)
+    assert False in verdicts

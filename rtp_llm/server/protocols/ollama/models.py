@@ -111,7 +111,7 @@ def _read(path: str) -> _Folder:
 def _read_gguf(path: str) -> _Folder:
     model = language_model(path)
     metadata = model.metadata
-    config: dict[str, Any] = {"model_type": metadata.architecture, "dtype": model.main_type}
+    config: dict[str, Any] = {"model_type": metadata.architecture, "dtype": model.recipe}
     for theirs, ours in _INFO.items():
         value = metadata.values.get(metadata.of_model(theirs))
         if isinstance(value, int | float):

@@ -10,6 +10,9 @@ import pytest
 
 from rtp_llm.server.protocols.ollama.answers import OllamaProcesses, OllamaShowAnswer, OllamaTags
 from rtp_llm.server.protocols.ollama.names import tagged
+from rtp_llm.testing.gguf.vocabularies import byte_level_values
+from rtp_llm.testing.gguf.writer import Tensor as GgufTensor
+from rtp_llm.testing.gguf.writer import write
 from rtp_llm.testing.model_folders import byte_level, write_folder
 from rtp_llm.testing.server.agent_clients import TEMPLATE, agents
 from rtp_llm.testing.server.fake_engine import FakeEngine, say
@@ -78,3 +81,20 @@ async def test_what_a_model_can_do() -> None:
         shown = (await case.server.post("/api/show", model="demo")).json()
         assert shown["capabilities"] == ["completion", "embedding", "tools", "thinking"]
         assert shown["template"] == TEMPLATE
+
+
+@run
+async def test_a_gguf_file_is_described_by_its_metadata(tmp_path: Path) -> None:
+    metadata = {"general.architecture": "qwen3", "general.file_type": 15, "qwen3.block_count": 2}
+    tensors = {"token_embd.weight": GgufTensor("Q8_0", (40, 64))}
+    file = tmp_path / "Tiny-Q4_K_M.gguf"
+    write(file, {**metadata, **byte_level_values("qwen2")}, tensors)
+    tokenizer = Tokenizer.from_folder(file)
+    engine = FakeEngine(say(tokenizer, "Hi."))
+    async with served(engine, tokenizer, model=str(file), served_model_name="tiny") as server:
+        answer = await server.client.post("/api/show", json={"model": "tiny"})
+        shown = msgspec.json.decode(answer.content, type=OllamaShowAnswer)
+        details = shown.details
+        assert (details.format, details.family) == ("gguf", "qwen3")
+        assert (details.parameter_size, details.quantization_level) == ("2560", "Q4_K_M")
+        assert shown.model_info["qwen3.block_count"] == 2
