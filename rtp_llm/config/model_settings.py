@@ -45,9 +45,9 @@ class ModelSettings(CheckedSettings):
         "text",
         "model",
         "Quantisation of weights done while loading: int8 is weight-only; w8a8_int8 (faster, about "
-        "twice the error) and fp8 (in blocks) quantise activations, too. FP8 checkpoints need "
-        "nothing.",
-        choices=("none", "int8", "w8a8_int8", "fp8"),
+        "twice the error) and fp8 (in blocks) quantise activations, too; int4 rounds to nearest in "
+        "groups of 128. Quantised checkpoints need nothing.",
+        choices=("none", "int8", "w8a8_int8", "int4", "fp8"),
         after="task",
     )
     gguf_activations: str = option(

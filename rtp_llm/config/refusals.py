@@ -412,6 +412,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
+        "int4_weights",
+        "4-bit weights have kernels for the CPU only.",
+        "Leave --quantization out; int8 instead where that is supported.",
+        devices="cuda, rocm, xpu",
+    ),
+    Refusal(
+        "device",
         "int8_products",
         "Int8 products have kernels for the CPU and for NVIDIA's GPUs only.",
         "Leave --quantization out.",

@@ -264,6 +264,7 @@ CAPABILITIES: dict[str, str] = {
     "bfloat16": "weights, activations and KV cache in bfloat16",
     "float16": "weights, activations and KV cache in float16",
     "int8_weights": "int8 weight-only quantisation while loading",
+    "int4_weights": "4-bit weights in groups while loading",
     "int8_products": "products of int8 weights and activations that are quantised as they come",
     "fp8_products": "products of 8-bit floats, for weights and activations in FP8 blocks",
     "quantized_kv_cache": "a KV cache in 8 bits",

@@ -69,7 +69,7 @@ class LayerOptions:
 
     @property
     def quantization(self) -> str:
-        """How weights are quantised on loading: "none", "int8", "w8a8_int8" or "fp8"."""
+        """How weights are quantised on loading: "none", "int8", "w8a8_int8", "int4" or "fp8"."""
         return self.settings.quantization
 
     def inside(self, name: str) -> LayerOptions:

@@ -49,6 +49,7 @@ _CAPABILITIES = {
     "none": None,
     "int8": "int8_weights",
     "w8a8_int8": "int8_products",
+    "int4": "int4_weights",
     "fp8": "fp8_products",
 }
 
@@ -316,7 +317,7 @@ def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None
         _check_range(config)
     if settings.quantization == "fp8" and settings.dtype != "bfloat16":
         raise refuse("fp8 with another dtype", f"--dtype {settings.dtype}", config.architecture)
-    if settings.quantization in ("int8", "w8a8_int8") and config.stored is not None:
+    if settings.quantization in ("int8", "w8a8_int8", "int4") and config.stored is not None:
         found = f"--quantization {settings.quantization}"
         raise refuse("quantized twice", found, config.architecture)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:

@@ -9,7 +9,7 @@ import json
 import pytest
 import torch
 
-from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
+from rtp_llm.quantization import int4, int8
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.models.open_model import open_model
 from rtp_llm.testing.models.parity import TOLERANCE, check_mixed_batch, check_tokens_and_chunks
@@ -166,9 +166,10 @@ def test_mixtures_in_half_precision_are_as_close_for_most_tokens(tmp_path, kind,
         ("int8", torch.bfloat16, 0.5, 2.0),
         ("w8a8_int8", torch.float32, 1.05, 2.0),
         ("w8a8_int8", torch.bfloat16, 0.5, 2.0),
+        ("int4", torch.float32, 0.9, 1.1),  # activations in 8 bits add little to it
     ],
 )
-def test_int8_weights_are_as_close_as_their_rounding_allows(
+def test_weights_are_as_close_as_their_rounding_allows(
     tmp_path, kind, quantization, dtype, least, most
 ):
     """The error of logits, in errors of a float32 model whose weights alone are rounded."""
@@ -179,7 +180,7 @@ def test_int8_weights_are_as_close_as_their_rounding_allows(
     model = open_model(tmp_path, dtype, quantization=quantization)
     ours = ContiguousRunner(model, 1, 64).prefill(prompt)
     again = ContiguousRunner(model, 1, 64).prefill(prompt, 7)
-    round_weights(reference)
+    round_weights(reference, quantization)
     rounded = (expected_logits(reference, prompt) - exact).square().mean().sqrt()
     error = (ours - exact).square().mean().sqrt()
     print(f"{kind} {quantization} {dtype}: {error / rounded:.3f} x {rounded:.4f}")
@@ -188,13 +189,14 @@ def test_int8_weights_are_as_close_as_their_rounding_allows(
 
 
 @torch.no_grad()
-def round_weights(reference):
-    """Give transformers the weights that an int8 model really has; its embedding stays exact."""
+def round_weights(reference, quantization):
+    """Give transformers the weights that a model really has; its embedding stays exact."""
+    kind = int4 if quantization == "int4" else int8
     table = reference.model.embed_tokens
     table.weight = torch.nn.Parameter(table.weight.clone())  # no longer tied
     for module in reference.modules():
         if isinstance(module, torch.nn.Linear):
-            module.weight.copy_(dequantize_rows(*quantize_rows(module.weight)))
+            module.weight.copy_(kind.dequantize_rows(*kind.quantize_rows(module.weight)))
 
 
 def test_other_block_sizes_change_nothing(tmp_path):

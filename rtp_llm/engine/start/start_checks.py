@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from rtp_llm.worker.speculative.proposer import Proposer
     from rtp_llm.worker.warm_up import StepLimits
 
-_QUANTIZATION = {"int8": "int8_weights", "w8a8_int8": "int8_products", "fp8": "fp8_products"}
+_QUANTIZATION = {
+    "int8": "int8_weights",
+    "w8a8_int8": "int8_products",
+    "int4": "int4_weights",
+    "fp8": "fp8_products",
+}
 # Operators that only a feature needs, and one that only the fused path of some devices calls.
 _OPERATORS_OF = {"int8_weights": "int8_linear", "int8_products": "w8a8_int8_linear"}
 _FOR_OTHERS = "rotate_and_store"

@@ -55,6 +55,15 @@ def test_int8_weights_and_products(name, quantization, feature, what, monkeypatc
         start(gpu(name), monkeypatch, quantization=quantization)
 
 
+@pytest.mark.parametrize("name", ["cuda", "rocm", "xpu"])
+def test_int4_weights(name, monkeypatch):
+    message = (
+        f"int4_weights is not supported on {name}: 4-bit weights have kernels for the CPU only"
+    )
+    with pytest.raises(DeviceError, match=message):
+        start(gpu(name), monkeypatch, quantization="int4")
+
+
 @pytest.mark.parametrize("name", ["rocm", "xpu"])
 def test_a_kv_cache_of_eight_bits(name, monkeypatch):
     message = (

@@ -83,6 +83,17 @@ def test_int8_weights_take_a_quarter_of_the_memory():
     assert bytes_kept == 512 * 256 + 512 * 4 * 4  # numbers, and a scale for every 64 columns
 
 
+def test_int4_weights_take_an_eighth_of_the_memory():
+    layer = make_linear(256, {"x": 512}, False, options("int4"))
+    fill(layer, {"x.weight": torch.randn(512, 256)})
+    bytes_kept = sum(parameter.nbytes for parameter in layer.parameters())
+    assert (
+        bytes_kept == 512 * 128 + 512 * 2 * 5
+    )  # numbers; a scale and a zero point for 128 columns
+    with pytest.raises(ValueError, match="4-bit weights of 7 columns"):
+        make_linear(7, {"x": 8}, False, options("int4"))
+
+
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
 def test_a_weight_that_cannot_be_rounded_is_an_error(value):
     layer = make_linear(24, {"x": 2}, False, options("int8"))

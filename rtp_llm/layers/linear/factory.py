@@ -103,6 +103,11 @@ KINDS: dict[str, LinearKind] = {
         lambda request: request.quantization == "w8a8_int8",
         formats=_FLOAT,
     ),
+    "int4": LinearKind(
+        "rtp_llm.layers.linear.int4:Int4Linear",
+        lambda request: request.quantization == "int4",
+        formats=_FLOAT,
+    ),
     "int8_weight": LinearKind(
         "rtp_llm.layers.linear.int8:Int8Linear",
         lambda request: request.keeps_stored("int8_linear"),

@@ -239,12 +239,12 @@ def test_one_kind_takes_each_case(quantization, dtype, products, names, kind):
         ("fp8", "bfloat16", False, ()),
         ("fp8", "float32", True, ()),
         ("int8", "bfloat16", True, ("x",)),
-        ("int4", "bfloat16", True, ()),
+        ("int2", "bfloat16", True, ()),
     ],
 )
 def test_what_no_kind_takes_is_an_error_with_the_details(quantization, dtype, products, names):
     given = options("none", dtype, products, stored(*names))
-    vars(given.settings).update(quantization=quantization)  # a setting cannot be int4
+    vars(given.settings).update(quantization=quantization)  # a setting cannot be int2
     form = "float and fp8_block" if names else "float"
     message = (
         f"device cpu, weights stored as {form} for activations of torch.{dtype}, "

@@ -29,11 +29,14 @@ class IntGroupsLinear(Linear):
         products = []
         for _, names in groupby(self.parts, self._kind):
             parts = {name: self.parts[name] for name in names}
-            stored = self._format(next(iter(parts)))
-            products.append(IntGroupsProduct(parts, self.columns, stored, options))
-        self._set(products)
+            kept = self._format(next(iter(parts)))
+            products.append(
+                IntGroupsProduct(parts, self.columns, kept.bits, kept.group, kept.ordered, options)
+            )
+        self.set_products(products)
 
-    def _set(self, products: list[IntGroupsProduct]) -> None:
+    def set_products(self, products: list[IntGroupsProduct]) -> None:
+        """Keep the products of all parts, in order."""
         self.products = products
         self.registered = nn.ModuleList(products)
 
@@ -65,7 +68,7 @@ class IntGroupsLinear(Linear):
                 merged.append(product)
         for product in merged:
             product.pack()
-        self._set(merged)
+        self.set_products(merged)
 
 
 class IntGroupsProduct(nn.Module):
@@ -77,19 +80,25 @@ class IntGroupsProduct(nn.Module):
     """
 
     def __init__(
-        self, parts: dict[str, int], columns: int, stored: IntGroups, options: LayerOptions
+        self,
+        parts: dict[str, int],
+        columns: int,
+        bits: int,
+        group: int,
+        ordered: bool,
+        options: LayerOptions,
     ) -> None:
         super().__init__()
         self.parts, self.rows = parts, sum(parts.values())
-        self.bits, self.group, self._columns = stored.bits, stored.group, columns
-        groups = stored.groups(columns)
+        self.bits, self.group, self._columns = bits, group, columns
+        groups = -(-columns // group) if group else 1
         width = columns * self.bits // 8
         self.weight = options.parameter(self.rows, width, dtype=torch.uint8)
         self.scale = options.parameter(self.rows, groups, dtype=torch.float32)
         self.zero = options.parameter(self.rows, groups, dtype=torch.uint8)
         self.order: nn.Parameter | None = None
         self.group_of: nn.Parameter | None = None
-        if stored.ordered:
+        if ordered:
             self.group_of = options.parameter(columns, dtype=torch.int32)
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
