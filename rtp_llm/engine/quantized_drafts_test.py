@@ -76,3 +76,15 @@ def test_other_stored_formats(tmp_path: Path, packing: str) -> None:
         engine = run(folder, play, speculative="mtp")
     compare(engine, plain)
     assert accepted(engine) > 0
+
+
+@pytest.mark.parametrize("packing", ["w8a16", "nvfp4"])
+def test_eagle_heads_draft_for_stored_formats(tmp_path: Path, packing: str) -> None:
+    """The head is in floats, as published ones are."""
+    model = save_drafting_model(tmp_path, "eagle3 llama")
+    store_packed(model.folder, PACKINGS[packing])
+    with each_token_alone():
+        plain = run(model.folder, play)
+        engine = run(model.folder, play, **model.settings)
+    compare(engine, plain)
+    assert accepted(engine) > 0

@@ -15,6 +15,7 @@ from rtp_llm.engine.start.memory_plan import weight_bytes
 from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.models.fp8_checkpoints import BLOCKS, CHANNELS, Style, store_as_fp8
 from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import save_model
 
 SIZES = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
@@ -34,3 +35,17 @@ def test_fp8_counts_as_the_device_keeps_it(
     counted = memory_estimate._weight_bytes(settings, torch.bfloat16, resolve_device("cpu"))
     taken = weight_bytes(open_model(tmp_path / "fp8", torch.bfloat16))
     assert counted == pytest.approx(taken, rel=0.05)  # rotations are not counted
+
+
+@pytest.mark.parametrize(
+    "packing", ["w8a8", "w8a16", "mxfp4", "modelopt nvfp4", "nested nf4", "mlx"]
+)
+def test_other_formats_count_as_the_device_keeps_them(tmp_path: Path, packing: str) -> None:
+    folder = tmp_path / "stored"
+    folder.mkdir()
+    save_model(folder, "qwen3", **SIZES)
+    store_packed(folder, PACKINGS[packing], dtype=torch.bfloat16)
+    settings = Settings(model=str(folder), dtype="bfloat16")
+    counted = memory_estimate._weight_bytes(settings, torch.bfloat16, resolve_device("cpu"))
+    taken = weight_bytes(open_model(folder, torch.bfloat16))
+    assert counted == pytest.approx(taken, rel=0.05, abs=66_000)  # of rotations
