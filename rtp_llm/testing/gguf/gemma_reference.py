@@ -37,9 +37,10 @@ def gemma_reference(file: Path) -> Any:
     """transformers' Gemma3ForCausalLM with the weights of the file, in float32."""
     found = open_model(file)
     state = {_name(name): _floats(tensor) for name, tensor in found.tensors.items()}
-    model, report = Gemma3ForCausalLM.from_pretrained(
+    loaded: Any = Gemma3ForCausalLM.from_pretrained(
         None, config=_config(found), state_dict=state, dtype=torch.float32, output_loading_info=True
     )
+    model, report = loaded
     assert not report["unexpected_keys"], report
     assert report["missing_keys"] <= {"lm_head.weight"}, report
     return model.eval()
