@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ class GgufLinear(Linear):
     """Each run of parts of one type has a matrix; parts that are floats in the file stay floats."""
 
     def make_weight(self, options: LayerOptions) -> None:
-        self.matrices = nn.ModuleList()
+        self.matrices: Any = nn.ModuleList()  # of GgufMatrix and _FloatMatrix
         self._places: dict[str, tuple[int, int]] = {}  # part -> its matrix, its first row there
         self._rows: list[int] = []
         for stored, run in groupby(self.parts, key=self.formats.__getitem__):
@@ -44,7 +45,9 @@ class GgufLinear(Linear):
     def _product(self, x: Tensor, float_results: bool) -> Tensor:
         if len(self._rows) == 1:
             return self.matrices[0].product(x, self.bias, float_results)  # type: ignore[no-any-return]
-        biases = [None] * len(self._rows) if self.bias is None else self.bias.split(self._rows)
+        biases: Any = [None] * len(self._rows)
+        if self.bias is not None:
+            biases = self.bias.split(self._rows)  # type: ignore[no-untyped-call]
         products = [
             matrix.product(x, bias, float_results)
             for matrix, bias in zip(self.matrices, biases, strict=True)

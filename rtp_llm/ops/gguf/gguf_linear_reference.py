@@ -38,5 +38,5 @@ def gguf_embedding_reference(ids: Tensor, blocks: Tensor, kind: str, out: Tensor
 
 def rows_of(blocks: Tensor, kind: str) -> Tensor:
     """float32 [O, K] of blocks int8 [O, bytes of a row]."""
-    taken = blocks.view(torch.uint8).unflatten(1, (-1, BLOCK_BYTES[kind]))
+    taken = blocks.view(torch.uint8).view(len(blocks), -1, BLOCK_BYTES[kind])
     return dequantize(kind, taken).flatten(1)
