@@ -10,7 +10,7 @@ FORMAT_REFUSALS: tuple[Refusal, ...] = (
         "model",
         "quantized checkpoint",
         "Of the quantised formats those of docs/formats.md can be read: quant_method fp8, "
-        "fbgemm_fp8, mxfp4, bitsandbytes, gptq, awq, modelopt with FP8 or NVFP4, "
+        "fbgemm_fp8, mxfp4, bitsandbytes, gptq, awq, auto-round, modelopt with FP8 or NVFP4, "
         "compressed-tensors of 8-bit floats, integers, NVFP4 and MXFP4, and MLX with 2, 4 or 8 "
         "bits.",
         "Take the model in one of these formats, or its unquantised weights; --quantization "

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from rtp_llm.layers.linear.int_groups import IntGroupsProduct
 from rtp_llm.layers.weights.int_formats import Awq, Gptq, IntGroups, PackQuantized
+from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.models.int_checkpoints import store_as_integers
@@ -72,3 +73,21 @@ def test_weights_stay_packed_and_logits_are_near_those_of_floats(
     kept, exact = (runner.prefill(tokens) for runner in runners)
     # 8 bits of activations; the tiny model's random weights magnify them.
     assert (kept - exact).std() <= 0.05 * exact.std()
+
+
+@pytest.mark.parametrize(("config", "stored"), CASES, ids=["gptq", "gptq_v2", "awq", "packed"])
+def test_experts_stay_packed_unless_their_columns_are_in_another_order(
+    config: dict[str, Any], stored: IntGroups, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_model(folder, "qwen3_moe", seed=7, moe_intermediate_size=64)
+    wide = store_as_integers(folder, config, stored, torch.bfloat16)
+    kept, floats = (open_model(each, torch.bfloat16) for each in (folder, wide))
+    experts = [each for each in kept.modules() if isinstance(each, StackedLinearWeights)]
+    packed = {torch.bfloat16} if stored.ordered else {torch.int8}
+    assert {each.weight.dtype for each in experts} == packed
+    runners = [ContiguousRunner(each, 1, 64) for each in (kept, floats)]
+    ours, exact = (runner.prefill(PROMPTS[1]) for runner in runners)
+    # A router chooses another expert now and then.
+    assert (ours - exact).abs().median() <= 0.05 * exact.std()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import torch
@@ -63,8 +63,10 @@ class Fp8Blocks(Fp8Layout):
 
     formats = frozenset({"fp8_block"})
 
-    def __init__(self, parts: Mapping[str, int], columns: int) -> None:
-        super().__init__(parts, columns)
+    def __init__(
+        self, parts: Mapping[str, int], columns: int, stored: Sequence[StoredFormat] = ()
+    ) -> None:
+        super().__init__(parts, columns, stored)
         self.rows = BlockRows(tuple(parts.values()))
         self._starts = dict(zip(parts, self.rows.starts, strict=True))
 
@@ -90,8 +92,10 @@ class Fp8Channels(Fp8Layout):
 
     formats = frozenset({"fp8_channel", "fp8_tensor"})
 
-    def __init__(self, parts: Mapping[str, int], columns: int) -> None:
-        super().__init__(parts, columns)
+    def __init__(
+        self, parts: Mapping[str, int], columns: int, stored: Sequence[StoredFormat] = ()
+    ) -> None:
+        super().__init__(parts, columns, stored)
         self._starts = dict(zip(parts, accumulate(parts.values(), initial=0), strict=False))
 
     def make(self, options: LayerOptions, *outer: int) -> tuple[nn.Parameter, nn.Parameter]:

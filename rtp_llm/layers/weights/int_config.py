@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads quantization_config of GPTQ and AWQ, and packed groups of compressed-tensors."""
+"""Reads quantization_config of GPTQ, AWQ and AutoRound, and packed groups of compressed-tensors."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rtp_llm.layers.weights.int_formats import Awq, Gptq, PackQuantized
+from rtp_llm.layers.weights.int_formats import Awq, Gptq, IntGroups, PackQuantized
 from rtp_llm.layers.weights.stored_config import (
     StoredModules,
     UnsupportedFormatError,
@@ -20,6 +21,7 @@ from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
 _ROW = "quantized checkpoint"
 _BITS = (4, 8)
 _ZERO_ADDED = {"gptq": 1, "gptq_v2": 0}
+_AUTO_ROUND: dict[str, IntGroups] = {"auto_gptq": Gptq(), "auto_awq": Awq()}
 
 
 def read_gptq(config: Mapping[str, Any]) -> StoredModules:
@@ -88,6 +90,42 @@ def packed_group(name: str, group: Mapping[str, Any]) -> PackQuantized:
         raise UnsupportedFormatError(_ROW, f"{name}: integers with strategy {shown(strategy)}")
     symmetric = bool(weights.get("symmetric", True))
     return PackQuantized(bits, _group_size(name, size), symmetric=symmetric)
+
+
+def read_auto_round(config: Mapping[str, Any]) -> StoredModules:
+    """AutoRound, in tensors of GPTQ or AWQ; `extra_config` overrides it by names of modules."""
+    packing = str(config.get("packing_format") or "auto_round:auto_gptq")
+    kind = packing.removeprefix("auto_round:")
+    if kind not in _AUTO_ROUND:
+        raise UnsupportedFormatError(_ROW, f"AutoRound of packing_format {shown(packing)}")
+    if (numbers := config.get("data_type") or "int") != "int":
+        raise UnsupportedFormatError(_ROW, f"AutoRound of data_type {shown(numbers)}")
+    whole = _auto_round(config, _AUTO_ROUND[kind])
+    extra = config.get("extra_config") or {}
+    if not isinstance(extra, Mapping):
+        raise UnsupportedFormatError(_ROW, f"extra_config {shown(extra)}")
+    groups = [_extra(str(name), given, whole) for name, given in extra.items()]
+    return StoredModules((*groups, (("Linear",), whole)))
+
+
+def _extra(name: str, given: object, whole: IntGroups) -> tuple[tuple[str, ...], StoredFormat]:
+    """The modules of an entry of `extra_config`, whose names may be regular expressions."""
+    if not isinstance(given, Mapping):
+        raise UnsupportedFormatError(_ROW, f"extra_config {shown(name)}: {shown(given)}")
+    pattern = name if re.fullmatch(r"[\w.-]+", name) else f"re:{name}"
+    check_pattern(pattern, "extra_config")
+    bits = given.get("bits", whole.bits)
+    if isinstance(bits, int) and bits >= 16:
+        return (pattern,), FLOAT
+    size = given.get("group_size", whole.group or -1)
+    return (pattern,), _auto_round({"bits": bits, "group_size": size}, whole)
+
+
+def _auto_round(config: Mapping[str, Any], stored: IntGroups) -> IntGroups:
+    bits = _bits("AutoRound", config.get("bits"))
+    if isinstance(stored, Awq) and bits != 4:
+        raise UnsupportedFormatError(_ROW, f"AutoRound of {bits} bits in the packing of AWQ")
+    return replace(stored, bits=bits, group=_group_size("AutoRound", config.get("group_size")))
 
 
 def _bits(name: str, found: object) -> int:

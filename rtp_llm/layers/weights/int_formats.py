@@ -26,6 +26,7 @@ from rtp_llm.layers.weights.shard import DivisionError, Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.gemm.int_groups import WORD_BITS, unpack_words
+from rtp_llm.ops.gemm.wna16_layout import GROUP_UNIT
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -78,7 +79,16 @@ class IntGroups(StoredFormat):
         return f"no kernel on {device.name} multiplies them as they are"
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return f"no kernel on {device.name} multiplies experts as they are"
+        if not ops.has_kernel("wna16_grouped_linear", device.capabilities().torch_type):
+            return f"no kernel on {device.name} multiplies experts as they are"
+        if not self.of_experts:
+            return "experts are multiplied in groups of multiples of 32 that are in order"
+        return ""
+
+    @property
+    def of_experts(self) -> bool:
+        """Whether experts in it are multiplied as they are, where there is a kernel."""
+        return self.group % GROUP_UNIT == 0 and not self.ordered
 
     def float_targets(self, weight: Tensor) -> NamedTargets:
         groups, device = self.groups(weight.shape[1]), weight.device

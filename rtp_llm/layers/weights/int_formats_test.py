@@ -22,7 +22,7 @@ from rtp_llm.layers import (
     weight_targets,
 )
 from rtp_llm.layers.weights.compressed_tensors import read_compressed_tensors
-from rtp_llm.layers.weights.int_config import read_awq, read_gptq
+from rtp_llm.layers.weights.int_config import read_auto_round, read_awq, read_gptq
 from rtp_llm.layers.weights.int_formats import Awq, Gptq, IntGroups, PackQuantized
 from rtp_llm.layers.weights.int_targets import GroupedWeight
 from rtp_llm.layers.weights.interleaved import Interleaved
@@ -254,6 +254,22 @@ def test_config_of_awq() -> None:
     assert stored.format_of("a.gate").name == "float"
 
 
+def test_config_of_auto_round() -> None:
+    config: dict[str, Any] = {"bits": 4, "group_size": 128, "sym": True, "data_type": "int"}
+    extra = {
+        "lm_head": {"bits": 16, "data_type": "float"},
+        "a.0.down": {"bits": 8, "group_size": 32},
+        ".*1.up": {"group_size": -1},
+    }
+    stored = read_auto_round({**config, "extra_config": extra})
+    assert stored.format_of("a.0.up") == Gptq(4, 128, zero_added=1)
+    assert stored.format_of("lm_head").name == "float"
+    assert stored.format_of("a.0.down") == Gptq(8, 32)
+    assert stored.format_of("a.1.up") == Gptq(4, 0)
+    stored = read_auto_round({**config, "packing_format": "auto_round:auto_awq"})
+    assert stored.format_of("a.0.up") == Awq(group=128)
+
+
 def packed_config(**weights: Any) -> dict[str, Any]:
     given = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, **weights}
     group = {"targets": ["Linear"], "weights": given, "input_activations": None}
@@ -276,6 +292,9 @@ def test_config_of_packed_integers() -> None:
         (read_gptq, {"bits": 4, "group_size": 0}, "groups of 0 columns"),
         (read_gptq, {"bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format 'marlin'"),
         (read_gptq, {"bits": 4, "dynamic": {"(": {}}}, "dynamic has the pattern"),
+        (read_auto_round, {"bits": 4, "packing_format": "auto_round:fp8"}, "'auto_round:fp8'"),
+        (read_auto_round, {"bits": 4, "data_type": "mx_fp"}, "AutoRound of data_type 'mx_fp'"),
+        (read_auto_round, {"bits": 2, "group_size": 32}, "AutoRound: integers of 2 bits"),
         (read_awq, {"bits": 4, "version": "gemv"}, "AWQ of version 'gemv'"),
         (read_awq, {"bits": 4, "zero_point": False}, "AWQ without zero points"),
         (read_compressed_tensors, packed_config(type="float"), "weights of type 'float'"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import ClassVar
 
@@ -25,8 +25,16 @@ class WeightLayout(ABC):
 
     formats: ClassVar[frozenset[str]]  # those kept as they are stored
 
-    def __init__(self, parts: Mapping[str, int], columns: int) -> None:
-        self.parts, self.columns = dict(parts), columns
+    def __init__(
+        self, parts: Mapping[str, int], columns: int, stored: Sequence[StoredFormat] = ()
+    ) -> None:
+        """`stored`: the formats of the parts' tensors, of which some layouts need the details."""
+        self.parts, self.columns, self.stored = dict(parts), columns, tuple(stored)
+
+    @classmethod
+    def fits(cls, stored: Sequence[StoredFormat]) -> bool:
+        """Whether the layout keeps tensors of these formats together; their names are known."""
+        return True
 
     @classmethod
     @abstractmethod

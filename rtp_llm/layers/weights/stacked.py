@@ -32,6 +32,7 @@ PLAIN = "plain"
 _LAYOUTS = {
     "fp8": "rtp_llm.layers.weights.fp8_layouts:Fp8Blocks",
     "fp8_channel": "rtp_llm.layers.weights.fp8_layouts:Fp8Channels",
+    "int_groups": "rtp_llm.layers.weights.int_layout:IntGroupWeights",
     "mxfp4": "rtp_llm.layers.weights.mxfp4_layout:Mxfp4Blocks",
     "mxfp4_packed": "rtp_llm.layers.weights.mxfp4_layout:PackedMxfp4Blocks",
 }
@@ -83,13 +84,14 @@ class StackedLinearWeights(nn.Module):
         # A plan needs no slots: the shapes are the same as for experts on other ranks.
         self.local = () if options.planned else local
         self._options = options
-        self.scale = self._layout = self.bias = None
+        self.scale = self.layout = self.bias = None
         layout = _LAYOUTS.get(weight_format(options, self._tensors))
         if layout is None:
             self.weight = options.parameter(len(self.local), sum(parts.values()), columns)
         else:
-            self._layout = _load_layout(layout)(parts, columns)
-            self.weight, self.scale = self._layout.make(options, len(self.local))
+            formats = _formats_of_first(options, self._tensors)
+            self.layout = _load_layout(layout)(parts, columns, formats)
+            self.weight, self.scale = self.layout.make(options, len(self.local))
         if stored.bias:
             self.bias = options.parameter(len(self.local), sum(parts.values()))
 
@@ -126,10 +128,10 @@ class StackedLinearWeights(nn.Module):
 
     def _part_targets(self, slot: int, name: str, stored: StoredFormat) -> NamedTargets:
         weight = self.weight.detach()[slot]
-        if self._layout is None or self.scale is None:
+        if self.layout is None or self.scale is None:
             yield from stored.float_targets(rows_of(weight, self.parts, name))
         else:
-            yield from self._layout.targets(weight, self.scale[slot], name, stored)
+            yield from self.layout.targets(weight, self.scale[slot], name, stored)
 
     def _shapes(self, expert: int, tensor: Interleaved) -> dict[str, tuple[int, ...]]:
         """The shapes of the tensors of an expert that has no slot, by the ends of their names."""
@@ -150,13 +152,18 @@ def weight_format(options: LayerOptions, parts: Iterable[str]) -> str:
     The stored format of the first expert decides for all; a part in another one is quantised or
     dequantised while loading.
     """
-    first = options.inside("0")
-    stored = {first.format_of(part).name for part in parts}
+    formats = _formats_of_first(options, parts)
+    stored = {each.name for each in formats}
     for name, place in _LAYOUTS.items():
         layout = _load_layout(place)
-        if stored <= layout.formats and layout.takes(options):
+        if stored <= layout.formats and layout.takes(options) and layout.fits(formats):
             return name
     return PLAIN if options.quantization == "none" else options.quantization
+
+
+def _formats_of_first(options: LayerOptions, parts: Iterable[str]) -> list[StoredFormat]:
+    first = options.inside("0")
+    return [first.format_of(part) for part in parts]
 
 
 def _load_layout(place: str) -> type[WeightLayout]:

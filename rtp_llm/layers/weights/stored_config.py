@@ -19,6 +19,8 @@ METHODS = {
     "fbgemm_fp8": "rtp_llm.layers.weights.fp8_config:read_fbgemm_fp8",
     "compressed-tensors": "rtp_llm.layers.weights.compressed_tensors:read_compressed_tensors",
     "gptq": "rtp_llm.layers.weights.int_config:read_gptq",
+    "auto-round": "rtp_llm.layers.weights.int_config:read_auto_round",
+    "intel/auto-round": "rtp_llm.layers.weights.int_config:read_auto_round",
     "awq": "rtp_llm.layers.weights.int_config:read_awq",
     "mxfp4": "rtp_llm.layers.weights.mxfp4:read_mxfp4",
     "bitsandbytes": "rtp_llm.layers.weights.stored.bitsandbytes:read_bitsandbytes",

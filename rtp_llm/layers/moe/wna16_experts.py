@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts with integer weights in groups: GPTQ, AWQ, compressed-tensors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rtp_llm import ops
+from rtp_llm.device import Support
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.moe.dispatcher import Dispatched
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.weights.int_layout import IntGroupWeights
+from rtp_llm.layers.weights.stacked import StackedLinearWeights
+from rtp_llm.ops.gemm.wna16_layout import Wna16Weights, pack
+
+_OPERATORS = ("sort_by_expert", "wna16_grouped_linear", "sum_experts")
+
+
+class Wna16Executor(Executor):
+    """Weights are reordered once they are loaded; see wna16_linear."""
+
+    name: ClassVar[str] = "wna16"
+    priority: ClassVar[int] = 20
+
+    def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
+        super().__init__(context, weights)
+        config = context.config
+        self._activation = GatedActivation(config.activation, config.alpha, config.limit)
+        self._zeros: dict[str, nn.Parameter] = {}
+
+    @classmethod
+    def supports(cls, context: ExpertContext) -> Support:
+        if context.weights != "int_groups":
+            return Support.no(f"it takes integers in groups, not {context.weights}")
+        missing = [
+            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
+        ]
+        if missing:
+            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
+        return Support.yes()
+
+    def finish_loading(self) -> None:
+        for name in ("gate_up", "down"):
+            layer: StackedLinearWeights = getattr(self.weights, name)
+            self._zeros[name] = _pack(layer)
+            layer.register_parameter("zero", self._zeros[name])  # its memory counts
+
+    def execute(self, dispatched: Dispatched) -> Tensor:
+        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
+        x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
+        gated = self._activation(self._product("gate_up", x, offsets))
+        y = self._product("down", gated, offsets)
+        return ops.sum_experts(y, places, dispatched.weights)
+
+    def _product(self, name: str, x: Tensor, offsets: Tensor) -> Tensor:
+        layer: StackedLinearWeights = getattr(self.weights, name)
+        kept, outputs = _layout(layer).kept, sum(layer.parts.values())
+        assert layer.scale is not None, "integers in groups"
+        return ops.wna16_grouped_linear(
+            x, layer.weight, layer.scale, self._zeros[name], offsets, outputs, kept.bits,
+            kept.group, layer.bias,
+        )  # fmt: skip
+
+
+def _layout(layer: StackedLinearWeights) -> IntGroupWeights:
+    assert isinstance(layer.layout, IntGroupWeights)
+    return layer.layout
+
+
+def _pack(layer: StackedLinearWeights) -> nn.Parameter:
+    """Give the weight and the scales the order of the kernel, and return the zero points."""
+    assert layer.scale is not None, "integers in groups"
+    weight, numbers, kept = layer.weight.detach(), layer.scale.detach(), _layout(layer).kept
+    packed = [
+        pack(weight[slot], of_slot[..., 0], of_slot[..., 1].to(torch.uint8), kept.bits, kept.group)
+        for slot, of_slot in enumerate(numbers)
+    ]
+    stacked = Wna16Weights(*(torch.stack(each) for each in zip(*packed, strict=True)))
+    layer.weight = nn.Parameter(stacked.weight, requires_grad=False)
+    layer.scale = nn.Parameter(stacked.scale, requires_grad=False)
+    return nn.Parameter(stacked.zero, requires_grad=False)
