@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from rtp_llm.testing.gguf.vocabularies import metadata_of, sentencepiece_values
-from rtp_llm.testing.gguf.writer import Typed
+from rtp_llm.testing.gguf.writer import Typed, packed
+from rtp_llm.text.chat_template import ChatTemplateError
 from rtp_llm.text.gguf.model_files import stop_ids, tokenizer_values
+from rtp_llm.text.tokenizer import Tokenizer
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 DEFAULT = "tokenizer.chat_template"
@@ -63,3 +65,29 @@ def vocabulary(*tokens: str, **ids: int) -> dict[str, Any]:
 )
 def test_ends_of_answers(tmp_path: Path, values: dict[str, Any], expected: list[int]) -> None:
     assert stop_ids(metadata_of(tmp_path, values)) == expected
+
+
+def test_the_tokenizer_of_a_file(tmp_path: Path) -> None:
+    template = "{{ bos_token }}{% for each in messages %}[{{ each.content }}]{% endfor %}"
+    other = tmp_path / "other.jinja"
+    other.write_text("{{ messages[0].content }}!")
+    values = {"general.architecture": "llama", **sentencepiece_values(eot_token_id=3)}
+    file = tmp_path / "model.gguf"
+    file.write_bytes(packed({**values, DEFAULT: template}, {}))
+    messages = [{"role": "user", "content": "the house"}]
+    found = Tokenizer.from_folder(file)
+    assert found.apply_chat_template(messages) == "<s>[the house]"
+    assert found.chat_template_source == "model.gguf"
+    assert found.eos_token_ids == (2, 3)
+    assert (found.eos_token, found.special_tokens["bos_token"]) == ("</s>", "<s>")
+    ids = found.encode("the house 😀")
+    assert ids[0] == 1
+    assert found.decode(ids) == "the house 😀"
+    found = Tokenizer.from_folder(file, str(other))
+    assert found.apply_chat_template(messages) == "the house!"
+    assert found.chat_template_source == str(other)
+    file.write_bytes(packed(values, {}))
+    found = Tokenizer.from_folder(file)
+    assert found.encode("the house 😀") == ids
+    with pytest.raises(ChatTemplateError, match=r"no chat template.*--chat-template"):
+        found.apply_chat_template(messages)
