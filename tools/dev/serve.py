@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 from tools.dev import environment, wheel
 from tools.dev.published import PUBLISHED, fetch
@@ -20,15 +19,9 @@ _DEFAULTS = {"--host": "127.0.0.1", "--port": "8088"}
 def serve(arguments: Sequence[str]) -> None:
     """Replaces this process by the server; the port is looked at before anything is built."""
     refuse_busy_port(flag_value(arguments, "--host"), flag_value(arguments, "--port"))
-    model = _trained_model(arguments)
+    arguments = model_arguments(arguments)
     built = wheel.build("cpu")
     commands = environment.install(built.wheel, built.packages)
-    if model is not None:
-        arguments = [str(model), "--served-model-name", *arguments]
-    elif not arguments or arguments[0].startswith("-"):
-        arguments = demo_arguments(arguments)
-    else:
-        arguments = [str(CALLED_FROM / arguments[0]), *arguments[1:]]
     command = [str(commands / "rtp-llm"), "serve", *arguments]
     say(" ".join(command))
     ours = (
@@ -40,12 +33,15 @@ def serve(arguments: Sequence[str]) -> None:
     os.execve(command[0], command, {k: v for k, v in os.environ.items() if k not in ours})
 
 
-def _trained_model(arguments: Sequence[str]) -> Path | None:
-    """The place of a published model, unless there is a folder of that name to serve."""
-    name = arguments[0] if arguments else ""
-    if name not in PUBLISHED or (CALLED_FROM / name).exists():
-        return None
-    return fetch(PUBLISHED[name])
+def model_arguments(arguments: Sequence[str]) -> list[str]:
+    """Arguments with the place of the model: the demo, a published model, which is fetched, or a
+    folder or file, which wins over a published model of that name."""
+    if not arguments or arguments[0].startswith("-"):
+        return demo_arguments(arguments)
+    name, *rest = arguments
+    if name in PUBLISHED and not (CALLED_FROM / name).exists():
+        return [str(fetch(PUBLISHED[name])), "--served-model-name", name, *rest]
+    return [str(CALLED_FROM / name), *rest]
 
 
 def demo_arguments(arguments: Sequence[str]) -> list[str]:

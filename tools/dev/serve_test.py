@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from tools.dev import serve
+from tools.dev.published import GEMMA
 from tools.dev.steps import StepError
 
 
@@ -53,3 +55,20 @@ def test_the_demo_drafts_unless_configured_otherwise(monkeypatch: pytest.MonkeyP
     assert "eagle3" not in serve.demo_arguments(["--speculative-config={}"])
     monkeypatch.setenv("RTP_LLM_SPECULATIVE", "none")
     assert "eagle3" not in serve.demo_arguments([])
+
+
+def test_published_models_are_fetched_unless_a_folder_has_their_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serve, "CALLED_FROM", tmp_path)
+    monkeypatch.setattr(serve, "fetch", lambda model: Path("/cache") / model.title)
+    found = serve.model_arguments(["gemma", "--port", "1"])
+    assert found == [f"/cache/{GEMMA.title}", "--served-model-name", "gemma", "--port", "1"]
+    assert serve.model_arguments(["x/y.gguf", "--port", "1"]) == [
+        str(tmp_path / "x/y.gguf"),
+        "--port",
+        "1",
+    ]
+    (tmp_path / "gemma").mkdir()
+    assert serve.model_arguments(["gemma"]) == [str(tmp_path / "gemma")]
+    assert serve.model_arguments(["--port", "1"])[-2:] == ["--port", "1"]
