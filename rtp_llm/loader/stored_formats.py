@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("rtp_llm.loader")
 _MIB = 2**20
+_EMBEDDING = ".embed_tokens"
+_ROUTER = re.compile(r"\.mlp\.gate(\.weight)?$")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 _INPUT_SCALES = ("input_scale", "activation_scale")
 
@@ -193,9 +195,13 @@ def why_dequantized(name: str, stored: StoredFormat, dtype: torch.dtype, device:
 
     Empty if it does not.
     """
-    of_experts = _EXPERT.search(name) is not None
-    why = stored.why_experts_dequantized if of_experts else stored.why_dequantized
-    return why(dtype, device)
+    if _ROUTER.search(name):
+        return "routers are floats"
+    if _EXPERT.search(name):
+        return stored.why_experts_dequantized(dtype, device)
+    if _EMBEDDING in name:
+        return stored.why_embeddings_dequantized(dtype, device)
+    return stored.why_dequantized(dtype, device)
 
 
 def _count(

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
+from rtp_llm.layers.linear.mlx import MlxLinear
 from rtp_llm.layers.linear.mxfp4 import Mxfp4Linear
 from rtp_llm.loader import explain
 from rtp_llm.models.causal_lm import CausalLM
@@ -84,7 +85,7 @@ def logits(model: CausalLM) -> torch.Tensor:
 
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a device that multiplies nothing but floats."""
-    kept = ("int8_linear", "w8a8_int8_linear", "mxfp4_grouped_linear")
+    kept = ("int8_linear", "w8a8_int8_linear", "mxfp4_grouped_linear", "wna16_linear")
     has_kernel = ops.has_kernel
     monkeypatch.setattr(
         ops, "has_kernel", lambda name, kind: name not in kept and has_kernel(name, kind)
@@ -176,9 +177,22 @@ def test_groups_of_a_checkpoint_may_differ(saved: Callable[[str], Path], tmp_pat
     assert (logits(model) - exact).norm() < 0.1 * exact.norm()
 
 
+@pytest.mark.parametrize("kind", ["llama", "qwen3_next"])
+def test_groups_of_mlx_stay_packed(make: Made, kind: str) -> None:
+    """Only activations are rounded, to 8 bits; parts may be interleaved in a tensor."""
+    stored, wide = map(open_model, make("mlx", kind))
+    name = f"model.layers.{2 if kind == 'qwen3_next' else 1}.self_attn.qkv_proj"
+    packed, floats = (each.get_submodule(name) for each in (stored, wide))
+    assert type(packed) is MlxLinear
+    x = torch.randn(9, packed.columns)
+    exact = floats(x)
+    assert 0 < (packed(x) - exact).norm() < 0.01 * exact.norm()
+
+
 def test_mlx_packs_embeddings_routers_and_stacks_experts(
-    saved: Callable[[str], Path], tmp_path: Path
+    saved: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    without_kernels(monkeypatch)
     folder = shutil.copytree(saved("qwen3_moe"), tmp_path / "stored")
     every = ("proj.weight", "embed_tokens.weight", "lm_head.weight", "mlp.gate.weight")
     wide = store_packed(folder, PACKINGS["mlx"], lambda name: name.endswith(every))

@@ -200,7 +200,7 @@ CASES = [
     Case("qwen3_moe", {"moe_intermediate_size": 64, "hidden_size": 128}, packing="modelopt nvfp4"),
     Case("qwen3_next", WIDE_NET, packing="nested nf4"),
     Case("qwen3", {**WIDE, **BIASES}, packing="mxfp4"),
-    Case("llama", WIDE, packing="mlx"),
+    Case("llama", WIDE, packing="mlx", rounds=True),
     Case("deepseek_v3", draft="mtp"),
     Case("qwen3_next", TIED, draft="mtp"),
     Case("llama", draft="eagle3"),

@@ -16,6 +16,7 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.gguf_blocks import GGUF_FORMATS
 from rtp_llm.layers.weights.interleaved import Interleaved, tensors_of
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
+from rtp_llm.layers.weights.stored.mlx import MLX_FORMATS
 from rtp_llm.layers.weights.stored_format import FLOAT, FormatError
 
 
@@ -130,6 +131,12 @@ KINDS: dict[str, LinearKind] = {
         "rtp_llm.layers.linear.mxfp4:Mxfp4Linear",
         lambda request: request.keeps_stored("mxfp4_grouped_linear"),
         formats=frozenset({"mxfp4_packed"}),
+        as_stored=True,
+    ),
+    "mlx": LinearKind(
+        "rtp_llm.layers.linear.mlx:MlxLinear",
+        lambda request: len(request.stored) == 1 and request.keeps_stored("wna16_linear"),
+        formats=MLX_FORMATS,
         as_stored=True,
     ),
     "fp8": LinearKind(

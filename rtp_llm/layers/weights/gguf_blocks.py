@@ -56,6 +56,9 @@ class GgufBlocks(StoredFormat):
             return why_not_multiplied(dtype, device.capabilities())
         return f"{_no_kernel(device)} in mixtures of experts"
 
+    def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return self.why_dequantized(dtype, device)
+
     def shard(
         self, suffix: str, rows: Shard | None, columns: Shard | None
     ) -> tuple[Shard | None, Shard | None]:

@@ -68,6 +68,10 @@ class StoredFormat(ABC):
         """The same of weights of experts."""
         return self.why_dequantized(dtype, device)
 
+    def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        """The same of tables of embeddings."""
+        return "embeddings are looked up as floats"
+
     def added_bytes(self, weights: int) -> int:
         """What so many weights take besides their bytes in the file, where they stay as stored."""
         return 0

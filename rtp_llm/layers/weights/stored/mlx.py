@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_config import StoredModules, UnsupportedFormatError, shown
@@ -30,6 +31,7 @@ _SCALES, _BIASES = "scales", "biases"
 _STACKED = ".switch_mlp."
 _WORD_BITS = 32
 _BITS = (2, 4, 8)
+MULTIPLIED_BITS = (4, 8)
 _GROUPS = (32, 64, 128)
 
 
@@ -40,12 +42,12 @@ class MlxGroups(StoredFormat):
     results rounded to the scales' dtype, as MLX computes it.
     """
 
-    name = "mlx"
     title = "groups of MLX"
     marker: ClassVar[tuple[str, torch.dtype]] = (WEIGHT_NAME, torch.int32)
     rounds_activations = False
 
     def __init__(self, bits: int = 4, group: int = 64) -> None:
+        self.name = f"mlx_{bits}_{group}"
         self.bits, self.column_block = bits, group
         self._codes = _WORD_BITS // bits  # of a word
 
@@ -65,6 +67,12 @@ class MlxGroups(StoredFormat):
         if suffix != WEIGHT_NAME:
             return rows, groups
         return rows, groups and groups.scaled(self.column_block // self._codes)
+
+    def stored_targets(self, weight: Tensor, scales: Tensor, biases: Tensor) -> NamedTargets:
+        """Targets that keep the numbers; weight uint8 [rows, columns x bits / 8]."""
+        yield _SCALES, RowsTarget(scales)
+        yield _BIASES, RowsTarget(biases)
+        yield WEIGHT_NAME, RowsTarget(weight.view(torch.int32))
 
     def float_targets(self, weight: Tensor) -> NamedTargets:
         shapes = self.shapes(*weight.shape)
@@ -89,7 +97,18 @@ class MlxGroups(StoredFormat):
         return scaled.add_(biases.unsqueeze(-1)).to(dtype).float().flatten(1)
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        if self.bits not in MULTIPLIED_BITS:
+            return f"no kernel multiplies integers of {self.bits} bits"
+        if ops.has_kernel("wna16_linear", device.torch_device.type):
+            return ""
         return f"no kernel on {device.name} multiplies them as they are"
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return "the products of experts have no kernel for groups with biases"
+
+    def added_bytes(self, weights: int) -> int:
+        # A group has a scale and a bias of 16 bits in the file; here of 32, and a zero point.
+        return weights // self.column_block * 5
 
 
 class _GroupTarget(RowsTarget):
@@ -105,6 +124,12 @@ class _GroupTarget(RowsTarget):
     def write(self, start: int, rows: Tensor) -> None:
         self.dtype = rows.dtype
         super().write(start, rows)
+
+
+# Those of weights that a kernel multiplies.
+MLX_FORMATS = frozenset(
+    MlxGroups(bits, group).name for bits in MULTIPLIED_BITS for group in _GROUPS
+)
 
 
 def read_mlx(config: Mapping[str, Any]) -> StoredModules:
