@@ -139,8 +139,16 @@ class _Experts(nn.Module):
         options = options.inside(names.experts)
         parts, down = {names.gate_proj: inner, names.up_proj: inner}, {names.down_proj: hidden}
         experts, stored = config.num_experts, _stored(config)
-        self.gate_up = StackedLinearWeights(hidden, parts, experts, options, local, stored)
-        self.down = StackedLinearWeights(inner, down, experts, options, local, stored)
+        kept = weight_format(options, _tensors(config))
+        self.gate_up = StackedLinearWeights(hidden, parts, experts, options, local, stored, kept)
+        self.down = StackedLinearWeights(inner, down, experts, options, local, stored, kept)
+
+
+def _tensors(config: MoeConfig) -> tuple[str, ...]:
+    """The names of an expert's tensors."""
+    names = config.names
+    gate_up = (names.gate_up_proj,) if names.gate_up_proj else (names.gate_proj, names.up_proj)
+    return (*gate_up, names.down_proj)
 
 
 def _stored(config: MoeConfig) -> StoredExperts:
@@ -157,14 +165,11 @@ def expert_context(
     config: MoeConfig, options: LayerOptions, dispatcher: Dispatcher
 ) -> ExpertContext:
     """The context from which a block's executor is chosen; `options` are the block's."""
-    names = config.names
-    gate_up = (names.gate_up_proj,) if names.gate_up_proj else (names.gate_proj, names.up_proj)
-    parts = (*gate_up, names.down_proj)
     return ExpertContext(
         config=config,
         capabilities=options.capabilities,
         dtype=options.dtype,
-        weights=weight_format(options.inside(names.experts), parts),
+        weights=weight_format(options.inside(config.names.experts), _tensors(config)),
         dispatcher=dispatcher.name,
         slots=len(dispatcher.local_experts),
     )

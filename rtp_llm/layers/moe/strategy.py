@@ -14,6 +14,7 @@ _EXECUTORS = (
     "rtp_llm.layers.moe.fp8_experts:Fp8MaskedExecutor",
     "rtp_llm.layers.moe.fp8_experts:Fp8ContiguousExecutor",
     "rtp_llm.layers.moe.fp8_channel_experts:Fp8ChannelExecutor",
+    "rtp_llm.layers.moe.gguf_experts:GgufExecutor",
     "rtp_llm.layers.moe.mxfp4_experts:Mxfp4Executor",
     "rtp_llm.layers.moe.mxfp4_fused:Mxfp4FusedExecutor",
     "rtp_llm.layers.moe.wna16_experts:Wna16Executor",

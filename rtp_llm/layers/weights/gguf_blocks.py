@@ -52,9 +52,9 @@ class GgufBlocks(StoredFormat):
         return "" if has_kernel else _no_kernel(device)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if self.kind.name == "MXFP4":
-            return why_not_multiplied(dtype, device.capabilities())
-        return f"{_no_kernel(device)} in mixtures of experts"
+        if self.kind.name == "MXFP4" and not why_not_multiplied(dtype, device.capabilities()):
+            return ""
+        return self.why_dequantized(dtype, device)
 
     def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return self.why_dequantized(dtype, device)

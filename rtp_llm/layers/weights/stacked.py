@@ -35,6 +35,7 @@ _LAYOUTS = {
     "int_groups": "rtp_llm.layers.weights.int_layout:IntGroupWeights",
     "mxfp4": "rtp_llm.layers.weights.mxfp4_layout:Mxfp4Blocks",
     "mxfp4_packed": "rtp_llm.layers.weights.mxfp4_layout:PackedMxfp4Blocks",
+    "gguf": "rtp_llm.layers.weights.gguf_layout:GgufExperts",
 }
 
 
@@ -60,7 +61,8 @@ class StackedLinearWeights(nn.Module):
     `local` is the expert of each slot (None: all `experts` in order); an expert may occur twice.
     Names in the checkpoint are "EXPERT.PART.weight", siblings of this module's own name
     (`options.path`); experts without a slot are not read. The format "plain" has no scale (None),
-    others are those of _LAYOUTS; see weight_format. bias [slots, rows], or None.
+    others are those of _LAYOUTS; `kept` is that of all weights of a block, see weight_format. bias
+    [slots, rows], or None.
     """
 
     scale: nn.Parameter | None
@@ -74,6 +76,7 @@ class StackedLinearWeights(nn.Module):
         options: LayerOptions,
         local: tuple[int, ...] | None = None,
         stored: StoredExperts = PART_BY_PART,
+        kept: str = "",
     ) -> None:
         super().__init__()
         self.parts, self.columns, self.experts = dict(parts), columns, experts
@@ -85,7 +88,7 @@ class StackedLinearWeights(nn.Module):
         self.local = () if options.planned else local
         self._options = options
         self.scale = self.layout = self.bias = None
-        layout = _LAYOUTS.get(weight_format(options, self._tensors))
+        layout = _LAYOUTS.get(kept or weight_format(options, self._tensors))
         if layout is None:
             self.weight = options.parameter(len(self.local), sum(parts.values()), columns)
         else:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rtp_llm.device import resolve_device
+from rtp_llm.layers import MoeBlock
 from rtp_llm.layers.gguf_matrix import GgufMatrix
 from rtp_llm.loader import explain
 from rtp_llm.testing.gguf.models import save_gguf
@@ -132,6 +133,20 @@ def test_logits_and_tokens_of_blocks(tmp_path: Path, name: str, kinds: Any) -> N
     rounded = ContiguousRunner(open_model(file), 1, 64).prefill(prompt)
     assert torch.nn.functional.cosine_similarity(rounded, expected).median() > 0.99
     assert torch.equal(rounded, found) == (not kept)
+
+
+def test_experts_stay_in_blocks_of_several_types(tmp_path: Path) -> None:
+    """Gate and up of one type or two; those in MXFP4 next to others are no exception."""
+    kinds = {"": "Q4_0", "blk.0.ffn_gate_exps.weight": "Q4_K", "blk.0.ffn_up_exps.weight": "Q5_K"}
+    kinds |= {f"blk.1.ffn_{part}_exps.weight": "MXFP4" for part in ("gate", "up")}
+    kinds |= {"blk.0.ffn_down_exps.weight": "Q6_K"}
+    file, reference = _save(tmp_path, "qwen3moe", kinds, **_WIDE, moe_intermediate_size=256)
+    model = open_model(file, gguf_activations="float")
+    blocks = [module for module in model.modules() if isinstance(module, MoeBlock)]
+    assert [block.executor.name for block in blocks] == ["gguf", "gguf"]
+    prompt = random_prompt(53)
+    found = ContiguousRunner(model, 1, 64).prefill(prompt)
+    torch.testing.assert_close(found, expected_logits(reference, prompt), **TOLERANCE)
 
 
 def test_a_model_in_several_files_is_opened_by_any_of_them(tmp_path: Path) -> None:
