@@ -66,7 +66,7 @@ def stored_formats(
         if found is FLOAT or found.marker != (suffix, entry.dtype):
             unknown.append(name)
         else:
-            formats[module] = found.found_among(frozenset(suffixes[module]))
+            formats[module] = found.found_among(frozenset(suffixes[module])).found_with(entry.shape)
     if unknown:
         first = min(unknown)
         dtype = str(checkpoint.tensors[first].dtype).removeprefix("torch.")

@@ -166,7 +166,10 @@ CASES = [
     Case(
         "llama",
         {"hidden_size": 128, "intermediate_size": 192},
-        integers=({"quant_method": "gptq", "bits": 4, "group_size": 32}, Gptq(group=32)),
+        integers=(
+            {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True},
+            Gptq(group=32, ordered=True),
+        ),
         rounds=True,
     ),
     Case(

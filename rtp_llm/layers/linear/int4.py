@@ -22,8 +22,9 @@ class Int4Linear(IntGroupsLinear):
     def make_weight(self, options: LayerOptions) -> None:
         if self.columns % 2:
             raise ValueError(f"4-bit weights of {self.columns} columns: two share a byte")
+        groups = -(-self.columns // GROUP_SIZE)
         self.set_products(
-            [IntGroupsProduct(self.parts, self.columns, BITS, GROUP_SIZE, False, options)]
+            [IntGroupsProduct(self.parts, self.columns, BITS, GROUP_SIZE, False, options, groups)]
         )
 
     def part_targets(self, name: str, first: int) -> NamedTargets:

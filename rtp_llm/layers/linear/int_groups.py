@@ -31,7 +31,15 @@ class IntGroupsLinear(Linear):
             parts = {name: self.parts[name] for name in names}
             kept = self._format(next(iter(parts)))
             products.append(
-                IntGroupsProduct(parts, self.columns, kept.bits, kept.group, kept.ordered, options)
+                IntGroupsProduct(
+                    parts,
+                    self.columns,
+                    kept.bits,
+                    kept.group,
+                    kept.ordered,
+                    options,
+                    kept.groups(self.columns),
+                )
             )
         self.set_products(products)
 
@@ -87,11 +95,11 @@ class IntGroupsProduct(nn.Module):
         group: int,
         ordered: bool,
         options: LayerOptions,
+        groups: int,
     ) -> None:
         super().__init__()
         self.parts, self.rows = parts, sum(parts.values())
         self.bits, self.group, self._columns = bits, group, columns
-        groups = -(-columns // group) if group else 1
         width = columns * self.bits // 8
         self.weight = options.parameter(self.rows, width, dtype=torch.uint8)
         self.scale = options.parameter(self.rows, groups, dtype=torch.float32)

@@ -22,7 +22,7 @@ from rtp_llm.layers.weights.int_targets import (
     ZerosTarget,
 )
 from rtp_llm.layers.weights.interleaved import interleave
-from rtp_llm.layers.weights.shard import DivisionError, Shard
+from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.gemm.int_groups import WORD_BITS, unpack_words
@@ -41,12 +41,14 @@ _AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 class IntGroups(StoredFormat):
     """Codes of `bits` bits; `group` columns of a row share a scale and a zero point (0: all).
 
-    `ordered`: a tensor says which group each column is in.
+    `ordered`: a tensor says which group each column is in; ranks that divide the columns have the
+    scales of all groups then, those of all `total` columns of the checkpoint (0: of the layer).
     """
 
     bits: int = 4
     group: int = 128
     ordered: bool = False
+    total: int = 0
 
     def __post_init__(self) -> None:
         blocks = math.lcm(self.weights_per_entry, 1 if self.ordered else self.group or 1)
@@ -67,7 +69,7 @@ class IntGroups(StoredFormat):
 
     def groups(self, columns: int) -> int:
         """How many groups a row of `columns` has."""
-        return -(-columns // self.group) if self.group else 1
+        return -(-(self.total or columns) // self.group) if self.group else 1
 
     def words(self, size: int) -> int:
         """How many words hold `size` codes."""
@@ -109,14 +111,9 @@ class IntGroups(StoredFormat):
         return columns and columns.blocks(self.weights_per_entry, name)
 
     def columns_of_groups(self, columns: Shard | None, name: str) -> Shard | None:
-        """The shard of groups. Raises DivisionError if one would be split, or for any order."""
-        if columns is None or columns.is_whole:
+        """The shard of groups. Raises DivisionError if one would be split."""
+        if columns is None or columns.is_whole or self.ordered:
             return None
-        if self.ordered:
-            raise DivisionError(
-                f"{name}: columns are in groups by activation order (desc_act), which ranks do not "
-                "divide; --tensor-parallel-size 1 would not"
-            )
         return columns.blocks(self.group, name) if self.group else None
 
 
@@ -151,6 +148,9 @@ class Gptq(OutputsLast):
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
         indexed = "g_idx" in suffixes
         return replace(self, indexed=indexed, ordered=self.ordered and indexed)
+
+    def found_with(self, shape: tuple[int, ...]) -> StoredFormat:
+        return replace(self, total=shape[0] * self.weights_per_entry) if self.ordered else self
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         groups = self.groups(columns)
@@ -248,6 +248,9 @@ class PackQuantized(IntGroups):
 
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
         return replace(self, ordered="weight_g_idx" in suffixes)
+
+    def found_with(self, shape: tuple[int, ...]) -> StoredFormat:
+        return replace(self, total=shape[1] * self.weights_per_entry) if self.ordered else self
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         groups = self.groups(columns)

@@ -193,13 +193,18 @@ def test_ranks_have_rows_or_columns(stored: IntGroups) -> None:
     outer = layer_of(stored, {"q": 16}, shards=LinearShards({"q": rows}))
     load(dict(weight_targets(outer)), sources)
     assert torch.equal(outer.layer.weight, exact[16:])
-    outer = layer_of(stored, {"q": ROWS}, 32, LinearShards(columns=columns))
-    if stored.ordered:
-        with pytest.raises(DivisionError, match="desc_act"):
-            dict(weight_targets(outer))
-        return
+    marker = tensors[stored.marker[0]]
+    found = stored.found_with(tuple(marker.shape))
+    assert isinstance(found, IntGroups)
+    outer = layer_of(found, {"q": ROWS}, 32, LinearShards(columns=columns))
     load(dict(weight_targets(outer)), sources)
     assert torch.equal(outer.layer.weight, exact[:, 32:])
+    kept = layer_of(found, {"q": ROWS}, 32, LinearShards(columns=columns), keeps=True)
+    load(dict(weight_targets(kept)), sources)
+    finish_loading(kept)
+    x = torch.full((1, 32), 127.0).half()
+    expected = exact[:, 32:].float().sum(dim=1)[None].half() * 127
+    torch.testing.assert_close(kept.layer(x), expected, rtol=2e-3, atol=1.0)
 
 
 @pytest.mark.parametrize("stored", FORMATS, ids=str)
@@ -244,7 +249,7 @@ def test_config_of_gptq() -> None:
     assert stored.format_of("a.down") == replace(whole, bits=8, group=0)
     assert len(stored.formats) == 2
     assert read_gptq(config).format_of("a") == Gptq(4, 128, True, zero_added=1)
-    assert whole.found_among(frozenset({"qweight"})) == Gptq(4, 128, False, 0, False)
+    assert whole.found_among(frozenset({"qweight"})) == Gptq(4, 128, zero_added=0, indexed=False)
 
 
 def test_config_of_awq() -> None:

@@ -80,6 +80,10 @@ class StoredFormat(ABC):
         """The format under the names that a module's tensors really have, such as the scale's."""
         return self
 
+    def found_with(self, shape: tuple[int, ...]) -> StoredFormat:
+        """The format of a weight whose tensor `marker` has this shape in the checkpoint."""
+        return self
+
     def shard(
         self, suffix: str, rows: Shard | None, columns: Shard | None
     ) -> tuple[Shard | None, Shard | None]:
