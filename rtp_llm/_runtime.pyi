@@ -253,8 +253,9 @@ class Scheduler:
         names an adapter, -1 none; ``extra_key`` has to say which one it holds. ``second_text``:
         where the second of two texts begins in the prompt, 0: it is one.
 
-        With ``beam_search`` (and without ``overlap``) the sequences are beams: the token that one
-        gets in ``commit`` stands in for what `reorder` chooses once all of them have one.
+        With ``beam_search`` the sequences are beams: the token that one gets in ``commit`` stands in
+        for what `reorder` chooses once all of them have one. With ``overlap``, too, a step may have
+        all of them before that, with the block tables of their parents; the device orders these.
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.
@@ -282,7 +283,8 @@ class Scheduler:
         """The next step of a beam search, at the same times as `fork`.
 
         Sequence ``ids[i]`` continues what ``ids[parents[i]]`` had before its last commit, with
-        ``last_tokens[i]``; full blocks of the cache are shared.
+        ``last_tokens[i]``; full blocks of the cache are shared. If a step with these beams is in
+        flight, the device has ordered its block tables by the same choice.
 
         Raises:
             ValueError: these are not beams of one length; nothing has changed.

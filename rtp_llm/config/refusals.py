@@ -341,10 +341,17 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "speculation",
-        "drafts for a beam search, and its steps overlapping",
+        "drafts for a beam search",
         "What follows a step of a search depends on all of its beams.",
-        "Nothing needs to be set: other requests keep their drafts, and steps without beams "
-        "overlap.",
+        "Nothing needs to be set: other requests keep their drafts.",
+    ),
+    Refusal(
+        "speculation",
+        "overlapping the steps of a beam search that changes logits, has stop strings, groups or "
+        "several widths, or runs with tensor or pipeline parallelism, drafts, recurrent states or "
+        "a KV connector",
+        "The host has to choose before the next step can be prepared.",
+        "Nothing needs to be set: other requests and searches overlap.",
     ),
     Refusal(
         "model",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rtp_llm._runtime import Scheduler
     from rtp_llm.worker.grammar.constraint import Constraint
     from rtp_llm.worker.grammar.constraints import Constraints
+    from rtp_llm.worker.heads.beam_table import BeamTable
     from rtp_llm.worker.heads.logits_processor import LogitsProcessor
     from rtp_llm.worker.speculative.proposer import Proposer
 
@@ -55,9 +56,11 @@ class Admission:
         seed: int,
         proposer: Proposer,
         constraints: Constraints | None,
+        beams: BeamTable,
     ) -> None:
         """``seed`` is for requests without their own; ``constraints`` is None if the worker cannot
-        mask logits."""
+        mask logits; ``beams`` are those of searches that were added."""
+        self._beams = beams
         self._scheduler, self.limits = scheduler, limits
         self._constraints, self._proposer = constraints, proposer
         self._seeds = SeedSource(seed)
@@ -207,7 +210,7 @@ class Admission:
             stop_token_ids=[] if is_beam else list(params.stop_token_ids),
             sampling_flags=flags,
             needs_history=bool(flags & NEEDS_HISTORY),
-            overlap=not waits and not is_beam,
+            overlap=not waits and (not is_beam or self._beams.overlaps(ids[0])),
             beam_search=is_beam,
         )
 

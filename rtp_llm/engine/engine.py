@@ -79,7 +79,7 @@ class Engine(Serving):
         self._guard, self._metrics = StepGuard(), StepMetrics(scheduler)
         embeddings = EmbeddingBudget(limits.max_mm_bytes)
         self._sequences = sequences = OpenSequences(worker, proposer, self._constraints, embeddings)
-        admission = Admission(scheduler, limits, seed, proposer, constraints)
+        admission = Admission(scheduler, limits, seed, proposer, constraints, beams)
         library = self._constraints.library
         self._requests = RequestQueue(admission, sequences, self._metrics, library, embeddings)
         self.kv_blocks = KvBlocks(scheduler, worker, sequences, self._unblock)
@@ -115,6 +115,7 @@ class Engine(Serving):
     ) -> Sequence[int]:
         # A KV connector, which loads for sequences without siblings, is not notified.
         queued, search = prepare_beams(request, self.limits, self._constraints)
+        search.overlaps &= self._worker.orders_beams and self._connector is None and not processors
         self._beams.add(request.request_id << INDEX_BITS, search)
         try:
             return self._requests.add(queued, processors)

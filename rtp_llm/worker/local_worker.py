@@ -66,6 +66,11 @@ class LocalWorker(Worker):
         return self._overlaps
 
     @property
+    def orders_beams(self) -> bool:
+        states = self.runner.cache.recurrent
+        return self._overlaps and self.drafter is None and not states and self.sampler.chooses_beams
+
+    @property
     def keeps_sequences(self) -> bool:
         return self.drafter is not None and self.drafter.keeps_sequences
 
@@ -112,7 +117,9 @@ class LocalWorker(Worker):
         if self.drafter is not None:
             assert self.runner.sampled is not None
             self.runner.sampled.begin(plan)
-        begun = self.runner.begin(plan)
+        choice = self.sampler.beams.choice
+        order = choice.order(plan, self.runner.cache.block_size) if choice else None
+        begun = self.runner.begin(plan, order)
         if self.drafter is not None:
             self.drafter.draft(begun)
         hidden, drafts = self._forward(begun)

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.worker.device_step import DeviceStep
+from rtp_llm.worker.graphs.beam_order_graphs import BeamOrderGraphs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
+from rtp_llm.worker.inputs.beam_order import BeamOrder, BeamOrderer
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.inputs.step_inputs import StepInputs, padding
 from rtp_llm.worker.plan.step_plan import rows_are_tokens
@@ -76,9 +78,11 @@ class ModelRunner:
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
         self._graph_states: Tensor | None = None
+        self._beam_graphs: BeamOrderGraphs | None = None
 
-    def begin(self, plan: StepPlan) -> DeviceStep:
-        """Copy forked blocks, and the numbers of the plan to the device."""
+    def begin(self, plan: StepPlan, beams: BeamOrder | None = None) -> DeviceStep:
+        """Copy forked blocks, and the numbers of the plan to the device; there ``beams`` order
+        the block tables."""
         for group, pairs in enumerate(plan.copy_pairs):
             if len(pairs):
                 self.cache.copy_blocks(group, self.device.upload(pairs))
@@ -86,8 +90,13 @@ class ModelRunner:
         if hooks is None and self._graphs is not None:  # a replayed step cannot report its layers
             captured = self._graphs.begin(plan)
             if captured is not None:
+                if beams is not None:
+                    assert self._beam_graphs is not None
+                    self._beam_graphs.apply(beams)
                 return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
         batch = self.inputs.upload(plan)
+        if beams is not None:
+            batch = self.inputs.ordered(batch, beams)
         return DeviceStep(plan, self.device, lambda: batch, hooks=hooks)
 
     def forward(self, step: DeviceStep, states: Tensor | None = None) -> Tensor:
@@ -166,6 +175,8 @@ class ModelRunner:
         self._graph_states = self.model.stage_input(most.tokens)
         sizes_held = most, max_model_len, block_size
         inputs = self.inputs.for_graphs(*sizes_held, slot, self._graph_states)
+        orderer = BeamOrderer(inputs.whole.block_table, inputs.whole.slot_mapping, self.cache)
+        self._beam_graphs = BeamOrderGraphs(orderer, most.sequences, self.device)
         if ranks is None:
             self._graphs = StepGraphs(
                 self._layers, inputs, self.device, sizes, session=session, drafts=self.drafts

@@ -118,6 +118,10 @@ class SampledTokens:
         """A step sampled ``tokens`` (int32 [R])."""
         self._rows[: len(tokens)].copy_(tokens)
 
+    def replace(self, rows: Tensor, tokens: Tensor) -> None:
+        """Rows [N] int64 of the last step stand for ``tokens`` int32 [N] instead."""
+        self._rows.index_copy_(0, rows, tokens)
+
     def tokens(self, num_rows: int) -> Tensor:
         """The tokens of the last step, int32 [num_rows]."""
         return self._rows[:num_rows]

@@ -75,6 +75,12 @@ class Worker(ABC):
         """A plan may name tokens of the one before, which nobody has read yet."""
 
     @property
+    def orders_beams(self) -> bool:
+        """Plans may name tokens that beams have chosen, with the block tables from before the
+        choice. Where steps overlap."""
+        return False
+
+    @property
     def in_flight(self) -> int:
         """Steps that are executed before the first of them is sampled; plans name no token then
         that is not read. Those of a pipeline; 1: there is none."""

@@ -40,6 +40,11 @@ struct BlockCopy {
   int32_t target;
 };
 
+// Of beams that go on from `parents`, each with a last block: whose last block each one gets. The
+// first child of a parent keeps the parent's; the n-th of the other children gets that of the n-th
+// beam without a child, into which its parent's is to be copied. The device does the same.
+std::vector<int32_t> LastBlockOwners(const std::vector<int32_t>& parents);
+
 // Block pools, tables and the prefix cache of all groups; without groups, sequences hold nothing.
 // Only one thread (the scheduler's) calls it; transfer threads may pin blocks through pool().
 class CacheManager {
@@ -112,6 +117,10 @@ class CacheManager {
   // `to` (open, empty) shares what `from` holds of the first `length` tokens, and the state after
   // them: the newest one or, `in_step`, the one before the step that was reserved last.
   void Fork(const SequenceCache& from, int32_t length, bool in_step, SequenceCache* to);
+  // Each of `caches` goes on from caches[parents[i]], after `length` tokens and with a block for
+  // the next one that nobody else has: see LastBlockOwners. There are no recurrent groups.
+  void Reorder(const std::vector<SequenceCache*>& caches, const std::vector<int32_t>& parents,
+               int32_t length);
   // Whether the states before the step that was reserved last outlive it.
   bool KeepsStates(const SequenceCache& cache) const;
   // Gives everything back; the cache can be used again as after Open.

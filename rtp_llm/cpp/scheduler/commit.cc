@@ -65,6 +65,7 @@ void Scheduler::LetFly() {
     sequence.waits_for_commit = !sequence.overlaps || config_.stages > 1;
     const int32_t num_drafts = outputs.num_drafts(output);
     if (num_drafts > 0) AssumeAccepted(num_drafts, &sequence);
+    if (sequence.overlaps && sequence.options->beam_search) pending_beams_.push_back(slot);
   }
   for (const PromptEnd& end : *outputs.prompt_ends) {
     if (sequences_.IsLive(end.slot, end.serial)) sequences_[end.slot].waits_for_commit = true;

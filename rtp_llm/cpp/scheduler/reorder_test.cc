@@ -9,34 +9,10 @@
 #include <vector>
 
 #include "rtp_llm/cpp/scheduler/recurrent_fixture.h"
-#include "rtp_llm/cpp/scheduler/scheduler_fixture.h"
+#include "rtp_llm/cpp/scheduler/reorder_fixture.h"
 
 namespace rtp_llm {
 namespace {
-
-using Tokens = std::vector<int32_t>;
-
-RequestOptions Beams(int32_t max_tokens, int32_t priority = 0) {
-  RequestOptions options;
-  options.max_tokens = max_tokens;
-  options.priority = priority;
-  options.overlap = false;
-  options.beam_search = true;
-  return options;
-}
-
-class ReorderTest : public SchedulerFixture {
- protected:
-  Tokens OutputOf(int64_t id) {
-    const KnownTokens known = scheduler->TokensOf(id);
-    return Tokens(known.tokens.begin() + known.prompt_length, known.tokens.end());
-  }
-  int32_t BlockOf(int32_t row, int32_t index) {
-    const Batch::GroupArrays& arrays = scheduler->batch().groups[0];
-    return arrays.block_table[static_cast<size_t>(row) * arrays.table_width + index];
-  }
-  int32_t Copies() { return scheduler->batch().groups[0].num_copies; }
-};
 
 TEST_F(ReorderTest, BeamsContinueTheirParents) {
   Add({1, 2, 3}, 5, Beams(9));
@@ -89,9 +65,9 @@ TEST_F(ReorderTest, TheLastTokenEndsThem) {
 }
 
 TEST_F(ReorderTest, WhatMakesNoSenseIsRefused) {
-  RequestOptions overlapping = Beams(4);
-  overlapping.overlap = true;
-  EXPECT_THROW(Add({1}, 4, overlapping), std::invalid_argument);
+  RequestOptions prompts = Beams(4);
+  prompts.prompt_only = true;
+  EXPECT_THROW(Add({1}, 4, prompts), std::invalid_argument);
   EXPECT_THROW(Add({1, 2, 3, 4, 5, 6, 7, 8}, 40, Beams(100)), std::invalid_argument)
       << "all of them must fit at the same time";
   Add({1, 2}, 4, Beams(4));

@@ -56,6 +56,7 @@ std::vector<int32_t> Scheduler::Add(const std::vector<int64_t>& ids, const int32
   CheckFits(options.beam_search ? count : 1, length, options);
   // Free places among the running ones count too: before the next step everybody waits.
   CheckPlace(count, options.tenant);
+  options.num_sequences = count;
   const auto shared = std::make_shared<const RequestOptions>(std::move(options));
   std::vector<int32_t> slots;
   for (const int64_t id : ids) {
@@ -145,8 +146,10 @@ void Scheduler::CheckRequest(const std::vector<int64_t>& ids, const int32_t* pro
           "max_tokens=" + std::to_string(options.max_tokens) + " must be at least 1");
   CheckInputs(length, options);
   Require(!options.prompt_only || ids.size() == 1, "prompt_only is for one sequence");
-  Require(!options.beam_search || !(options.overlap || options.prompt_only),
-          "beam_search is for sequences that sample without overlap");
+  Require(!options.beam_search || !options.prompt_only, "beam_search is for sequences that sample");
+  Require(!options.beam_search || !options.overlap ||
+              (config_.stages == 1 && cache_.state_block_size() == 1),
+          "the steps of beams do not overlap in pipelines and with recurrent states");
   Require(options.prompt_only || !config_.whole_prompts(),
           "without cache groups there is no output: prompt_only is not set");
   Require(options.tenant_weight > 0.0 && std::isfinite(options.tenant_weight),
@@ -208,6 +211,7 @@ bool Scheduler::Schedule(const DraftTokens& drafts) {
   if (scheduled_) LetFly();
   ++step_;
   planner_.Plan(drafts);
+  KeepBeamsTogether();
   batch_.Fill(&sequences_, planner_.copies());
   planner_.Finish();
   scheduled_ = batch_.num_seqs > 0;

@@ -116,9 +116,11 @@ class Scheduler {
 
   // The next step of a beam search: sequence ids[i] continues what ids[parents[i]] had before its
   // last commit, with last_tokens[i]. Blocks are shared as by Fork(); a parent that was preempted
-  // since then has none, and who continues it waits to be computed again. At the same times as
-  // Fork(). Throws std::invalid_argument, with nothing changed, for what are not the beams of a
-  // request, all of one length.
+  // since then has none, and who continues it waits to be computed again. If the beams overlap and
+  // the batch in flight has them, the device has ordered its block tables by the same choice: full
+  // blocks follow the parents, and last blocks are given out as LastBlockOwners() says. At the same
+  // times as Fork(). Throws std::invalid_argument, with nothing changed, for what are not the beams
+  // of a request, all of one length.
   void Reorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
                const std::vector<int32_t>& last_tokens);
 
@@ -219,6 +221,10 @@ class Scheduler {
   struct Continuation;
   Continuation Continue(Sequence* parent, int32_t last_token, bool stays);
   void Replace(int32_t slot, Continuation* by);
+  void KeepBeamsTogether();
+  bool IsInStep(const std::vector<int64_t>& ids) const;
+  void ReorderInStep(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+                     const std::vector<int32_t>& last_tokens);
   static void Inherit(const Sequence& parent, Sequence* child);
   void StartFork(Sequence* parent, Sequence* child);
   void CommitPromptEnd(const PromptEnd& end, int32_t row);
@@ -249,8 +255,9 @@ class Scheduler {
   Batch batch_;
   StepResult result_;
   int64_t step_ = 0;
-  bool scheduled_ = false;     // batch_ is neither in flight nor committed
-  OutputsInFlight in_flight_;  // of batches before it that are not committed
+  bool scheduled_ = false;              // batch_ is neither in flight nor committed
+  OutputsInFlight in_flight_;           // of batches before it that are not committed
+  std::vector<int32_t> pending_beams_;  // slots: they sample in the batch that took off last
   std::unordered_map<int64_t, std::vector<std::vector<int32_t>>> held_;  // id -> blocks per group
 };
 

@@ -36,8 +36,11 @@ struct RequestOptions {
   // False: no step is scheduled for a sequence while its last token is pending.
   bool overlap = true;
   // The sequences are beams: the token that one gets stands in for what Reorder() chooses once all
-  // of them have one, and until then no step is scheduled for it. Without overlap only.
+  // of them have one, and until then no step is scheduled for it, unless they overlap: then a step
+  // may be scheduled for all of them together, with the blocks that they had before the choice; the
+  // device gives each beam those of its parent.
   bool beam_search = false;
+  int32_t num_sequences = 1;  // of the request; set by Scheduler::Add
 };
 
 // kNotFinite and kAllBanned are errors: logits with NaN or +inf, and no token left to sample.

@@ -28,6 +28,7 @@ class PreparedSearch:
 
     ``count``: how many of the best sequences are given. Each group chooses from ``k`` of the best
     continuations. ``top``: so many of the most likely tokens are given of each place.
+    ``overlaps``: the device can choose alone.
     """
 
     groups: Sequence[BeamGroup]
@@ -36,6 +37,7 @@ class PreparedSearch:
     diversity_penalty: float
     stop_ids: NDArray[np.int32]
     top: int = 0
+    overlaps: bool = False
 
     @property
     def candidates_of_beam(self) -> int:
@@ -97,7 +99,7 @@ class BeamGroups:
             groups.append(group.rows)
         penalty, stop_ids = prepared.diversity_penalty, prepared.stop_ids
         own = range(first, next_id), groups, prepared.k, penalty, stop_ids, prepared.top
-        rows = SearchRows(*own)
+        rows = SearchRows(*own, overlaps=prepared.overlaps)
         self._searches[request] = _Search(prepared, rows, ids)
         self._table.add(rows)
         self._index()

@@ -14,6 +14,7 @@ from rtp_llm.engine.messages import RequestError
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.testing.engine.beam_reference import expected_beams, score_of
 from rtp_llm.testing.engine.each_token_alone import each_token_alone
+from rtp_llm.testing.engine.replays import capture_on_cpu
 from rtp_llm.testing.engine.tensor_ranks import ranks
 from rtp_llm.testing.engine.tiny_engine import Outcome, TinyEngine
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
@@ -67,10 +68,10 @@ def answers(engine: TinyEngine, request: int) -> list[Outcome]:
     return [outcome for (each, _), outcome in sorted(engine.outcomes.items()) if each == request]
 
 
-@pytest.mark.parametrize("width", [2, 5, 16])
-def test_as_transformers(models: tuple[Path, Any], width: int) -> None:
+@pytest.mark.parametrize(("width", "overlap"), [(2, False), (5, True), (16, False)])
+def test_as_transformers(models: tuple[Path, Any], width: int, overlap: bool) -> None:
     folder, reference = models
-    engine = TinyEngine(folder, **SIZES)
+    engine = TinyEngine(folder, enable_overlap=overlap, **SIZES)
     cases = [(random_prompt(3 + 9 * n, n, WORDS), options) for n, options in enumerate(SEARCHES)]
     requests = [search(engine, prompt, width, 14, **options) for prompt, options in cases]
     other = engine.add(random_prompt(9, 5, WORDS), max_tokens=30, logprobs=1, ignore_eos=True)
@@ -169,19 +170,22 @@ def test_the_best_of_more_beams(folder: Path) -> None:
     assert not any(each.error for each in every)
 
 
-def test_an_abort_of_one_ends_all(folder: Path) -> None:
-    engine = TinyEngine(folder, **SIZES)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_abort_of_one_ends_all(folder: Path, overlap: bool) -> None:
+    engine = TinyEngine(folder, enable_overlap=overlap, **SIZES)
     request = search(engine, random_prompt(9, 1, WORDS), 4, 30)
     for _ in range(5):
         engine.step()
     engine.engine.abort([(request, 2)])
-    assert not engine.engine.has_work
+    assert overlap or not engine.engine.has_work
+    engine.run()  # the step in flight
     engine.assert_all_free()
     assert not any(outcome.tokens for outcome in answers(engine, request))
 
 
-def test_nan_ends_all(folder: Path) -> None:
-    engine = TinyEngine(folder, **SIZES)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_nan_ends_all(folder: Path, overlap: bool) -> None:
+    engine = TinyEngine(folder, enable_overlap=overlap, **SIZES)
     head = engine.built.worker.runner.model
     request = search(engine, random_prompt(9, 1, WORDS), 4, 30)
     for _ in range(3):
@@ -226,6 +230,50 @@ def test_overlapping_among_other_requests(folder: Path) -> None:
     for key, outcome in lockstep.outcomes.items():
         if key[0] != 1:
             assert tight.outcomes[key].tokens == outcome.tokens, key
+
+
+def test_steps_as_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device orders the memory that graphs read; searches come and go."""
+    with each_token_alone():
+        eager = run(folder, enable_overlap=False)
+        counts = capture_on_cpu(monkeypatch)
+        replayed = run(folder, enable_overlap=True, enable_graphs=True)
+    assert {each: outcome.tokens for each, outcome in replayed.outcomes.items()} == {
+        each: outcome.tokens for each, outcome in eager.outcomes.items()
+    }
+    assert sum(count for size, count in counts.items() if size.longest == 0) > 5
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "given"),
+    [
+        (True, {}),
+        (True, {"early_stopping": True, "num_return_sequences": 2}),
+        (True, {"variable_num_beams": (4,)}),
+        (False, {"variable_num_beams": (2, 4)}),
+        (False, {"num_beam_groups": 2}),
+        (False, {"repetition_penalty": 1.2}),
+        (False, {"min_tokens": 2}),
+        (False, {"n": 1}),
+    ],
+)
+def test_which_searches_overlap(folder: Path, overlaps: bool, given: dict[str, Any]) -> None:
+    engine = TinyEngine(folder, enable_overlap=True, **SIZES)
+    fields = {"n", "repetition_penalty", "min_tokens"} & given.keys()
+    options = {name: value for name, value in given.items() if name not in fields}
+    params = {"n": 4, "max_tokens": 9, "ignore_eos": True, **{each: given[each] for each in fields}}
+    prompt, inputs = random_prompt(9, 1, WORDS), {"beam_search": BeamSearch(**options)}
+    engine.add(prompt, inputs=inputs, **params)
+    steps = 0
+    while engine.engine.has_work:
+        engine.step()
+        steps += 1
+        scheduler = engine.engine._scheduler
+        # A step is in flight when one returns, the first ones of a prompt aside.
+        if 1 < steps < 7:
+            assert len(scheduler.uncommitted) == overlaps, steps
+        engine.engine.check_integrity()
+    engine.assert_all_free()
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from rtp_llm.engine.admission import is_constrained
 from rtp_llm.engine.beams.beam_group import BeamGroup
 from rtp_llm.engine.beams.beam_groups import PreparedSearch
 from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.engine.messages import AddRequest, RequestError
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.sampling_params import SamplingParams, check_token_fields
-from rtp_llm.worker.heads.sampling_flags import RANDOM, sampling_flags
+from rtp_llm.worker.heads.sampling_flags import MODIFYING, RANDOM, sampling_flags
 
 if TYPE_CHECKING:
     from rtp_llm.engine.limits import EngineLimits
@@ -41,6 +42,7 @@ def prepare_beams(
         raise RequestError("invalid", str(error)) from error
     room = max(1, limits.max_model_len - len(request.prompt_token_ids))
     prepared = _prepare(params, search, min(params.max_tokens or room, room), limits, constraints)
+    prepared.overlaps = _overlaps(request, prepared, limits)
     changed = msgspec.structs.replace(
         params,
         logprobs=min(max(prepared.candidates_of_beam, prepared.top), limits.vocab_size),
@@ -79,6 +81,21 @@ def _prepare(
             f"{widths[-1]} beams",
         )
     return PreparedSearch(groups, best, k, search.diversity_penalty, stop_ids, top)
+
+
+def _overlaps(request: AddRequest, prepared: PreparedSearch, limits: EngineLimits) -> bool:
+    """Whether the best continuations that do not end with a stop id are always the next beams."""
+    params, search = request.sampling, request.beam_search
+    flags = sampling_flags(params, constrained=is_constrained(request))
+    width = prepared.groups[0].rows.width
+    return (
+        len(prepared.groups) == 1
+        and not flags & MODIFYING
+        and not params.stop
+        and search is not None
+        and set(search.variable_num_beams) <= {width}
+        and 1 < width <= limits.vocab_size - len(prepared.stop_ids)
+    )
 
 
 def _problem_of(request: AddRequest) -> str | None:

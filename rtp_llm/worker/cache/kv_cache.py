@@ -55,6 +55,12 @@ class KVCache:
         if self.groups[group].layers:
             ops.copy_blocks(_as_pages(self.memory[group]), pairs)
 
+    def copy_forked(self, group: int, pairs: Tensor) -> None:
+        """The same for pairs that only the device knows; those with source -1 are skipped."""
+        if pairs.device.type == "cpu":  # there the operator checks its pairs
+            pairs = pairs[pairs[:, 0] >= 0]
+        self.copy_blocks(group, pairs)
+
 
 def _as_pages(memory: Tensor) -> Tensor:
     """View as [L, P, N, S, Hk, D] with a dtype that the operator knows: it only moves bytes."""

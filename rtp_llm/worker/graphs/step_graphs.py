@@ -70,7 +70,7 @@ class Captured:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def no_garbage() -> Iterator[None]:
     """Disable garbage collection inside: it could free another graph, which ends a capture."""
     was_on = gc.isenabled()
     gc.disable()
@@ -246,14 +246,14 @@ class StepGraphs:
                 self._rehearse(size)
         self._device.synchronize()
         graph = self._device.new_graph(self._pool)
-        with _no_garbage(), self._session.capture(graph, self._stream):
+        with no_garbage(), self._session.capture(graph, self._stream):
             hidden = self._run(size)
         self._pool = graph.pool
         drafts = self._is_drafting(size)
         if not self._is_extending(size):
             return Captured(graph, hidden, drafts)
         extend = self._device.new_graph(self._pool)
-        with _no_garbage(), self._session.capture(extend, self._stream):
+        with no_garbage(), self._session.capture(extend, self._stream):
             self._extend(size, hidden)
         return Captured(graph, hidden, drafts, extend)
 

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.worker.heads.beam_choice import BeamChoice
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
+    from rtp_llm.worker.sampled_tokens import SampledTokens
 
 
 class BeamRows:
@@ -58,7 +60,8 @@ class SearchRows:
     """A search in the table: its sequences are ``ids``, in the order of its groups' beams.
 
     A group chooses from ``k`` candidates. ``stop_ids`` int32 [N] end a sequence. ``top``: so many
-    of the most likely tokens of each beam are read, whatever is chosen.
+    of the most likely tokens of each beam are read, whatever is chosen. ``overlaps``: the device
+    chooses, too, so that the next step need not wait for the host.
     """
 
     ids: range
@@ -67,6 +70,7 @@ class SearchRows:
     diversity_penalty: float
     stop_ids: NDArray[np.int32]
     top: int = 0
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,11 @@ class BeamTable:
     of the others are kept.
     """
 
-    def __init__(self, num_slots: int, device: Device) -> None:
+    def __init__(
+        self, num_slots: int, device: Device, sampled: SampledTokens | None = None
+    ) -> None:
         self._device = device
+        self.choice = BeamChoice(num_slots, device, sampled)
         self._beam_of_slot = np.full(num_slots, -1, np.int32)
         self._searches: dict[int, SearchRows] = {}  # by the first id
         self._parts: list[tuple[Tensor, Tensor]] = []  # candidates: values and ids
@@ -147,6 +154,18 @@ class BeamTable:
             np.cumsum([0, *map(len, stops)], dtype=np.int32),
         )
         self._constant = starts, groups, penalties, stop_ids, ends
+        of_group = [search for search in searches for _ in search.groups]
+        self.choice.arrange(
+            self.groups,
+            [search.overlaps for search in of_group],
+            self.starts,
+            self.beams.scores,
+            [search.stop_ids for search in of_group],
+        )
+
+    def overlaps(self, first: int) -> bool:
+        """Whether the search whose first sequence is ``first`` overlaps."""
+        return self._searches[first].overlaps
 
     def assign(self, ids: Sequence[int], slots: Sequence[int]) -> None:
         """Note the slots of new sequences, if they are those of a search."""
@@ -161,10 +180,12 @@ class BeamTable:
         placed = np.flatnonzero(self.beams.slots >= 0)
         self._beam_of_slot[self.beams.slots[placed]] = placed
 
-    def select(self, slots: NDArray[np.int32], values: Tensor, ids: Tensor) -> Selection | None:
+    def select(
+        self, rows: NDArray[np.int64], slots: NDArray[np.int32], values: Tensor, ids: Tensor
+    ) -> Selection | None:
         """Select from the candidates of the beams among ``slots`` int32 [L], and from those that
-        are kept; None if none is a beam. ``values`` float32 [L, C], ``ids`` int32 [L, C]: see
-        `top_logprobs`. Never waits."""
+        are kept; None if none is a beam. ``rows`` int64 [L] of the step; ``values`` float32 [L, C],
+        ``ids`` int32 [L, C]: see `top_logprobs`. Never waits."""
         beams = self._beam_of_slot[slots]
         is_beam = beams >= 0
         found = np.flatnonzero(is_beam)
@@ -177,11 +198,20 @@ class BeamTable:
             self.beams.part[beams[found]] = len(self._parts)
         self.beams.row[beams[found]] = found
         self._parts.append((values, ids))
-        rows, values, ids = self._candidates()
-        at, scores = self._device.upload_all(rows, self.beams.scores)
+        choosing: tuple[NDArray[np.int64], ...] = ()
+        if self.choice:
+            has_candidates = self.beams.part >= 0
+            choosing = self.choice.prepare(has_candidates, beams[found], slots[found], rows[found])
+        places, values, ids = self._candidates()
+        at, scores, *uploaded = self._device.upload_all(places, self.beams.scores, *choosing)
+        if self.choice:
+            scores = self.choice.scores(scores)
+            self.beams.part[self.choice.of_complete] = -1  # they have chosen
         arrays: tuple[Tensor, ...] = ops.select_beams(
             values, ids, at, scores, *self._constant, self._k
         )
+        if self.choice:
+            self.choice.choose(arrays, *uploaded)
         if self._top:
             index = at.clamp(min=0)
             tops = (each[:, : self._top].index_select(0, index) for each in (values, ids))

@@ -80,7 +80,7 @@ class Sampler:
         self._logprob_ids = LogprobIds(num_slots, device)
         self._processors = ProcessorTable(num_slots, device)
         self._beam_scores = BeamScores(num_slots, device)
-        self.beams = BeamTable(num_slots, device)
+        self.beams = BeamTable(num_slots, device, sampled)
 
     def add(self, sequences: NewSequences) -> None:
         """Write the settings of a new request's sequences."""
@@ -125,6 +125,11 @@ class Sampler:
             self._beam_scores,
         ):
             table.copy(source, slots)
+
+    @property
+    def chooses_beams(self) -> bool:
+        """Whether the next step may be submitted before the host knows what beams choose."""
+        return self._sampled is not None and self._shards is None
 
     def release(self, slots: NDArray[np.int32] | list[int]) -> None:
         """The sequences of ``slots`` have ended; needed only for those with processors."""
@@ -178,13 +183,15 @@ class Sampler:
             self._sampled.keep(sampled[0])
         if raw is None:
             return SampleHandle(self._device, sampled)
-        picked = sampled[0].index_select(0, self._upload(raw.rows))
+        picked = sampled[0]
+        if len(raw.rows) < plan.num_rows:
+            picked = picked.index_select(0, self._upload(raw.rows))
         slots = plan.row_slots[raw.rows]
         width = min(max(1, int(raw.wanted.max())), raw.logits.shape[1])
         chosen, values, ids = top_logprobs(raw.logits, picked, width)
         if raw.beams is not None:
             values = raw.beams.scores(values)
-        beams = self.beams.select(slots, values, ids) if self.beams else None
+        beams = self.beams.select(raw.rows, slots, values, ids) if self.beams else None
         own = self._logprob_ids.counts[slots]
         wanted = np.where(own, own, np.minimum(raw.wanted, width))
         scores = chosen, *self._logprob_ids.replace(raw.logits, slots, values, ids)

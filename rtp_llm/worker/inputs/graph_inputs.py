@@ -79,7 +79,7 @@ class GraphInputs:
         self._staged = StagedNumbers(device, self._count + tables.numel())
         self._numbers = self._staged.on_device[: self._count].view(self._shape)
         self._tables = tables.to(device.torch_device)
-        self._whole = replace(self._views(cache, max_model_len), hidden=hidden)
+        self.whole = replace(self._views(cache, max_model_len), hidden=hidden)
 
     def _views(self, cache: KVCache, max_model_len: int) -> ForwardBatch:
         """What the largest step reads; groups have tables or states, and nothing of the other."""
@@ -116,7 +116,7 @@ class GraphInputs:
 
     def batch(self, size: GraphSize) -> ForwardBatch:
         """What a step of ``size`` reads."""
-        whole, tokens, sequences = self._whole, size.tokens, size.sequences
+        whole, tokens, sequences = self.whole, size.tokens, size.sequences
         lengths = _lengths(tokens, sequences)
         arrays: dict[str, Any] = {
             each.name: getattr(whole, each.name)[: lengths[each.extent]] for each in self._arrays

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.attention.embeddings import IndexedEmbeddings
 from rtp_llm.attention.model_inputs import InputNeeds
+from rtp_llm.worker.inputs.beam_order import BeamOrder, BeamOrderer
 from rtp_llm.worker.inputs.embedding_store import EmbeddingStore
 from rtp_llm.worker.inputs.graph_embeddings import GraphEmbeddings
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
@@ -100,6 +102,20 @@ class StepInputs:
         if correction is None or corrected is None:
             return forward
         return correction.apply(forward, corrected, self._cache.block_size)
+
+    def ordered(self, batch: ForwardBatch, beams: BeamOrder) -> ForwardBatch:
+        """A batch that was uploaded, with the block tables of beams ordered."""
+        host = batch.host
+        assert host is not None
+        if not self._device.asynchronous:  # the tensors are the plan's own arrays
+            tables = tuple(table.clone() for table in batch.block_table)
+            slots = tuple(each.clone() for each in batch.slot_mapping)
+            host = replace(host, block_table=tuple(table.numpy() for table in tables))
+            batch = replace(batch, block_table=tables, slot_mapping=slots)
+        batch = replace(batch, host=replace(host, exact=not self._device.asynchronous))
+        orderer = BeamOrderer(batch.block_table, batch.slot_mapping, self._cache)
+        orderer.order(self._device.upload(beams.numbers), beams.parents)
+        return batch
 
     def for_graphs(
         self,
