@@ -91,7 +91,9 @@ def _gguf(folder: Path, model: Any) -> Path:
 STORED: dict[str, StoredKind] = {
     "floats": StoredKind("llama", _floats, "qwen3_5"),
     "FP8": StoredKind("qwen3", _fp8, "qwen3_5", {"head_dim": 128}),
-    "GGUF blocks": StoredKind("qwen3", _gguf, sizes={"intermediate_size": 128}),
+    "GGUF blocks": StoredKind(
+        "qwen3", _gguf, sizes={"intermediate_size": 128, "num_attention_heads": 8}
+    ),
     "integers in groups": StoredKind(
         "qwen3", _gptq, "qwen3_5", {"hidden_size": 128, "intermediate_size": 192}
     ),
