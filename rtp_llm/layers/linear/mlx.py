@@ -26,11 +26,11 @@ class MlxLinear(Linear):
         stored = next(iter(self.formats.values()))
         assert isinstance(stored, MlxGroups)
         self._group, self._middle = stored.column_block, 1 << (stored.bits - 1)
+        groups = self.columns // self._group
         self.product = IntGroupsProduct(
-            self.parts, self.columns, stored.bits, self._group, False, options
+            self.parts, self.columns, stored.bits, self._group, False, options, groups
         )
-        shape = self.rows, self.columns // self._group
-        self.shift = options.parameter(*shape, dtype=torch.float32)
+        self.shift = options.parameter(self.rows, groups, dtype=torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:
         grouped = torch.unflatten(x, 1, (-1, self._group))
