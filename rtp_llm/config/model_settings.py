@@ -55,7 +55,8 @@ class ModelSettings(CheckedSettings):
         "text",
         "model",
         "What activations become where they meet weights in the blocks of GGUF files: int8 gives "
-        "each 32 of them a scale of their own; float keeps them, at less than half the speed.",
+        "each 32 of them a scale of their own, and takes 16 bits in down projections and logits; "
+        "float keeps them, at less than half the speed.",
         choices=("int8", "float"),
         after="quantization",
         advanced=True,

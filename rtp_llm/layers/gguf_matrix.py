@@ -16,18 +16,27 @@ from rtp_llm.layers.weights.targets import RowsTarget
 class GgufMatrix(nn.Module):
     """A weight [rows, columns]; its blocks are interleaved once they are loaded, in place.
 
-    Activations are quantised to 8 bits on the fly, unless the settings keep them as they are.
+    Activations are quantised on the fly, unless the settings keep them as they are: to 8 bits, or
+    16 if the weight is `sensitive`.
     """
 
-    def __init__(self, rows: int, columns: int, stored: GgufBlocks, options: LayerOptions) -> None:
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        stored: GgufBlocks,
+        options: LayerOptions,
+        sensitive: bool = False,
+    ) -> None:
         super().__init__()
         self._kind, self._columns, self._dtype = stored.kind.name, columns, options.dtype
-        self._floats = options.settings.gguf_activations == "float"
+        is_float = options.settings.gguf_activations == "float"
+        self._bits = 32 if is_float else 16 if sensitive else 8
         self.blocks = options.parameter(*stored.shapes(rows, columns)[BLOCKS], dtype=torch.int8)
 
     def product(self, x: Tensor, bias: Tensor | None = None, float_results: bool = False) -> Tensor:
         """x [T, columns] @ weight.T + bias -> [T, rows] of x's dtype, or float32."""
-        return ops.gguf_linear(x, self.blocks, self._kind, bias, self._floats, float_results)
+        return ops.gguf_linear(x, self.blocks, self._kind, bias, self._bits, float_results)
 
     def lookup(self, ids: Tensor) -> Tensor:
         """The rows of int32 ids [T] -> [T, columns]."""

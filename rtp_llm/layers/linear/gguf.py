@@ -16,6 +16,9 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.gguf_blocks import GgufBlocks
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 
+# Layers whose rounded activations cost most of the accuracy: what comes out of a gate has outliers.
+_SENSITIVE = frozenset({"down_proj", "lm_head"})
+
 
 class GgufLinear(Linear):
     """Each run of parts of one type has a matrix; parts that are floats in the file stay floats."""
@@ -30,7 +33,13 @@ class GgufLinear(Linear):
                 self._places[part] = len(self._rows), rows
                 rows += self.parts[part]
             self._rows.append(rows)
-            self.matrices.append(_matrix(rows, self.columns, stored, options))
+            self.matrices.append(self._matrix(rows, stored, options))
+
+    def _matrix(self, rows: int, stored: StoredFormat, options: LayerOptions) -> nn.Module:
+        if isinstance(stored, GgufBlocks):
+            sensitive = not _SENSITIVE.isdisjoint(self.parts)
+            return GgufMatrix(rows, self.columns, stored, options, sensitive)
+        return _FloatMatrix(rows, self.columns, stored, options)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._product(x, False)
@@ -70,9 +79,3 @@ class _FloatMatrix(nn.Module):
 
     def targets(self, first: int, rows: int) -> NamedTargets:
         yield from self._stored.float_targets(self.weight.detach().narrow(0, first, rows))
-
-
-def _matrix(rows: int, columns: int, stored: StoredFormat, options: LayerOptions) -> nn.Module:
-    if isinstance(stored, GgufBlocks):
-        return GgufMatrix(rows, columns, stored, options)
-    return _FloatMatrix(rows, columns, stored, options)

@@ -19,7 +19,7 @@ def gguf_linear(
     blocks: Tensor,
     kind: str,
     bias: Tensor | None = None,
-    float_activations: bool = False,
+    activation_bits: int = 8,
     float_results: bool = False,
 ) -> Tensor:
     """x @ dequantised(blocks).T + bias; sums are float32 and rounded once.
@@ -27,9 +27,10 @@ def gguf_linear(
     x [T, K] of any float dtype (the row stride is free), K in whole blocks; blocks as
     gguf_interleave leaves them; bias [O] of x's dtype. With types in INTERLEAVED, x is quantised on
     the fly: each 32 columns of a row get a scale of their own, and the largest magnitude becomes
-    127. `float_activations` keeps it as it is, as other types always do. A row with a NaN or an
-    infinity gives NaN. A row of x gives the same bits in every batch. Returns [T, O] in x's dtype,
-    with `float_results` in float32. RuntimeError on a mismatch.
+    127. `activation_bits`: 16 quantises what is left likewise, and adds it (few rows take little
+    longer then, many twice as long); 32 keeps x as it is, as other types always do. A row with a
+    NaN or an infinity gives NaN. A row of x gives the same bits in every batch. Returns [T, O] in
+    x's dtype, with `float_results` in float32. RuntimeError on a mismatch.
     """
     return x.new_empty(
         (x.shape[0], blocks.shape[0]), dtype=torch.float32 if float_results else x.dtype

@@ -15,7 +15,7 @@ def gguf_linear_reference(
     blocks: Tensor,
     kind: str,
     bias: Tensor | None = None,
-    float_activations: bool = False,
+    activation_bits: int = 8,
     float_results: bool = False,
 ) -> Tensor:
     """See rtp_llm.ops.gguf_linear; x is never quantised, and all weights become floats."""

@@ -90,7 +90,7 @@ def test_float_activations_meet_the_weights_as_they_are(
     x, bias, blocks = activations(7, 512).to(dtype), torch.randn(51), interleaved(file, kind)
     for added, wide in ((None, False), (bias.to(dtype), True)):
         with running(isa), kernel_runs("gguf_linear"):
-            actual = ops.gguf_linear(x, blocks, kind, added, True, wide)
+            actual = ops.gguf_linear(x, blocks, kind, added, 32, wide)
         given = None if added is None else added.float()
         expected = gguf_linear_reference(x.float(), file, kind, given)
         assert actual.dtype is (torch.float32 if wide else dtype)
@@ -117,15 +117,31 @@ def test_activations_in_8_bits(isa: str, dtype: torch.dtype, kind: str) -> None:
 
 @native_only
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["Q4_K", "Q8_0"])
+def test_activations_in_16_bits(isa: str, dtype: torch.dtype, kind: str) -> None:
+    """Two hundred times closer to the product of floats than those in 8 bits."""
+    file = file_rows(kind, 51, 512)
+    x, bias, blocks = activations(33, 512).to(dtype), torch.randn(51), interleaved(file, kind)
+    for rows in (1, 33):
+        with running(isa), kernel_runs("gguf_linear"):
+            actual = ops.gguf_linear(x[:rows], blocks, kind, bias.to(dtype), 16, True)
+        expected = gguf_linear_reference(x[:rows].float(), file, kind, bias.to(dtype).float())
+        assert actual.dtype is torch.float32
+        assert (actual - expected).abs().max() <= 5e-5 * expected.abs().max()
+
+
+@native_only
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", BLOCK_BYTES)
 def test_a_row_gives_the_same_bits_alone_and_in_a_batch(isa: str, kind: str) -> None:
     file = file_rows(kind, 35, 512)
     x, blocks = torch.randn(41, 512), interleaved(file, kind)
     with running(isa):
-        for floats in (False, True) if kind in INTERLEAVED else (False,):
+        for bits in (8, 16, 32) if kind in INTERLEAVED else (8,):
             for rows in (2, 3, 4, 5, 6, 7, 9, 33, 41):
-                together = ops.gguf_linear(x[:rows], blocks, kind, None, floats)
-                alone = ops.gguf_linear(x[rows - 1 : rows], blocks, kind, None, floats)
+                together = ops.gguf_linear(x[:rows], blocks, kind, None, bits)
+                alone = ops.gguf_linear(x[rows - 1 : rows], blocks, kind, None, bits)
                 assert torch.equal(alone[0], together[-1])
 
 
@@ -157,6 +173,8 @@ def test_wrong_arguments_are_named() -> None:
         ops.gguf_linear(x, blocks, "Q6_K")
     with pytest.raises(RuntimeError, match="the blocks hold rows of 256 columns"):
         ops.gguf_linear(x[:, :128], blocks, "Q4_K")
+    with pytest.raises(RuntimeError, match="activation_bits is 4; expected 8, 16 or 32"):
+        ops.gguf_linear(x, blocks, "Q4_K", None, 4)
     with pytest.raises(RuntimeError, match="gguf_linear: bias"):
         ops.gguf_linear(x, blocks, "Q4_K", torch.zeros(3))
     with pytest.raises(RuntimeError, match="gguf_embedding: out"):
@@ -169,7 +187,7 @@ def test_the_operators_are_traceable() -> None:
     blocks = interleaved(file_rows("Q6_K", 16, 256), "Q6_K")
     utils = ("test_schema", "test_faketensor")
     linear = torch.ops.rtp_llm.gguf_linear.default
-    given = (torch.randn(3, 256).bfloat16(), blocks, "Q6_K", None, False, True)
+    given = (torch.randn(3, 256).bfloat16(), blocks, "Q6_K", None, 16, True)
     torch.library.opcheck(linear, given, test_utils=utils)
     ids, out = torch.tensor([1, 2], dtype=torch.int32), torch.empty(2, 256)
     embedding = torch.ops.rtp_llm.gguf_embedding.default

@@ -54,9 +54,9 @@ struct GgufLinearArgs {
   void* out;              // [m, n], contiguous
   int64_t m, n, k, x_stride;
   GgufType type;
-  bool float_activations;
-  DType dtype;      // of x and bias
-  DType out_dtype;  // that, or float32
+  int activation_bits;  // 8, 16 or 32: as they are
+  DType dtype;          // of x and bias
+  DType out_dtype;      // that, or float32
 
   constexpr int64_t row_bytes() const { return gguf_row_bytes(type, k); }
   constexpr int64_t panel_bytes() const { return row_bytes() * kGgufPanelRows; }

@@ -47,7 +47,10 @@ Prepared<GgufLinearArgs, Tensor> prepare(const GgufLinearCall& call) {
   args.x = call.x.data();
   args.x_stride = call.x.stride(0);
   args.blocks = static_cast<const uint8_t*>(call.blocks.data());
-  args.float_activations = call.float_activations;
+  const int64_t bits = call.activation_bits;
+  RTP_LLM_CHECK(bits == 8 || bits == 16 || bits == 32, "gguf_linear: activation_bits is ", bits,
+                "; expected 8, 16 or 32");
+  args.activation_bits = static_cast<int>(bits);
   args.out_dtype = call.float_results ? DType::kFloat32 : args.dtype;
   Tensor out = empty(call.x, {args.m, args.n}, args.out_dtype);
   args.out = out.data();

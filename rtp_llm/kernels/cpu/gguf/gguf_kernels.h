@@ -30,6 +30,10 @@ struct GgufKernels {
   int float_tile_rows;
   void (*quantize)(const GgufLinearArgs&, const GgufRows&, int tile);
   void (*pack_floats)(const GgufLinearArgs&, const GgufRows&, int tile);
+  // Two rows of floats in place of a row of x in 16 bits: itself, and what quantising leaves of it.
+  void (*split)(const GgufLinearArgs&, int64_t row, float* rows);
+  // A row of results from the sums of both, float32 [2, n].
+  void (*add_pair)(const GgufLinearArgs&, int64_t row, const float* sums);
   // All rows of x by the panels [first, last); `last_panel` is the last one where it has fewer than
   // 16 rows, filled up.
   void (*multiply_few)(const GgufLinearArgs&, const GgufRows&, const uint8_t* last_panel,

@@ -37,7 +37,7 @@ struct Plan {
 
   Plan(const GgufLinearArgs& args)
       : kernels(gguf_kernels()),
-        floats(args.float_activations),
+        floats(args.activation_bits == 32),
         many(!floats && args.m > kernels.few_rows),
         tile_rows(floats ? kernels.float_tile_rows
                   : many ? kernels.many_tile_rows
@@ -108,6 +108,35 @@ void multiply_interleaved(const GgufLinearArgs& args, const ParallelFor& paralle
   for (int64_t first = 0; first < args.m; first += most) {
     multiply_rows(args, plan, last_panel.data(), first, std::min(most, args.m - first), words,
                   parallel);
+  }
+}
+
+// Activations in 16 bits: each row of x is two rows in 8, whose results are added.
+void multiply_in_16_bits(const GgufLinearArgs& args, const ParallelFor& parallel) {
+  constexpr int64_t kMaxRows = 512;
+  thread_local Buffer rows, sums;
+  const int64_t most = std::min(kMaxRows, args.m);
+  auto* const x = static_cast<float*>(rows.at_least(2 * most * args.k * 4));
+  auto* const results = static_cast<float*>(sums.at_least(2 * most * args.n * 4));
+  const GgufKernels& kernels = gguf_kernels();
+  GgufLinearArgs both = args;
+  both.x = x;
+  both.x_stride = args.k;
+  both.bias = nullptr;
+  both.out = results;
+  both.dtype = both.out_dtype = DType::kFloat32;
+  for (int64_t first = 0; first < args.m; first += most) {
+    const int64_t count = std::min(most, args.m - first);
+    both.m = 2 * count;
+    parallel(0, count, grain_rows(args.k * 16), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) kernels.split(args, first + i, x + 2 * i * args.k);
+    });
+    multiply_interleaved(both, parallel);
+    parallel(0, count, grain_rows(args.n * 12), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        kernels.add_pair(args, first + i, results + 2 * i * args.n);
+      }
+    });
   }
 }
 
@@ -199,11 +228,9 @@ void multiply_as_floats(const GgufLinearArgs& args, const ParallelFor& parallel)
 RTP_LLM_OPERATOR(gguf_linear)
 void gguf_linear(const GgufLinearArgs& args, const ParallelFor& parallel) {
   if (args.m == 0 || args.n == 0) return;
-  if (info_of(args.type).interleaved) {
-    multiply_interleaved(args, parallel);
-  } else {
-    multiply_as_floats(args, parallel);
-  }
+  if (!info_of(args.type).interleaved) return multiply_as_floats(args, parallel);
+  if (args.activation_bits == 16) return multiply_in_16_bits(args, parallel);
+  multiply_interleaved(args, parallel);
 }
 
 RTP_LLM_OPERATOR(gguf_interleave)

@@ -94,6 +94,27 @@ void pack_floats(const GgufLinearArgs& args, const GgufRows& x, int tile) {
                     [&](auto element) { pack_float_tile<decltype(element)>(args, x, tile); });
 }
 
+// The numbers that are quantised are the same, so that nothing but their rounding is left.
+template <class T>
+void split_row(const T* x, int64_t columns, float* rows) {
+  for (int64_t c = 0; c < columns; c += kGgufGroup) {
+    const QuantizedGroup group = quantized(x + c);
+    for (int i = 0; i < kGgufGroup; i += kWidth) {
+      const Vec value = Vec::load(x + c + i);
+      alignas(64) float numbers[kWidth];
+      for (int j = 0; j < kWidth; ++j) numbers[j] = static_cast<float>(group.numbers[i + j]);
+      value.store(rows + c + i);
+      (value - rounded(Vec::load(numbers) * Vec::set(group.scale))).store(rows + columns + c + i);
+    }
+  }
+}
+
+void split(const GgufLinearArgs& args, int64_t row, float* rows) {
+  visit_float_dtype(args.dtype, [&](auto element) {
+    split_row(static_cast<const decltype(element)*>(args.x) + row * args.x_stride, args.k, rows);
+  });
+}
+
 inline float float_at(const int32_t* word) {
   float value;
   __builtin_memcpy(&value, word, sizeof value);

@@ -240,6 +240,25 @@ void store(const GgufLinearArgs& args, int64_t row, int rows, int64_t panel, int
   });
 }
 
+void add_pair(const GgufLinearArgs& args, int64_t row, const float* sums) {
+  visit_float_dtype(args.dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto add = [&](auto* out) {
+      const T* const bias = static_cast<const T*>(args.bias);
+      for_vectors(args.n, [&](int64_t j, int lanes) {
+        Vec y = Vec::load(sums + j, lanes) + Vec::load(sums + args.n + j, lanes);
+        if (bias != nullptr) y = y + Vec::load(bias + j, lanes);
+        y.store(out + row * args.n + j, lanes);
+      });
+    };
+    if (args.out_dtype == args.dtype) {
+      add(static_cast<T*>(args.out));
+    } else {
+      add(static_cast<float*>(args.out));
+    }
+  });
+}
+
 const uint8_t* panel_at(const GgufLinearArgs& args, const uint8_t* last_panel, int64_t index) {
   const bool whole = (index + 1) * kGgufPanelRows <= args.n;
   return whole ? args.blocks + index * args.panel_bytes() : last_panel;
@@ -322,8 +341,8 @@ void multiply_floats(const GgufLinearArgs& args, const GgufRows& x, const uint8_
 
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 
-const GgufKernels kGgufKernels = {kFewRows,     kFewTileRows,    kManyRows,
-                                  kFloatRows,   quantize,        pack_floats,
+const GgufKernels kGgufKernels = {kFewRows,     kFewTileRows,    kManyRows,    kFloatRows,
+                                  quantize,     pack_floats,     split,        add_pair,
                                   multiply_few, multiply_floats, multiply_many};
 
 }  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA
