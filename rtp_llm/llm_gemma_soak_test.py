@@ -14,8 +14,9 @@ from rtp_llm.text.tokenizer import Tokenizer
 from tools.dev.published import GEMMA, fetch
 from tools.dev.steps import StepError
 
-TOKENS = 900
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "python_api.md"
+TOKENS = 1000
+TEXTS = ("docs/python_api.md", "docs/serving.md", "LICENSE", "rtp_llm/text/tokenizer.py")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_activations_of_8_bits() -> None:
@@ -23,8 +24,8 @@ def test_activations_of_8_bits() -> None:
         file = fetch(GEMMA)
     except StepError as error:
         pytest.skip(f"{GEMMA.title}: {error.what}")
-    ids = Tokenizer.from_folder(file).encode(DOCUMENT.read_text())
-    texts = [ids[at : at + TOKENS] for at in range(0, len(ids) - TOKENS, TOKENS)]
+    tokenizer = Tokenizer.from_folder(file)
+    texts = [tokenizer.encode((ROOT / name).read_text())[:TOKENS] for name in TEXTS]
     model = gemma_reference(file)
     expected = [read_in_transformers(model, text) for text in texts]
     with LLM(file, dtype="float32", kv_cache_mem_mb=64, max_seq_len=1024) as llm:
