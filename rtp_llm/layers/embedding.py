@@ -36,7 +36,7 @@ class Embedding(Layer):
         self._stored = options.format_of(_EMBEDDING)
         self.matrix: GgufMatrix | None = None
         if isinstance(self._stored, GgufBlocks) and options.keeps("gguf_linear"):
-            self.matrix = GgufMatrix(self.shard.size, hidden, self._stored, options, sensitive=True)
+            self.matrix = GgufMatrix(self.shard.size, hidden, self._stored, options, (_HEAD,))
         else:
             self.weight = options.parameter(self.shard.size, hidden)
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GgufBlocks
+from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GgufBlocks, activation_bits
 from rtp_llm.layers.weights.stored_format import NamedTargets
 from rtp_llm.layers.weights.targets import RowsTarget
 
@@ -16,8 +18,8 @@ from rtp_llm.layers.weights.targets import RowsTarget
 class GgufMatrix(nn.Module):
     """A weight [rows, columns]; its blocks are interleaved once they are loaded, in place.
 
-    Activations are quantised on the fly, unless the settings keep them as they are: to 8 bits, or
-    16 if the weight is `sensitive`.
+    Activations are quantised on the fly, unless the settings keep them as they are; to how many
+    bits depends on the layer's `parts`.
     """
 
     def __init__(
@@ -26,12 +28,11 @@ class GgufMatrix(nn.Module):
         columns: int,
         stored: GgufBlocks,
         options: LayerOptions,
-        sensitive: bool = False,
+        parts: Iterable[str],
     ) -> None:
         super().__init__()
         self._kind, self._columns, self._dtype = stored.kind.name, columns, options.dtype
-        is_float = options.settings.gguf_activations == "float"
-        self._bits = 32 if is_float else 16 if sensitive else 8
+        self._bits = activation_bits(options.settings.gguf_activations, parts)
         self.blocks = options.parameter(*stored.shapes(rows, columns)[BLOCKS], dtype=torch.int8)
 
     def product(self, x: Tensor, bias: Tensor | None = None, float_results: bool = False) -> Tensor:

@@ -16,9 +16,6 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.gguf_blocks import GgufBlocks
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 
-# Layers whose rounded activations cost most of the accuracy: what comes out of a gate has outliers.
-_SENSITIVE = frozenset({"down_proj", "lm_head"})
-
 
 class GgufLinear(Linear):
     """Each run of parts of one type has a matrix; parts that are floats in the file stay floats."""
@@ -37,8 +34,7 @@ class GgufLinear(Linear):
 
     def _matrix(self, rows: int, stored: StoredFormat, options: LayerOptions) -> nn.Module:
         if isinstance(stored, GgufBlocks):
-            sensitive = not _SENSITIVE.isdisjoint(self.parts)
-            return GgufMatrix(rows, self.columns, stored, options, sensitive)
+            return GgufMatrix(rows, self.columns, stored, options, self.parts)
         return _FloatMatrix(rows, self.columns, stored, options)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class _Products:
     def __init__(self, weights: StackedLinearWeights) -> None:
         layout = weights.layout
         assert isinstance(layout, GgufExperts), "weights in blocks"
-        self._bias, self._floats = weights.bias, layout.keeps_activations
+        self._bias, self._bits = weights.bias, layout.activation_bits
         self._rows = sum(weights.parts.values())
         self._experts: list[list[Matrix]] = [
             list(layout.matrices(weight)) for weight in weights.weight.detach()
@@ -78,7 +78,7 @@ class _Products:
                 bias = None
                 if self._bias is not None:
                     bias = self._bias[expert, place.start : place.stop]
-                product = ops.gguf_linear(x[start:end], blocks, kind, bias, self._floats)
+                product = ops.gguf_linear(x[start:end], blocks, kind, bias, self._bits)
                 out[start:end, place.start : place.stop] = product
         return out
 

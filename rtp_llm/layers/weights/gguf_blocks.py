@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rtp_llm.device import Device
 
 BLOCKS = "blocks"
+# Layers whose rounded activations cost most of the accuracy: what comes out of a gate has outliers.
+_SENSITIVE = frozenset({"down_proj", "lm_head"})
 
 
 class GgufBlocks(StoredFormat):
@@ -100,6 +103,13 @@ _FORMATS = {
     if kind.elements > 1 and kind.name in DEQUANTIZERS
 }
 GGUF_FORMATS = frozenset(stored.name for stored in _FORMATS.values())
+
+
+def activation_bits(activations: str, parts: Iterable[str]) -> int:
+    """`activation_bits` of ops.gguf_linear for a layer's parts; `activations` is the setting."""
+    if activations == "float":
+        return 32
+    return 8 if _SENSITIVE.isdisjoint(parts) else 16
 
 
 def gguf_format(kind: str) -> GgufBlocks:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GGUF_FORMATS, GgufBlocks
+from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GGUF_FORMATS, GgufBlocks, activation_bits
 from rtp_llm.layers.weights.layout import WeightLayout
 from rtp_llm.layers.weights.stored_format import FormatError, NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
@@ -34,7 +34,7 @@ class GgufExperts(WeightLayout):
         return options.quantization == "none" and has_kernel
 
     def make(self, options: LayerOptions, *outer: int) -> tuple[nn.Parameter, nn.Parameter]:
-        self.keeps_activations = options.settings.gguf_activations == "float"
+        self.activation_bits = activation_bits(options.settings.gguf_activations, self.parts)
         self._stored: dict[str, GgufBlocks] = {}
         for part, stored in zip(self.parts, self.stored, strict=True):
             assert isinstance(stored, GgufBlocks), "one of `formats`"
