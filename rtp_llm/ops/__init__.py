@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.gemm.linear import *  # noqa: F403
     from rtp_llm.ops.gemm.packed_linear import *  # noqa: F403
     from rtp_llm.ops.gemm.skinny_linear import *  # noqa: F403
+    from rtp_llm.ops.gemm.tiled_wna16 import *  # noqa: F403
     from rtp_llm.ops.gemm.wna16 import *  # noqa: F403
     from rtp_llm.ops.gguf.gguf_linear import *  # noqa: F403
     from rtp_llm.ops.kv_cache.copy_blocks import *  # noqa: F403

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.ops.gemm.tiled_wna16_layout import pack
 from rtp_llm.testing.gpu import captured
 from rtp_llm.testing.operator_checks import DEVICE
 from rtp_llm.testing.paged_batches import PagedBatch, Shape
@@ -206,6 +207,30 @@ def test_replay_equals_eager(step: Step) -> None:
         for name, tensor in fresh.items():
             assert torch.equal(captured_inputs[name], tensor), name
         torch.testing.assert_close(results, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("rows", [1, 20, 100])
+def test_products_with_integers_in_tiles(rows: int) -> None:
+    if not ops.has_kernel("tiled_wna16_linear", DEVICE):
+        pytest.skip("this device has no such kernels")
+    size, bits = 1024, 4
+    codes, zeros = (torch.randint(256, (size, n), dtype=torch.uint8) for n in (size // 2, 8))
+    packed = pack(codes, torch.rand(size, 8) / 256, zeros % 16, bits)
+    norm = torch.ones(size).bfloat16(), 1e-6
+
+    def step(x: Tensor, residual: Tensor) -> Tensor:
+        ops.tiled_wna16_add(x, *packed, bits, None, residual)
+        return ops.tiled_wna16_linear(residual, *packed, bits, None, "silu", *norm)
+
+    x, residual = normal(rows, size), normal(rows, size)
+    replay, result = captured(lambda: step(x, residual))
+    for _ in range(REPLAYS):
+        fresh = normal(rows, size), normal(rows, size)
+        x.copy_(fresh[0])
+        residual.copy_(fresh[1])
+        replay()
+        assert torch.equal(result, step(*fresh))
+        assert torch.equal(residual, fresh[1])
 
 
 @pytest.mark.parametrize("queries", [1, 30])

@@ -157,6 +157,7 @@ __device__ inline void pin(float (&results)[kCount]) {
 #define RTP_LLM_16(d, i) RTP_LLM_8(d, i), RTP_LLM_8(d, i + 8)
 #define RTP_LLM_32(d, i) RTP_LLM_16(d, i), RTP_LLM_16(d, i + 16)
 #define RTP_LLM_64(d, i) RTP_LLM_32(d, i), RTP_LLM_32(d, i + 32)
+#define RTP_LLM_128(d, i) RTP_LLM_64(d, i), RTP_LLM_64(d, i + 64)
 #define RTP_LLM_NAMES_4 "%0,%1,%2,%3"
 #define RTP_LLM_NAMES_8 RTP_LLM_NAMES_4 ",%4,%5,%6,%7"
 #define RTP_LLM_NAMES_16 RTP_LLM_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
@@ -183,7 +184,24 @@ __device__ inline void pin(float (&results)[kCount]) {
                  : RTP_LLM_##count(d, 0)                                                    \
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)));                             \
   }
+/* The same with a in registers, two elements in each; always adds. */
+#define RTP_LLM_PRODUCT_A(T, name, n, count, a0_, a1_, a2_, a3_, b_, c_)                           \
+  __device__ inline void multiply_by_rows(float (&d)[count], const uint32_t (&a)[4], uint64_t b,   \
+                                          bool add, T) {                                           \
+    asm volatile(                                                                                  \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %" #c_                                               \
+        ", 0;\n"                                                                                   \
+        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name " {" RTP_LLM_NAMES_##count \
+        "}, {%" #a0_ ",%" #a1_ ",%" #a2_ ",%" #a3_ "}, %" #b_ ", add, 1, 1, 0;\n}"                 \
+        : RTP_LLM_##count(d, 0)                                                                    \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));         \
+  }
 #define RTP_LLM_PRODUCTS(T, name)                                                                  \
+  RTP_LLM_PRODUCT_A(T, name, 16, 8, 8, 9, 10, 11, 12, 13)                                          \
+  RTP_LLM_PRODUCT_A(T, name, 32, 16, 16, 17, 18, 19, 20, 21)                                       \
+  RTP_LLM_PRODUCT_A(T, name, 64, 32, 32, 33, 34, 35, 36, 37)                                       \
+  RTP_LLM_PRODUCT_A(T, name, 128, 64, 64, 65, 66, 67, 68, 69)                                      \
+  RTP_LLM_PRODUCT_A(T, name, 256, 128, 128, 129, 130, 131, 132, 133)                               \
   RTP_LLM_PRODUCT(T, name, 16, 8, 8, 9, 10)                                                        \
   RTP_LLM_PRODUCT(T, name, 32, 16, 16, 17, 18)                                                     \
   RTP_LLM_PRODUCT(T, name, 64, 32, 32, 33, 34)                                                     \
@@ -238,6 +256,7 @@ RTP_LLM_E4M3(128, 64, 64, 65, 66)
 #undef RTP_LLM_16
 #undef RTP_LLM_32
 #undef RTP_LLM_64
+#undef RTP_LLM_128
 #undef RTP_LLM_NAMES_4
 #undef RTP_LLM_NAMES_8
 #undef RTP_LLM_NAMES_16
@@ -245,6 +264,7 @@ RTP_LLM_E4M3(128, 64, 64, 65, 66)
 #undef RTP_LLM_NAMES_64
 #undef RTP_LLM_NAMES_128
 #undef RTP_LLM_PRODUCT
+#undef RTP_LLM_PRODUCT_A
 #undef RTP_LLM_PRODUCTS
 
 // Two neighbouring elements of a row of `a`, the first one low.

@@ -63,6 +63,10 @@ int widest_split(int64_t tiles, int64_t k_blocks, int64_t least, const char* wha
 constexpr double kWaveCost = 148 << 10, kClusterCost = 44 << 10, kMemberCost = 22 << 10;
 constexpr double kTokenByteCost = 0.35;
 
+// Of a k-block of a tile, in the same unit.
+template <class Shape>
+constexpr double kKBlockCost = kRowBytes * (Shape::kRows + kTokenByteCost * Shape::kTokens);
+
 // With more than two waves, blocks end at different times, so that a partly filled last wave costs
 // less than a full one: 0.8 of the difference, which fitted best.
 inline double waves_of(int64_t blocks, int64_t places) {
@@ -79,12 +83,12 @@ struct StreamPlan {
 // The split that costs least for `tiles` of Shape, each of `k_blocks`.
 template <auto kernel, class Shape>
 StreamPlan plan_stream(int64_t tiles, int64_t k_blocks, const char* what) {
-  constexpr double kKBlock = kRowBytes * (Shape::kRows + kTokenByteCost * Shape::kTokens);
   StreamPlan best;
   for (int split = 1; split <= kMaxSplit && split <= k_blocks; ++split) {
     const int64_t places = places_of<kernel, Shape>(split, what);
     if (places == 0) continue;
-    const double wave = kKBlock * static_cast<double>(ceil_div(k_blocks, split)) + kWaveCost;
+    const double wave =
+        kKBlockCost<Shape> * static_cast<double>(ceil_div(k_blocks, split)) + kWaveCost;
     const double shared = split == 1 ? 0.0 : kClusterCost + kMemberCost * split;
     const double cost = waves_of(tiles * split, places) * wave + shared;
     if (cost < best.cost) best = {cost, split};

@@ -72,7 +72,7 @@ def test_rows_can_be_read_straight_into_a_plain_weight_only():
 def test_an_unknown_quantisation_lists_the_known_ones():
     given = options("none")
     vars(given.settings).update(quantization="int2")  # which a setting cannot be
-    with pytest.raises(ValueError, match=r"'int2'; none of plain, .*, int_groups does"):
+    with pytest.raises(ValueError, match=r"'int2'; none of plain, .*, tiled_groups does"):
         make_linear(8, {"x": 8}, False, given)
 
 

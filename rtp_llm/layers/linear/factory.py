@@ -81,6 +81,7 @@ class LinearKind:
 
 
 _FLOAT = frozenset({FLOAT.name})
+_INT_GROUPS = frozenset({"gptq", "awq", "pack_quantized"})
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
         "rtp_llm.layers.linear.base:PlainLinear",
@@ -157,7 +158,16 @@ KINDS: dict[str, LinearKind] = {
     "int_groups": LinearKind(
         "rtp_llm.layers.linear.int_groups:IntGroupsLinear",
         lambda request: request.keeps_stored("wna16_linear"),
-        formats=frozenset({"gptq", "awq", "pack_quantized"}),
+        formats=_INT_GROUPS,
+        as_stored=True,
+    ),
+    "tiled_groups": LinearKind(
+        "rtp_llm.layers.linear.tiled_groups:TiledGroupsLinear",
+        lambda request: (
+            request.keeps_stored("tiled_wna16_linear")
+            and request.options.dtype is not torch.float32
+        ),
+        formats=_INT_GROUPS,
         as_stored=True,
     ),
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rtp_llm.layers.linear.int_groups import IntGroupsLinear, IntGroupsProduct
+from rtp_llm.layers.linear.int_groups import IntGroupsLinear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.int_targets import GroupedWeight
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets
@@ -24,7 +24,7 @@ class Int4Linear(IntGroupsLinear):
             raise ValueError(f"4-bit weights of {self.columns} columns: two share a byte")
         groups = -(-self.columns // GROUP_SIZE)
         self.set_products(
-            [IntGroupsProduct(self.parts, self.columns, BITS, GROUP_SIZE, False, options, groups)]
+            [self.product(self.parts, self.columns, BITS, GROUP_SIZE, False, options, groups)]
         )
 
     def part_targets(self, name: str, first: int) -> NamedTargets:

@@ -15,7 +15,7 @@ from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.int_formats import IntGroups
 from rtp_llm.layers.weights.int_targets import GroupedWeight
 from rtp_llm.layers.weights.stored_format import NamedTargets
-from rtp_llm.ops.gemm.int_groups import groups_in_order, sort_by_group
+from rtp_llm.ops.gemm.int_groups import SortedGroups, groups_in_order, sort_by_group
 from rtp_llm.ops.gemm.wna16_layout import GROUP_UNIT, pack, part_columns
 
 
@@ -25,13 +25,18 @@ class IntGroupsLinear(Linear):
     There is one for most layers: parts share their input, and mostly their format.
     """
 
+    @property
+    def product(self) -> type[IntGroupsProduct]:
+        """The class of the products."""
+        return IntGroupsProduct
+
     def make_weight(self, options: LayerOptions) -> None:
         products = []
         for _, names in groupby(self.parts, self._kind):
             parts = {name: self.parts[name] for name in names}
             kept = self._format(next(iter(parts)))
             products.append(
-                IntGroupsProduct(
+                self.product(
                     parts,
                     self.columns,
                     kept.bits,
@@ -100,6 +105,7 @@ class IntGroupsProduct(nn.Module):
         super().__init__()
         self.parts, self.rows = parts, sum(parts.values())
         self.bits, self.group, self._columns = bits, group, columns
+        self.dtype = options.dtype
         width = columns * self.bits // 8
         self.weight = options.parameter(self.rows, width, dtype=torch.uint8)
         self.scale = options.parameter(self.rows, groups, dtype=torch.float32)
@@ -155,8 +161,12 @@ class IntGroupsProduct(nn.Module):
         if self.group_of is not None:
             given = self.group_of.detach().long()
         tensors = self.weight.detach(), self.scale.detach(), self.zero.detach()
-        found = sort_by_group(*tensors, self.bits, self.group, given, GROUP_UNIT)
+        found = sort_by_group(*tensors, self.bits, self.group, given.cpu(), GROUP_UNIT)
         self.group, self.group_of = found.group, None
+        self.set_layout(found)
+
+    def set_layout(self, found: SortedGroups) -> None:
+        """Keep a weight, whose columns are sorted, in the layout of the kernel."""
         packed = pack(found.weight, found.scale, found.zero, self.bits, found.group)
         self.weight, self.scale, self.zero = (
             nn.Parameter(each, requires_grad=False) for each in packed

@@ -26,6 +26,7 @@ from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.gemm.int_groups import WORD_BITS, unpack_words
+from rtp_llm.ops.gemm.tiled_wna16_layout import has_kernels
 from rtp_llm.ops.gemm.wna16_layout import GROUP_UNIT
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class IntGroups(StoredFormat):
         return -(-size // self.weights_per_entry)
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if ops.has_kernel("wna16_linear", device.capabilities().torch_type):
+        torch_type = device.capabilities().torch_type
+        if ops.has_kernel("wna16_linear", torch_type) or has_kernels(dtype, torch_type):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
 

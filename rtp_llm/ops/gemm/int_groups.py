@@ -79,7 +79,7 @@ def sort_by_group(
     order = torch.argsort(group_of, stable=True)
     sizes = torch.bincount(group_of, minlength=groups).tolist()
     if group % unit == 0 and set(sizes[: columns // group]) == {group}:
-        if torch.equal(order, torch.arange(columns)):
+        if torch.equal(order, torch.arange(columns, device=order.device)):
             return SortedGroups(weight, scale, zero, group)
     else:
         counts = [-(-size // unit) for size in sizes]
@@ -88,7 +88,8 @@ def sort_by_group(
             for part, count in zip(torch.split(order, sizes), counts, strict=True)
         ]
         order, group = torch.cat(parts), unit
-        each = torch.arange(groups).repeat_interleave(torch.tensor(counts))
+        repeats = torch.tensor(counts, device=order.device)
+        each = torch.arange(groups, device=order.device).repeat_interleave(repeats)
         scale, zero = scale[:, each], zero[:, each]
     sorted_weight = weight.new_empty((len(weight), len(order) * bits // 8))
     for start in range(0, len(weight), _TILE_ROWS):

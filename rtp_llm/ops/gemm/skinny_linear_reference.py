@@ -28,7 +28,7 @@ def gated_linear_reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
 ) -> Tensor:
     """Plain PyTorch reference of `ops.gated_linear`: same arguments and results."""
-    return _gated(_product(x, weight, bias), activation).to(x.dtype)
+    return gated(_product(x, weight, bias), activation).to(x.dtype)
 
 
 def linear_add_reference(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor) -> None:
@@ -59,7 +59,7 @@ def norm_gated_linear_reference(
 ) -> Tensor:
     """Plain PyTorch reference of `ops.norm_gated_linear`: same arguments and results."""
     normed = rms_norm_reference(x, norm_weight, eps, norm_offset)
-    return _gated(_product(normed, weight, bias), activation).to(x.dtype)
+    return gated(_product(normed, weight, bias), activation).to(x.dtype)
 
 
 def linear_float_reference(x: Tensor, weight: Tensor) -> Tensor:
@@ -72,7 +72,8 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product + bias.float()
 
 
-def _gated(pairs: Tensor, activation: str) -> Tensor:
+def gated(pairs: Tensor, activation: str) -> Tensor:
+    """The activated first half of each row times the second."""
     gate, up = pairs.chunk(2, dim=-1)
     if activation == "silu":
         return torch.nn.functional.silu(gate) * up

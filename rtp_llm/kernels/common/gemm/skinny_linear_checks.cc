@@ -20,8 +20,10 @@ void check_matrix(const Tensor& matrix, const char* what) {
                 "; expected rows at multiples of 16 bytes");
 }
 
-void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps,
-              double offset) {
+}  // namespace
+
+void set_linear_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight, double eps,
+                     double offset) {
   check_dtype(norm_weight, x.dtype(), "fused linear: norm_weight");
   check_sizes(norm_weight, {x.size(1)}, "fused linear: norm_weight");
   check_contiguous(norm_weight, "fused linear: norm_weight");
@@ -34,7 +36,7 @@ void set_norm(SkinnyLinearArgs& args, const Tensor& x, const Tensor& norm_weight
   args.norm_offset = static_cast<float>(offset);
 }
 
-void set_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residual) {
+void set_linear_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residual) {
   check_dtype(residual, x.dtype(), "fused linear: residual");
   check_sizes(residual, {args.rows, args.outputs}, "fused linear: residual");
   check_contiguous_rows(residual, "fused linear: residual");
@@ -45,39 +47,42 @@ void set_residual(SkinnyLinearArgs& args, const Tensor& x, const Tensor& residua
   args.end = LinearEnd::kAdd;
 }
 
-Activation activation_named(const std::string& name) {
+Activation linear_activation(const std::string& name) {
   if (name == "silu") return Activation::kSilu;
   if (name == "gelu") return Activation::kGelu;
   if (name == "gelu_tanh") return Activation::kGeluTanh;
   fail("fused linear: activation is '", name, "'; expected silu, gelu or gelu_tanh");
 }
 
-}  // namespace
-
-SkinnyLinearArgs skinny_linear_args(const Tensor& x, const Tensor& weight,
-                                    const OptionalTensor& bias) {
+SkinnyLinearArgs linear_args(const Tensor& x, int64_t outputs, const OptionalTensor& bias) {
   RTP_LLM_CHECK(x.dtype() == DType::kBFloat16 || x.dtype() == DType::kFloat16,
                 "fused linear: x is ", x.describe(), "; expected bfloat16 or float16");
   check_matrix(x, "fused linear: x");
-  check_dtype(weight, x.dtype(), "fused linear: weight");
-  check_matrix(weight, "fused linear: weight");
-  RTP_LLM_CHECK(weight.size(1) == x.size(1), "fused linear: weight is ", weight.describe(),
-                " and x ", x.describe(), "; expected equal numbers of columns");
   if (bias.has_value()) {
     check_dtype(*bias, x.dtype(), "fused linear: bias");
-    check_sizes(*bias, {weight.size(0)}, "fused linear: bias");
+    check_sizes(*bias, {outputs}, "fused linear: bias");
     check_contiguous(*bias, "fused linear: bias");
   }
   SkinnyLinearArgs args = {};
   args.x = x.data();
-  args.weight = weight.data();
   args.bias = bias.has_value() ? bias->data() : nullptr;
   args.rows = x.size(0);
   args.columns = x.size(1);
-  args.outputs = weight.size(0);
+  args.outputs = outputs;
   args.x_stride = x.stride(0);
-  args.weight_stride = weight.stride(0);
   args.dtype = x.dtype();
+  return args;
+}
+
+SkinnyLinearArgs skinny_linear_args(const Tensor& x, const Tensor& weight,
+                                    const OptionalTensor& bias) {
+  check_dtype(weight, x.dtype(), "fused linear: weight");
+  check_matrix(weight, "fused linear: weight");
+  SkinnyLinearArgs args = linear_args(x, weight.size(0), bias);
+  RTP_LLM_CHECK(weight.size(1) == x.size(1), "fused linear: weight is ", weight.describe(),
+                " and x ", x.describe(), "; expected equal numbers of columns");
+  args.weight = weight.data();
+  args.weight_stride = weight.stride(0);
   return args;
 }
 
@@ -98,28 +103,28 @@ Prepared<SkinnyLinearArgs, Tensor> prepare(const SkinnyLinearCall& call) {
 
 Prepared<GatedLinearArgs, Tensor> prepare(const GatedLinearCall& call) {
   GatedLinearArgs args = skinny_linear_args(call.x, call.weight, call.bias);
-  args.activation = activation_named(call.activation);
+  args.activation = linear_activation(call.activation);
   Tensor out = skinny_linear_result(args, call.x, LinearEnd::kGate);
   return {args, std::move(out)};
 }
 
 Prepared<LinearAddArgs, void> prepare(const LinearAddCall& call) {
   LinearAddArgs args = skinny_linear_args(call.x, call.weight, call.bias);
-  set_residual(args, call.x, call.residual);
+  set_linear_residual(args, call.x, call.residual);
   return {args};
 }
 
 Prepared<NormLinearArgs, Tensor> prepare(const NormLinearCall& call) {
   NormLinearArgs args = skinny_linear_args(call.x, call.weight, call.bias);
-  set_norm(args, call.x, call.norm_weight, call.eps, call.norm_offset);
+  set_linear_norm(args, call.x, call.norm_weight, call.eps, call.norm_offset);
   Tensor out = skinny_linear_result(args, call.x, LinearEnd::kStore);
   return {args, std::move(out)};
 }
 
 Prepared<NormGatedLinearArgs, Tensor> prepare(const NormGatedLinearCall& call) {
   NormGatedLinearArgs args = skinny_linear_args(call.x, call.weight, call.bias);
-  set_norm(args, call.x, call.norm_weight, call.eps, call.norm_offset);
-  args.activation = activation_named(call.activation);
+  set_linear_norm(args, call.x, call.norm_weight, call.eps, call.norm_offset);
+  args.activation = linear_activation(call.activation);
   Tensor out = skinny_linear_result(args, call.x, LinearEnd::kGate);
   return {args, std::move(out)};
 }

@@ -103,7 +103,7 @@ __device__ inline void take_tokens(const SkinnyLinearArgs& args, const SkinnyLan
   if (Shape::kKeeps) {
     keep_tokens<norm>(args, lane, memory, tokens);
   } else {
-    stage_tokens<norm>(args, lane, memory);
+    stage_tokens<norm, T, Shape>(args, lane, memory);
   }
 }
 
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(Skinny
   extern __shared__ uint4 shared[];
   const SkinnyLane lane;
   const SkinnyMemory<T, Shape> memory(shared, args);
-  if (norm) request_norm(args, lane, memory);
+  if (norm) request_norm<T, Shape>(args, lane, memory);
   SkinnyWeights<T, Shape, end> weights(args, lane, memory.ring);
 #pragma unroll
   for (int slot = 0; slot < Shape::kSlots; ++slot) weights.request();

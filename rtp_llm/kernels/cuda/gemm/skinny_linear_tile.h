@@ -34,6 +34,7 @@ struct SkinnyShape {
   static constexpr int kSlots = S;
   static constexpr int kBlocks = B;
   static constexpr int kGrid = G;
+  static constexpr int kColumns = kKBlock;
   static constexpr bool kKeeps = keeps;
   static constexpr int kSums = J * 4;  // of a lane
 };
@@ -57,6 +58,11 @@ struct SkinnyMemory {
         tokens(reinterpret_cast<T*>(squares + Shape::kWarps * Shape::kTokens)),
         pitch(static_cast<int>(args.columns) + kSkew),
         norm_weight(tokens + (Shape::kKeeps ? 0 : args.rows * pitch)) {}
+
+  // Eight columns of a token, from `column` on.
+  __device__ void put(int token, int column, const uint4& x) const {
+    *reinterpret_cast<uint4*>(tokens + token * pitch + column) = x;
+  }
 
   static int64_t bytes(int64_t rows, int64_t columns, bool norm) {
     constexpr int64_t kRing = int64_t{Shape::kSlots} * kParts * Shape::kThreads * sizeof(uint4);
@@ -169,14 +175,15 @@ class SkinnyWeights {
 };
 
 // Starts to copy the norm's weights of the warp's own columns.
-template <class T, class Shape>
+template <class T, class Shape, class Memory>
 __device__ inline void request_norm(const SkinnyLinearArgs& args, const SkinnyLane& lane,
-                                    const SkinnyMemory<T, Shape>& memory) {
-  constexpr int kLanes = 8;  // for a k-block
+                                    const Memory& memory) {
+  constexpr int kLanes = Shape::kColumns / 8;  // for a k-block
   const int first = lane.lane % kLanes * 8;
   for (int k_block = lane.warp + lane.lane / kLanes * Shape::kWarps;
-       k_block * kKBlock < args.columns; k_block += kGroup / kLanes * Shape::kWarps) {
-    const int column = k_block * kKBlock + first;
+       k_block * Shape::kColumns < args.columns; k_block += kGroup / kLanes * Shape::kWarps) {
+    const int column = k_block * Shape::kColumns + first;
+    if (column >= args.columns) break;
     copy_later(memory.norm_weight + column, static_cast<const T*>(args.norm_weight) + column);
   }
   end_group();
@@ -203,11 +210,10 @@ __device__ inline uint4 weighted(const uint4& x, const uint4& norm_weight, float
 }
 
 // Adds up the squares of a token's lanes, for every pass over tokens.
-template <int passes, class T, class Shape>
+template <int passes, class Shape, class Memory>
 __device__ inline void store_squares(const SkinnyLinearArgs& args, const SkinnyLane& lane,
-                                     const SkinnyMemory<T, Shape>& memory, int at_once,
-                                     float (&squares)[passes]) {
-  constexpr int kLanes = 8;  // of a group, all of one token
+                                     const Memory& memory, int at_once, float (&squares)[passes]) {
+  constexpr int kLanes = Shape::kColumns / 8;  // of a group, all of one token
 #pragma unroll
   for (int pass = 0; pass < passes; ++pass) {
     for (int mask = 1; mask < kGroup; mask *= 2) {
@@ -222,42 +228,44 @@ __device__ inline void store_squares(const SkinnyLinearArgs& args, const SkinnyL
   }
 }
 
-// Brings the warp's own columns of all tokens to shared memory. Eight lanes take a k-block of a
-// token; where tokens are few, the four groups of eight share the k-blocks. Many loads are under
-// way at once: each takes most of a microsecond.
-template <bool norm, class T, class Shape>
+// Brings the warp's own columns of all tokens to shared memory. Eight lanes (of a k-block of 64
+// columns) take a k-block of a token; where tokens are few, the groups of lanes share the k-blocks.
+// Many loads are under way at once: each takes most of a microsecond. There are at most `most`
+// tokens.
+template <bool norm, class T, class Shape, int most = Shape::kTokens, class Memory>
 __device__ inline void stage_tokens(const SkinnyLinearArgs& args, const SkinnyLane& lane,
-                                    const SkinnyMemory<T, Shape>& memory) {
-  constexpr int kLanes = 8, kGroups = kGroup / kLanes;
-  constexpr int kPasses = Shape::kTokens / kGroups, kBatch = 8 / kPasses;
+                                    const Memory& memory) {
+  constexpr int kLanes = Shape::kColumns / 8, kGroups = kGroup / kLanes;
+  constexpr int kPasses = most > kGroups ? most / kGroups : 1, kBatch = 8 / kPasses;
+  const int columns = static_cast<int>(args.columns);
   const int first = lane.lane % kLanes * 8, group = lane.lane / kLanes;
-  const int at_once = args.rows <= 2 ? static_cast<int>(args.rows) : kGroups;  // tokens
+  // Tokens; the rest of the groups take other k-blocks.
+  const int at_once = args.rows <= 2 && args.rows < kGroups ? static_cast<int>(args.rows) : kGroups;
   const int step = kGroups / at_once * Shape::kWarps;
-  const int k_blocks = static_cast<int>(args.columns / kKBlock);
   float squares[kPasses] = {};
-  for (int begin = lane.warp + group / at_once * Shape::kWarps; begin < k_blocks;
+  for (int begin = lane.warp + group / at_once * Shape::kWarps; begin * Shape::kColumns < columns;
        begin += kBatch * step) {
     uint4 x[kPasses * kBatch];
 #pragma unroll
     for (int i = 0; i < kPasses * kBatch; ++i) {
-      const int token = group % at_once + i / kBatch * at_once, k_block = begin + i % kBatch * step;
-      if (token >= args.rows || k_block >= k_blocks) continue;
-      const T* const from = static_cast<const T*>(args.x) + token * args.x_stride;
-      x[i] = load_fresh(from + k_block * kKBlock + first);
+      const int token = group % at_once + i / kBatch * at_once;
+      const int column = (begin + i % kBatch * step) * Shape::kColumns + first;
+      if (token >= args.rows || column >= columns) continue;
+      x[i] = load_fresh(static_cast<const T*>(args.x) + token * args.x_stride + column);
     }
 #pragma unroll
     for (int i = 0; i < kPasses * kBatch; ++i) {
-      const int token = group % at_once + i / kBatch * at_once, k_block = begin + i % kBatch * step;
-      if (token >= args.rows || k_block >= k_blocks) continue;
-      const int column = k_block * kKBlock + first;
+      const int token = group % at_once + i / kBatch * at_once;
+      const int column = (begin + i % kBatch * step) * Shape::kColumns + first;
+      if (token >= args.rows || column >= columns) continue;
       if (norm) {
         const uint4 factor = *reinterpret_cast<const uint4*>(memory.norm_weight + column);
         x[i] = weighted(x[i], factor, args.norm_offset, squares[i / kBatch]);
       }
-      *reinterpret_cast<uint4*>(memory.tokens + token * memory.pitch + column) = x[i];
+      memory.put(token, column, x[i]);
     }
   }
-  if (norm) store_squares<kPasses>(args, lane, memory, at_once, squares);
+  if (norm) store_squares<kPasses, Shape>(args, lane, memory, at_once, squares);
   __syncwarp();
 }
 

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rtp_llm/kernels/cuda/gemm/tiled_wna16_launch.h"
+
+namespace rtp_llm::cuda {
+
+void wna_skinny_gate(const TiledWna16Args& args, void* stream) {
+  pick_wna_skinny<LinearEnd::kGate, true>(args, stream);
+}
+
+}  // namespace rtp_llm::cuda
