@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published weights: what 8-bit activations cost Gemma 3 270M of a Q4_K_M file."""
+"""Published weights: what quantised activations cost Gemma 3 270M of a Q4_K_M file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXTS = ("docs/python_api.md", "docs/serving.md", "LICENSE", "rtp_llm/text/token
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_activations_of_8_bits() -> None:
+def test_quantised_activations() -> None:
     try:
         file = fetch(GEMMA)
     except StepError as error:
@@ -31,5 +31,5 @@ def test_activations_of_8_bits() -> None:
     with LLM(file, dtype="float32", kv_cache_mem_mb=64, max_seq_len=1024) as llm:
         found = compare([read(llm, text) for text in texts], expected)
     print(found, sum(map(len, texts)))
-    assert abs(found.ratio) < 0.002 + 2 * found.error, found
+    assert abs(found.ratio) < 0.002, found
     assert found.equal >= 0.97, found

@@ -93,7 +93,7 @@ def test_float_activations(
     assert found.perplexity == pytest.approx(expected.perplexity, rel=1e-4)
 
 
-def test_activations_of_8_bits(file: Path, text_ids: list[int], expected: Reading) -> None:
+def test_quantised_activations(file: Path, text_ids: list[int], expected: Reading) -> None:
     """As they are by default. The perplexity may differ by 0.2%, and by what chance does to it."""
     with LLM(file, **_OPTIONS) as llm:
         found = compare([read(llm, text_ids)], [expected])
