@@ -253,9 +253,10 @@ class Scheduler:
         names an adapter, -1 none; ``extra_key`` has to say which one it holds. ``second_text``:
         where the second of two texts begins in the prompt, 0: it is one.
 
-        With ``beam_search`` the sequences are beams: the token that one gets in ``commit`` stands in
-        for what `reorder` chooses once all of them have one. With ``overlap``, too, a step may have
-        all of them before that, with the block tables of their parents; the device orders these.
+        With ``beam_search`` the sequences are beams: the token that one gets in ``commit`` stands
+        in for what `reorder` chooses once all of them have one. With ``overlap``, too, a step may
+        have all of them before that, with the block tables of their parents; the device orders
+        these.
 
         Raises:
             ValueError: the request makes no sense, or could not fit even alone; says the numbers.

@@ -223,7 +223,9 @@ def test_rows_of_a_wider_matrix_and_no_rows() -> None:
 
 @every_isa
 @pytest.mark.parametrize("kind", ["plain", "peaked", "tied", "masked"])
-@pytest.mark.parametrize(("vocab", "k"), [(1, 1), (7, 7), (500, 3), (5000, 20), (5000, 2048), (5000, 4000)])
+@pytest.mark.parametrize(
+    ("vocab", "k"), [(1, 1), (7, 7), (500, 3), (5000, 20), (5000, 2048), (5000, 4000)]
+)
 def test_top_logprobs_equal_the_reference(isa: str, kind: str, vocab: int, k: int) -> None:
     logits = random_logits(6, vocab, kind)
     logits[0, vocab // 2] = torch.nan

@@ -86,15 +86,14 @@ __device__ inline void store_sums(const Mxfp4ExpertsArgs& args, const Entries& e
                                   int64_t rows, const Sums<kTokens>& sums) {
   const int lane = thread_index() % kGroup;
   const int64_t width = kGated ? args.n / 2 : args.n;
-  const auto* bias = static_cast<const BFloat16*>(args.bias);
+  const auto* const bias = static_cast<const BFloat16*>(args.bias) + entries.expert * args.n;
   auto* const out = static_cast<BFloat16*>(args.out);
-  if (bias != nullptr) bias += entries.expert * args.n;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const int64_t row = kGated ? rows / 2 + 8 * tile + lane / 4 : rows + 16 * tile + lane / 4;
     const int64_t other = kGated ? row + args.n / 2 : row + 8;
-    const float first = bias == nullptr ? 0.0f : to_float(bias[row]);
-    const float second = bias == nullptr ? 0.0f : to_float(bias[other]);
+    const float first = to_float(bias[row]);
+    const float second = to_float(bias[other]);
 #pragma unroll
     for (int tokens = 0; tokens < kTokens; ++tokens) {
 #pragma unroll
@@ -309,12 +308,14 @@ void multiply(const Mxfp4ExpertsArgs& args, void* stream) {
 
 }  // namespace
 
-void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* stream) {
-  multiply<false>(args, stream);
-}
-
+RTP_LLM_OPERATOR(mxfp4_experts_gate_up)
 void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* stream) {
   multiply<true>(args, stream);
+}
+
+RTP_LLM_OPERATOR(mxfp4_experts_down)
+void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* stream) {
+  multiply<false>(args, stream);
 }
 
 }  // namespace rtp_llm::cuda

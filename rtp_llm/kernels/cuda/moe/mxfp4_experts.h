@@ -2,29 +2,14 @@
 // Experts in MXFP4 with bfloat16 activations, on tensor cores: for NVIDIA GPUs from Ampere on.
 #pragma once
 
-#include <cstdint>
+#include "rtp_llm/kernels/common/moe/mxfp4_experts.h"
 
 namespace rtp_llm::cuda {
 
-// Products of the rows of each expert, which are sorted by expert. Weights are in the order in
-// which matrix instructions take them (rtp_llm.ops.moe.mxfp4_experts_layout).
-struct Mxfp4ExpertsArgs {
-  const void* x;           // bfloat16 [.., k], contiguous
-  const void* weight;      // [experts, n / 32, k / 64, 2, 32, 16] bytes
-  const void* scales;      // [experts, n / 32, k / 64, 2, 8, 4] bytes: exponents, see the layout
-  const void* bias;        // bfloat16 [experts, n], or null
-  const int32_t* rows;     // [entries]: entry p has row rows[p] / top_k of x; null: row p
-  const int32_t* offsets;  // [experts + 1]
-  void* out;               // bfloat16 [entries, n], or [entries, n / 2] if gated
-  int64_t entries, n, k;
-  int experts, top_k;
-  float alpha, limit;  // of the gate
-};
+// out = gate sigmoid(alpha gate) (up + 1), the gate limited to `limit` and up to +-limit.
+void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* stream);
 
 // out = x weight^T + bias.
 void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* stream);
-
-// out = gate sigmoid(alpha gate) (up + 1), the gate limited to `limit` and up to +-limit.
-void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/common/moe/calls.h"
-#include "rtp_llm/kernels/cuda/moe/mxfp4_experts.h"
-#include "rtp_llm/kernels/cuda/on_device.h"
+#include "rtp_llm/kernels/common/moe/mxfp4_experts.h"
 
-namespace rtp_llm::cuda {
+namespace rtp_llm::glue {
 namespace {
-
-using glue::Tensor;
 
 constexpr int64_t kPanelRows = 32;
 constexpr int64_t kPanelColumns = 64;
@@ -16,14 +13,14 @@ constexpr int64_t kBlock = 32;
 template <class Call>
 Mxfp4ExpertsArgs common_args(const Call& call) {
   for (const Tensor* const each : {&call.x, &call.bias}) {
-    glue::check_dtype(*each, DType::kBFloat16, "mxfp4_experts: x and bias");
-    glue::check_dim(*each, 2, "mxfp4_experts: x and bias");
-    glue::check_contiguous(*each, "mxfp4_experts: x and bias");
+    check_dtype(*each, DType::kBFloat16, "mxfp4_experts: x and bias");
+    check_dim(*each, 2, "mxfp4_experts: x and bias");
+    check_contiguous(*each, "mxfp4_experts: x and bias");
   }
   for (const Tensor* const each : {&call.weight, &call.scales}) {
-    glue::check_dtype(*each, DType::kInt8, "mxfp4_experts: weight and scales");
-    glue::check_dim(*each, 3, "mxfp4_experts: weight and scales");
-    glue::check_contiguous(*each, "mxfp4_experts: weight and scales");
+    check_dtype(*each, DType::kInt8, "mxfp4_experts: weight and scales");
+    check_dim(*each, 3, "mxfp4_experts: weight and scales");
+    check_contiguous(*each, "mxfp4_experts: weight and scales");
   }
   Mxfp4ExpertsArgs args = {};
   const int64_t experts = call.weight.size(0);
@@ -34,10 +31,10 @@ Mxfp4ExpertsArgs common_args(const Call& call) {
                 "mxfp4_experts: weight is ", call.weight.describe(), " and x ", call.x.describe(),
                 "; expected rows in panels of ", kPanelRows, ", columns of ", kPanelColumns,
                 ", and a byte for every two columns");
-  glue::check_sizes(call.scales, {experts, args.n, args.k / kBlock}, "mxfp4_experts: scales");
-  glue::check_sizes(call.bias, {experts, args.n}, "mxfp4_experts: bias");
-  glue::check_index(call.offsets, "mxfp4_experts: offsets");
-  glue::check_sizes(call.offsets, {experts + 1}, "mxfp4_experts: offsets");
+  check_sizes(call.scales, {experts, args.n, args.k / kBlock}, "mxfp4_experts: scales");
+  check_sizes(call.bias, {experts, args.n}, "mxfp4_experts: bias");
+  check_index(call.offsets, "mxfp4_experts: offsets");
+  check_sizes(call.offsets, {experts + 1}, "mxfp4_experts: offsets");
   RTP_LLM_CHECK((reinterpret_cast<uintptr_t>(call.x.data()) |
                  reinterpret_cast<uintptr_t>(call.weight.data()) |
                  reinterpret_cast<uintptr_t>(call.scales.data())) %
@@ -54,10 +51,12 @@ Mxfp4ExpertsArgs common_args(const Call& call) {
   return args;
 }
 
-Tensor gate_up(const glue::Mxfp4ExpertsGateUpCall& call) {
+}  // namespace
+
+Prepared<Mxfp4ExpertsArgs, Tensor> prepare(const Mxfp4ExpertsGateUpCall& call) {
   Mxfp4ExpertsArgs args = common_args(call);
-  glue::check_index(call.rows, "mxfp4_experts_gate_up: rows");
-  glue::check_dim(call.rows, 1, "mxfp4_experts_gate_up: rows");
+  check_index(call.rows, "mxfp4_experts_gate_up: rows");
+  check_dim(call.rows, 1, "mxfp4_experts_gate_up: rows");
   args.entries = call.rows.size(0);
   RTP_LLM_CHECK(call.top_k >= 1 && args.entries == call.x.size(0) * call.top_k,
                 "mxfp4_experts_gate_up: rows is ", call.rows.describe(), " for x ",
@@ -66,28 +65,17 @@ Tensor gate_up(const glue::Mxfp4ExpertsGateUpCall& call) {
   args.rows = call.rows.data<int32_t>();
   args.alpha = static_cast<float>(call.alpha);
   args.limit = static_cast<float>(call.limit);
-  Tensor out = glue::empty(call.x, {args.entries, args.n / 2}, DType::kBFloat16);
+  Tensor out = empty(call.x, {args.entries, args.n / 2}, DType::kBFloat16);
   args.out = out.data();
-  const OnDevice device(call.x);
-  mxfp4_experts_gate_up(args, device.stream());
-  return out;
+  return {args, std::move(out)};
 }
 
-Tensor down(const glue::Mxfp4ExpertsDownCall& call) {
+Prepared<Mxfp4ExpertsArgs, Tensor> prepare(const Mxfp4ExpertsDownCall& call) {
   Mxfp4ExpertsArgs args = common_args(call);
   args.entries = call.x.size(0);
-  Tensor out = glue::empty(call.x, {args.entries, args.n}, DType::kBFloat16);
+  Tensor out = empty(call.x, {args.entries, args.n}, DType::kBFloat16);
   args.out = out.data();
-  const OnDevice device(call.x);
-  mxfp4_experts_down(args, device.stream());
-  return out;
+  return {args, std::move(out)};
 }
 
-}  // namespace
-
-RTP_LLM_REGISTER_KERNELS(rtp_llm, CUDA, library) {
-  glue::implement<&gate_up>(library);
-  glue::implement<&down>(library);
-}
-
-}  // namespace rtp_llm::cuda
+}  // namespace rtp_llm::glue
