@@ -21,4 +21,8 @@ struct Mxfp4ExpertsArgs {
   float alpha, limit;  // of the gate
 };
 
+// By the names of their operators, as generated glue has them.
+using Mxfp4ExpertsGateUpArgs = Mxfp4ExpertsArgs;
+using Mxfp4ExpertsDownArgs = Mxfp4ExpertsArgs;
+
 }  // namespace rtp_llm
