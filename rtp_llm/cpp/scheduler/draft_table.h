@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "rtp_llm/cpp/scheduler/draft_tokens.h"
+#include "rtp_llm/cpp/scheduler/planner.h"
 
 namespace rtp_llm {
 

@@ -8,10 +8,20 @@
 
 #include "rtp_llm/cpp/cache/cache_manager.h"
 #include "rtp_llm/cpp/scheduler/config.h"
-#include "rtp_llm/cpp/scheduler/draft_tokens.h"
 #include "rtp_llm/cpp/scheduler/sequence_set.h"
 
 namespace rtp_llm {
+
+// Speculative tokens for the next step: those of sequence ids[i] are the first lengths[i] entries
+// of row i of `tokens` [count, width]. They follow the last token of the sequence, a pending one
+// included. -1 stands for a token that the host does not know: only the device can accept it.
+struct DraftTokens {
+  int32_t count = 0;
+  int32_t width = 0;
+  const int64_t* ids = nullptr;
+  const int32_t* tokens = nullptr;
+  const int32_t* lengths = nullptr;
+};
 
 // How many tokens of sequence `id` after the first `computed` ones a KV connector will load, 0 to
 // all that the sequence has; see Scheduler::SetConnector.

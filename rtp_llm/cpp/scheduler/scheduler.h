@@ -12,7 +12,6 @@
 #include "rtp_llm/cpp/cache/host_arena.h"
 #include "rtp_llm/cpp/scheduler/batch.h"
 #include "rtp_llm/cpp/scheduler/config.h"
-#include "rtp_llm/cpp/scheduler/draft_tokens.h"
 #include "rtp_llm/cpp/scheduler/planner.h"
 #include "rtp_llm/cpp/scheduler/sequence_set.h"
 

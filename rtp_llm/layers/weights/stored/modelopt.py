@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what NVIDIA's ModelOpt says about a checkpoint, in config.json or hf_quant_config.json."""
+"""Reads what ModelOpt says about a checkpoint, in config.json or hf_quant_config.json."""
 
 from __future__ import annotations
 

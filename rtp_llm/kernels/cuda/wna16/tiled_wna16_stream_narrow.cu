@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16_stream_launch.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_stream_launch.h"
 
 namespace rtp_llm::cuda {
 namespace {

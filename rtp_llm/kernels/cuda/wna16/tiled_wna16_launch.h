@@ -2,8 +2,8 @@
 // Which shape of blocks multiplies few rows with a weight in groups, and its launch.
 #pragma once
 
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16.h"
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16_skinny.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_skinny.h"
 
 namespace rtp_llm::cuda {
 

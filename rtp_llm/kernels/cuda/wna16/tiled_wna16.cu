@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16.h"
 
 #include <algorithm>
 
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16_launch.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_launch.h"
 #include "rtp_llm/kernels/cuda/norm/norm.h"
 
 namespace rtp_llm::cuda {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "rtp_llm/kernels/cuda/gemm/skinny_linear_kernel.h"
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16_weight.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_weight.h"
 
 namespace rtp_llm::cuda {
 

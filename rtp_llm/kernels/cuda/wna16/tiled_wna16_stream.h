@@ -7,7 +7,7 @@
 #pragma once
 
 #include "rtp_llm/kernels/cuda/gemm/stream_linear_tile.h"
-#include "rtp_llm/kernels/cuda/gemm/tiled_wna16_skinny.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_skinny.h"
 
 namespace rtp_llm::cuda {
 
