@@ -1,4 +1,4 @@
-# SPDX - License - Identifier : Apache - 2.0
+# SPDX-License-Identifier: Apache-2.0
 """Experts in MXFP4 on tensor cores against their references, in each class of sizes."""
 
 from __future__ import annotations

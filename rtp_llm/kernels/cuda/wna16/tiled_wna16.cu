@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_launch.h"
 #include "rtp_llm/kernels/cuda/norm/norm.h"
+#include "rtp_llm/kernels/cuda/wna16/tiled_wna16_launch.h"
 
 namespace rtp_llm::cuda {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "rtp_llm/kernels/cuda/stream_plan.h"
+#include "rtp_llm/kernels/cuda/tensor_map.h"
 #include "rtp_llm/kernels/cuda/wna16/tiled_wna16.h"
 #include "rtp_llm/kernels/cuda/wna16/tiled_wna16_launch.h"
 #include "rtp_llm/kernels/cuda/wna16/tiled_wna16_stream.h"
-#include "rtp_llm/kernels/cuda/stream_plan.h"
-#include "rtp_llm/kernels/cuda/tensor_map.h"
 
 namespace rtp_llm::cuda {
 
