@@ -19,7 +19,7 @@ from rtp_llm.testing.operator_checks import DEVICE, kernel_runs
 NATIVE = ops.has_kernel("mxfp4_experts_gate_up", DEVICE)
 pytestmark = pytest.mark.skipif(not NATIVE, reason="only NVIDIA's GPUs have the kernels")
 ALPHA, LIMIT = 1.702, 2.0
-# Tokens, experts of each, experts, hidden and intermediate size : means of an expert from 0 to 300.
+# Tokens, experts of each, experts, hidden and intermediate size: means of an expert from 0 to 300.
 SIZES = [
     (0, 2, 4, 64, 64),
     (1, 2, 8, 128, 64),
