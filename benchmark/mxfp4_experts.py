@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from benchmark.report import Report, parser
+from benchmark.rounds import least_cpu_seconds
 from rtp_llm import ops
 
 EXPERTS, WIDTH = 4, 2880  # those of a token of gpt-oss, and the columns and rows of each
@@ -32,7 +29,8 @@ def main() -> None:
     for rows in ROWS[:3] if arguments.quick else ROWS:
         x = torch.randn(EXPERTS * rows, WIDTH, dtype=torch.bfloat16)
         offsets = torch.arange(0, len(x) + 1, rows, dtype=torch.int32)
-        packed, wide = _least(
+        packed, wide = least_cpu_seconds(
+            _ROUNDS,
             lambda x=x, at=offsets: ops.mxfp4_grouped_linear(x, blocks, scales, at),
             lambda x=x, at=offsets: ops.grouped_linear(x, floats, at),
         )
@@ -41,17 +39,6 @@ def main() -> None:
         report.add(**dict(zip(columns, (rows, *times), strict=True)))
     report.print()
     report.write(arguments.json)
-
-
-def _least(*products: Callable[[], Tensor]) -> list[float]:
-    """The least CPU seconds of each, in rounds."""
-    found = [float("inf")] * len(products)
-    for _ in range(_ROUNDS):
-        for place, product in enumerate(products):
-            start = time.process_time()
-            product()
-            found[place] = min(found[place], time.process_time() - start)
-    return found
 
 
 if __name__ == "__main__":

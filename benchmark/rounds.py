@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -40,3 +42,14 @@ def interleave(contenders: Mapping[str, Callable[[], float]], rounds: int) -> di
         for name in names[start:] + names[:start]:
             values[name].append(contenders[name]())
     return {name: Figure(tuple(each)) for name, each in values.items()}
+
+
+def least_cpu_seconds(rounds: int, *works: Callable[[], object]) -> list[float]:
+    """The least CPU seconds of each work, all threads counted; they take turns."""
+    found = [math.inf] * len(works)
+    for _ in range(rounds):
+        for place, work in enumerate(works):
+            began = time.process_time()
+            work()
+            found[place] = min(found[place], time.process_time() - began)
+    return found

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from benchmark.report import Report, parser
+from benchmark.rounds import least_cpu_seconds
 from rtp_llm import ops
 from rtp_llm.ops.gemm import wna16_layout
 from rtp_llm.ops.gemm.wna16_layout import Wna16Weights
@@ -48,7 +45,7 @@ def _measure(outputs: int, columns: int, quick: bool, path: str | None) -> None:
             products.append(
                 lambda x=x, w=weights, b=bits, g=group: ops.wna16_linear(x, *w, outputs, b, g)
             )
-        times = [f"{seconds * 1e3:.2f}" for seconds in _least(*products)]
+        times = [f"{seconds * 1e3:.2f}" for seconds in least_cpu_seconds(_ROUNDS, *products)]
         report.add(**dict(zip(("rows", "bfloat16", *names), (rows, *times), strict=True)))
     report.print()
     report.write(path)
@@ -63,17 +60,6 @@ def _random(outputs: int, columns: int, bits: int, group: int) -> Wna16Weights:
         bits,
         group,
     )
-
-
-def _least(*products: Callable[[], Tensor]) -> list[float]:
-    """The least CPU seconds of each, in rounds."""
-    found = [float("inf")] * len(products)
-    for _ in range(_ROUNDS):
-        for place, product in enumerate(products):
-            start = time.process_time()
-            product()
-            found[place] = min(found[place], time.process_time() - start)
-    return found
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.device import Capabilities, Support
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.moe.dispatcher import Dispatched
@@ -40,6 +42,19 @@ class ExpertContext:
             f"{self.capabilities}, {dtype}, {self.weights} weights, {self.dispatcher} dispatcher, "
             f"{self.slots} experts of {self.config.intermediate_size}"
         )
+
+
+def missing_kernels(context: ExpertContext, names: Sequence[str]) -> str:
+    """The operators of `names` without a kernel on the context's device, joined by commas."""
+    device = context.capabilities.torch_type
+    return ", ".join(name for name in names if not ops.has_kernel(name, device))
+
+
+def has_kernels(context: ExpertContext, names: Sequence[str]) -> Support:
+    """Whether the context's device has kernels of all operators of `names`."""
+    if missing := missing_kernels(context, names):
+        return Support.no(f"no kernel of {missing} on {context.capabilities}")
+    return Support.yes()
 
 
 @dataclass(frozen=True)

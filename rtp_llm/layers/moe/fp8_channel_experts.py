@@ -11,7 +11,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, has_kernels
 from rtp_llm.ops.triton import compile_tiles
 
 _OPERATORS = ("sort_by_expert", "sum_experts", "triton_gate_up", "triton_down")
@@ -29,12 +29,7 @@ class Fp8ChannelExecutor(Executor):
             return Support.no(f"it takes FP8 weights with channel scales, not {context.weights}")
         if other := context.config.why_not_plain:
             return Support.no(other)
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
-        if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
-        return Support.yes()
+        return has_kernels(context, _OPERATORS)
 
     def execute(self, dispatched: Dispatched) -> Tensor:
         gate_up, down = self.weights.gate_up, self.weights.down

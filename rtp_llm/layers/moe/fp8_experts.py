@@ -17,7 +17,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, has_kernels
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
 # Above this number of tokens the contiguous layout was faster, and it needs less memory.
@@ -54,12 +54,7 @@ class _Fp8Executor(Executor):
             return Support.no(f"it takes FP8 weights, not {context.weights} ones")
         if other := context.config.why_not_plain:
             return Support.no(other)
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
-        if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
-        return Support.yes()
+        return has_kernels(context, _OPERATORS)
 
     def _summed(self, y: Tensor, places: Tensor, dispatched: Dispatched) -> Tensor:
         out = ops.sum_experts(y, places, dispatched.weights)

@@ -11,7 +11,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, has_kernels
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 
 _OPERATORS = ("sort_by_expert", "mxfp4_grouped_linear", "sum_experts")
@@ -32,12 +32,7 @@ class Mxfp4Executor(Executor):
     def supports(cls, context: ExpertContext) -> Support:
         if context.weights not in ("mxfp4", "mxfp4_packed"):
             return Support.no(f"it takes weights in MXFP4, not {context.weights}")
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
-        if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
-        return Support.yes()
+        return has_kernels(context, _OPERATORS)
 
     def execute(self, dispatched: Dispatched) -> Tensor:
         rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)

@@ -12,7 +12,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.activation import SWIGLU_OAI
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, has_kernels
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.ops.moe.mxfp4_experts_layout import COLUMNS, pack_experts
 
@@ -37,12 +37,7 @@ class Mxfp4FusedExecutor(Executor):
         hidden, inner = config.hidden_size, config.intermediate_size
         if hidden % COLUMNS or inner % COLUMNS:
             return Support.no(f"sizes {hidden} and {inner} are not multiples of {COLUMNS}")
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
-        if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
-        return Support.yes()
+        return has_kernels(context, _OPERATORS)
 
     def finish_loading(self) -> None:
         _pack(self.weights.gate_up, gated=True)

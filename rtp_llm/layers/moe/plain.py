@@ -11,7 +11,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, missing_kernels
 
 _OPERATORS = ("sort_by_expert", "grouped_linear", "sum_experts")
 
@@ -32,12 +32,10 @@ class PlainExecutor(Executor):
     def supports(cls, context: ExpertContext) -> Support:
         if context.weights != "plain":
             return Support.no(f"it takes no {context.weights} weights (--quantization none does)")
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
+        missing = missing_kernels(context, _OPERATORS)
         if missing and not ops.references_allowed():
             return Support.no(
-                f"no kernel of {', '.join(missing)} on {context.capabilities} "
+                f"no kernel of {missing} on {context.capabilities} "
                 "(--allow-reference-ops lets their slow references run)"
             )
         return Support.yes()

@@ -13,7 +13,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.activation import SWIGLU_OAI
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, missing_kernels
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.ops.triton import compile_tiles
 
@@ -39,11 +39,9 @@ class TritonBiasedExecutor(Executor):
             return Support.no(f"it takes no {context.weights} weights")
         if config.activation != SWIGLU_OAI or not config.expert_bias:
             return Support.no(f"its experts have biases and the activation {SWIGLU_OAI}")
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
+        missing = missing_kernels(context, _OPERATORS)
         if missing:
-            return Support.no(f"no kernel of {', '.join(missing)}")
+            return Support.no(f"no kernel of {missing}")
         return Support.yes()
 
     def execute(self, dispatched: Dispatched) -> Tensor:

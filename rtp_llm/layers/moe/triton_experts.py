@@ -12,7 +12,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, missing_kernels
 from rtp_llm.ops.triton import compile_tiles
 
 _OPERATORS = ("sort_by_expert", "sum_experts")
@@ -40,11 +40,9 @@ class TritonExecutor(Executor):
             return Support.no(f"it takes no {context.weights} weights")
         if other := context.config.why_not_plain:
             return Support.no(other)
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
+        missing = missing_kernels(context, _OPERATORS)
         if missing:
-            return Support.no(f"no kernel of {', '.join(missing)}")
+            return Support.no(f"no kernel of {missing}")
         return Support.yes()
 
     def execute(self, dispatched: Dispatched) -> Tensor:

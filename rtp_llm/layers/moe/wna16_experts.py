@@ -12,7 +12,7 @@ from rtp_llm import ops
 from rtp_llm.device import Support
 from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights
+from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, has_kernels
 from rtp_llm.layers.weights.int_layout import IntGroupWeights
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.ops.gemm.wna16_layout import Wna16Weights, pack
@@ -36,12 +36,7 @@ class Wna16Executor(Executor):
     def supports(cls, context: ExpertContext) -> Support:
         if context.weights != "int_groups":
             return Support.no(f"it takes integers in groups, not {context.weights}")
-        missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, context.capabilities.torch_type)
-        ]
-        if missing:
-            return Support.no(f"no kernel of {', '.join(missing)} on {context.capabilities}")
-        return Support.yes()
+        return has_kernels(context, _OPERATORS)
 
     def finish_loading(self) -> None:
         for name in ("gate_up", "down"):
