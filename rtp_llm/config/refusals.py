@@ -420,9 +420,16 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "int4_weights",
-        "4-bit weights have kernels for the CPU only.",
-        "Leave --quantization out; int8 instead where that is supported.",
-        devices="cuda, rocm, xpu",
+        "4-bit weights have kernels for the CPU and for NVIDIA's GPUs only.",
+        "Leave --quantization out.",
+        devices="rocm, xpu",
+    ),
+    Refusal(
+        "device",
+        "int4_weights in float32",
+        "GPUs multiply 4-bit weights with activations in 16 bits.",
+        "Set --dtype bfloat16 or float16, or --quantization int8.",
+        devices="cuda",
     ),
     Refusal(
         "device",

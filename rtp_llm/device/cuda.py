@@ -38,9 +38,7 @@ class CudaDevice(AcceleratorDevice):
     mask_end: ClassVar[str | None] = "-1"
     kernel_features: ClassVar[frozenset[str]] = frozenset(("mma", "triton", "one_pass_rotation"))
     max_head_dim: ClassVar[int | None] = 512  # a kernel keeps a head in registers
-    refused: ClassVar[Mapping[str, str]] = {
-        "int4_weights": "4-bit weights have kernels for the CPU only",
-    }
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def fits_torch(self) -> Support:
         if self._torch.version.cuda is None:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from rtp_llm.layers.linear.int4 import TiledInt4Linear
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
+from rtp_llm.quantization.int4 import dequantize_rows, quantize_rows
 from rtp_llm.testing.models.open_model import open_model
 from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
@@ -40,11 +43,11 @@ def make(folder: Path, packing: str, kind: str) -> tuple[Path, Path]:
     )
 
 
-def scores(folder: Path) -> torch.Tensor:
+def scores(folder: Path, **settings: Any) -> torch.Tensor:
     """Log-probabilities of a prompt's tokens."""
     from rtp_llm.testing.engine.tiny_engine import TinyEngine
 
-    engine = TinyEngine(folder, device_type="cuda", dtype="bfloat16", reuse_cache=False)
+    engine = TinyEngine(folder, device_type="cuda", dtype="bfloat16", reuse_cache=False, **settings)
     number = engine.add(random_prompt(150), prompt_logprobs=1, max_tokens=4)
     engine.run()
     scored = engine.outcomes[number, 0].prompt_logprobs
@@ -59,6 +62,25 @@ def test_floats_are_the_values_of_the_file(tmp_path: Path, packing: str) -> None
     )
     assert stored.keys() == wide.keys()
     assert [name for name in stored if not torch.equal(stored[name], wide[name])] == []
+
+
+def test_four_bits_while_loading(tmp_path: Path) -> None:
+    """Log-probabilities are those of the weights that they were rounded to."""
+    reference = save_model(tmp_path, "qwen3", seed=3, **DENSE, vocab_size=320)
+    model = open_model(tmp_path, torch.bfloat16, device=DEVICE, quantization="int4")
+    kinds = {type(layer.mlp.down_proj) for layer in model.model.layers}
+    assert {*kinds, type(model.lm_head.product)} == {TiledInt4Linear}
+    assert model.lm_head.product.products[0].weight.dtype is torch.int8
+    found, exact = scores(tmp_path, quantization="int4"), scores(tmp_path)
+    with torch.no_grad():
+        for module in reference.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.weight.copy_(dequantize_rows(*quantize_rows(module.weight)))
+    reference.save_pretrained(tmp_path)
+    rounded = scores(tmp_path)
+    error, moved = ((rounded - each).norm() / rounded.norm() for each in (found, exact))
+    print(f"error {error:.3g}, rounding {moved:.3g}")
+    assert error < 0.02 < moved
 
 
 @pytest.mark.parametrize("packing", INT8)

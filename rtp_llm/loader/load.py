@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.config.refusals import find_refusal
 from rtp_llm.device import Device, Support
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel, planned_rank
 from rtp_llm.layers import (
@@ -317,6 +318,9 @@ def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None
         _check_range(config)
     if settings.quantization == "fp8" and settings.dtype != "bfloat16":
         raise refuse("fp8 with another dtype", f"--dtype {settings.dtype}", config.architecture)
+    row = find_refusal("device", "int4_weights in float32", device.name)
+    if settings.quantization == "int4" and settings.dtype == "float32" and row:
+        raise UnsupportedModelError(row.message_on(device.name))
     if settings.quantization in ("int8", "w8a8_int8", "int4") and config.stored is not None:
         found = f"--quantization {settings.quantization}"
         raise refuse("quantized twice", found, config.architecture)

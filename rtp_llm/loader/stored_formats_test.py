@@ -12,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from rtp_llm.device import resolve_device
+from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.stored_format import FloatFormat
 from rtp_llm.loader import WeightError, explain, load_model
 from rtp_llm.loader.stored_formats import log_dequantized
 from rtp_llm.models.config import UnsupportedModelError
+from rtp_llm.testing.fake_torch import FakeTorch
 from rtp_llm.testing.models.fp8_checkpoints import store_as_fp8
 from rtp_llm.testing.models.open_model import model_settings, open_model
 from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
@@ -116,6 +118,15 @@ def test_settings_that_do_not_go_with_it_are_refused(folder, monkeypatch):
     monkeypatch.setattr(type(device), "refused", {})
     with pytest.raises(UnsupportedModelError, match=r"fp8 with another dtype .*--dtype float32"):
         load(folder, torch.float32, quantization="fp8")
+
+
+def test_gpus_round_to_four_bits_for_activations_in_sixteen(tmp_path):
+    (tmp_path / "floats").mkdir()
+    save_model(tmp_path / "floats", "qwen3")
+    gpu = CudaDevice(FakeTorch(cuda=1), {})
+    settings = model_settings(torch.float32, quantization="int4")
+    with pytest.raises(UnsupportedModelError, match=r"int4_weights in float32 is not supported on"):
+        explain(tmp_path / "floats", device=gpu, settings=settings)
 
 
 class Int8Rows(FloatFormat):

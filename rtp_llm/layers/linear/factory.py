@@ -49,6 +49,13 @@ class LinearRequest:
         wanted = options.packs_weights and options.dtype is torch.float32
         return wanted and ops.has_kernel("packed_linear", options.device.type)
 
+    @property
+    def tiles_integers(self) -> bool:
+        """Whether the device multiplies integers in groups with 16-bit floats as they come."""
+        options = self.options
+        is_16_bit = options.dtype is not torch.float32
+        return is_16_bit and ops.has_kernel("tiled_wna16_linear", options.device.type)
+
     def keeps_stored(self, operator: str) -> bool:
         """Whether weights stay as they are stored, if the device has a kernel of `operator`."""
         return self.options.keeps(operator)
@@ -107,7 +114,12 @@ KINDS: dict[str, LinearKind] = {
     ),
     "int4": LinearKind(
         "rtp_llm.layers.linear.int4:Int4Linear",
-        lambda request: request.quantization == "int4",
+        lambda request: request.quantization == "int4" and not request.tiles_integers,
+        formats=_FLOAT,
+    ),
+    "tiled_int4": LinearKind(
+        "rtp_llm.layers.linear.int4:TiledInt4Linear",
+        lambda request: request.quantization == "int4" and request.tiles_integers,
         formats=_FLOAT,
     ),
     "int8_weight": LinearKind(
@@ -163,10 +175,7 @@ KINDS: dict[str, LinearKind] = {
     ),
     "tiled_groups": LinearKind(
         "rtp_llm.layers.linear.tiled_groups:TiledGroupsLinear",
-        lambda request: (
-            request.keeps_stored("tiled_wna16_linear")
-            and request.options.dtype is not torch.float32
-        ),
+        lambda request: request.keeps_stored("tiled_wna16_linear") and request.tiles_integers,
         formats=_INT_GROUPS,
         as_stored=True,
     ),

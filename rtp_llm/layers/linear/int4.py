@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.layers.linear.int_groups import IntGroupsLinear
+from rtp_llm.layers.linear.tiled_groups import TiledGroupsLinear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.int_targets import GroupedWeight
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets
@@ -29,6 +30,10 @@ class Int4Linear(IntGroupsLinear):
 
     def part_targets(self, name: str, first: int) -> NamedTargets:
         yield WEIGHT_NAME, _QuantizingTarget(self.products[0].memory(name), self.columns)
+
+
+class TiledInt4Linear(Int4Linear, TiledGroupsLinear):
+    """Int4Linear for a GPU's tensor cores; see TiledGroupsProduct for scales and odd sizes."""
 
 
 class _QuantizingTarget:

@@ -13,10 +13,12 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions
 from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.linear.int4 import TiledInt4Linear
 from rtp_llm.layers.linear.tiled_groups import TiledGroupsLinear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.weights.int_formats import Awq, Gptq, IntGroups, PackQuantized
 from rtp_llm.ops.gemm.int_groups import groups_in_order
+from rtp_llm.quantization.int4 import dequantize_rows, quantize_rows
 from rtp_llm.testing.models.int_checkpoints import tensors_of
 from rtp_llm.testing.operator_checks import DEVICE
 
@@ -125,6 +127,27 @@ def test_what_surrounds_a_product(stored: IntGroups) -> None:
     added = pair.layer.add_to(total, x)
     assert (added is None) is (not stored.ordered)
     check(total if added is None else total + added, expected)
+
+
+@pytest.mark.parametrize("shape", [(64, 384), (48, 256), (32, 192)], ids=str)
+def test_floats_that_become_four_bits_while_loading(shape: tuple[int, int]) -> None:
+    """(48, 256) and (32, 192) make no tiles: rounded likewise, they are floats again."""
+    settings = ModelSettings(dtype="float16", quantization="int4")
+    options = LayerOptions(settings, torch.device(DEVICE))
+    layer = TiledInt4Linear(shape[1], {"q": shape[0]}, False, options)
+    generator = torch.Generator("cpu").manual_seed(0)
+    weight = torch.randn(*shape, generator=generator, device="cpu") / 16
+    weight[5, :128] = 0
+    ((_, target),) = layer.checkpoint_targets("layer")
+    target.write(0, weight[:16])
+    target.write(16, weight[16:])
+    layer.finish_loading()
+    product = layer.products[0]
+    assert product.weight.is_floating_point() == (shape[0] % 32 > 0 or shape[1] % 128 > 0)
+    assert product.weight.is_floating_point() or product.scale.dtype is torch.float16
+    rounded = dequantize_rows(*quantize_rows(weight)).to(DEVICE)
+    x = torch.randn(3, shape[1], device=DEVICE).half()
+    check(layer(x), x.double() @ rounded.double().T)
 
 
 def test_parts_in_different_orders() -> None:

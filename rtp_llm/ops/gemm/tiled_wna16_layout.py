@@ -45,7 +45,8 @@ def takes(rows: int, columns: int, group: int) -> bool:
 def pack(weight: Tensor, scale: Tensor, zero: Tensor, bits: int) -> TiledWna16:
     """weight uint8 [O, K x bits / 8], scale [O, groups] of any float dtype, zero uint8 [O, groups].
 
-    Scales become float16 or bfloat16: whichever is exact, else float16 if they are in its range.
+    Scales become float16 or bfloat16: whichever is exact, else float16 if they are in its range
+    or zero.
     All groups have the same size.
     """
     rows, columns = len(weight), weight.shape[1] * 8 // bits
@@ -66,7 +67,7 @@ def _dtype_of_scales(scale: Tensor) -> torch.dtype:
         if torch.equal(scale.to(dtype).to(scale.dtype), scale):
             return dtype
     limits, sizes = torch.finfo(torch.float16), scale.abs()
-    fits = sizes.max() <= limits.max and sizes.min() >= limits.tiny
+    fits = bool(((sizes == 0) | ((sizes >= limits.tiny) & (sizes <= limits.max))).all())
     return torch.float16 if fits else torch.bfloat16
 
 
