@@ -6,14 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from rtp_llm import LLM, SamplingParams
 from rtp_llm.config.settings import Settings
 from rtp_llm.engine.messages import EngineStartError
 from rtp_llm.models.config import UnsupportedModelError
 from rtp_llm.testing.engine.tiny_llm import GREEDY, SMALL
+from rtp_llm.testing.gguf.bert import save_bert_gguf
 from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.gguf.vocabularies import byte_level_values
+from rtp_llm.testing.models.encoder_models import expected_states, save_encoder
 from rtp_llm.testing.models.transformers_models import expected_tokens, save_model
 
 _TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -63,3 +66,16 @@ def test_dummy_weights_take_the_config_of_the_file(saved: tuple[Path, object]) -
     with LLM(saved[0], **_SETTINGS, load_format="dummy") as llm:
         (answer,) = llm.generate([[5, 6, 7]], SamplingParams(max_tokens=2, ignore_eos=True))
     assert len(answer.outputs[0].token_ids) == 2
+
+
+def test_an_encoder_gives_the_vectors_of_texts(tmp_path: Path) -> None:
+    model = save_encoder(tmp_path / "twin", "bert")
+    file = save_bert_gguf(tmp_path / "tiny-bert.gguf", model, pooling_type=2)
+    with LLM(file, dtype="float32", num_threads=1) as llm:
+        (output,) = llm.embed(["A man is eating foods, Zürich!"], use_tqdm=False)
+        ids = output.prompt_token_ids
+        # [CLS] a man is eat ##ing food ##s [UNK] zurich ! [SEP]
+        assert ids == [2, 5, 6, 7, 8, 14, 9, 15, 1, 11, 12, 3]
+        expected = torch.nn.functional.normalize(expected_states(model, ids)[0], dim=0)
+        found = torch.tensor(output.outputs.embedding)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

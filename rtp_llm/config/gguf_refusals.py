@@ -18,4 +18,10 @@ GGUF_REFUSALS: tuple[Refusal, ...] = (
         "Its weights cannot be computed here.",
         "Take a file of the same model in Q4_K_M, Q8_0 or another type of docs/formats.md.",
     ),
+    Refusal(
+        "model",
+        "classification head of a GGUF file",
+        "Scores of rerankers and classifiers are computed with heads of Hugging Face folders.",
+        "Serve the model's folder from the Hugging Face Hub.",
+    ),
 )

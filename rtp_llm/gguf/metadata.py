@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from rtp_llm.gguf.values import Texts, Value
 from rtp_llm.model_folder import name_of, shown
 
 ARCHITECTURE = "general.architecture"
+Pooling = Literal["mean", "cls", "last", "rank"]
+# By the numbers of pooling_type; 0 leaves it open.
+_POOLINGS: tuple[Pooling | None, ...] = (None, "mean", "cls", "last", "rank")
 
 
 class Metadata:
@@ -32,6 +36,18 @@ class Metadata:
         if found is None:
             raise GgufError(f"{self.file} does not say its architecture ({ARCHITECTURE})")
         return found
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """How the model pools the states of tokens; "rank": a head gives scores. None: it is open.
+
+        Raises GgufError for a number that is not known.
+        """
+        key = self.of_model("pooling_type")
+        number = self.integer(key) or 0
+        if not 0 <= number < len(_POOLINGS):
+            raise GgufError(f"{self.file}: {key} must be an integer from 0 to 4; not {number}")
+        return _POOLINGS[number]
 
     def of_model(self, key: str) -> str:
         """The key under which the model has `key`, such as llama.block_count."""

@@ -52,7 +52,7 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
         if tensor.type.why_refused:
             detail = f"{name_of(tensor.name)} is {tensor.type.name}: {tensor.type.why_refused}"
             raise refuse("GGUF tensor type", detail, model.metadata.architecture)
-        name = hf_name(tensor.name, row.layers)
+        name = hf_name(tensor.name, row.tensors)
         if name is None:
             if not is_beyond(tensor.name, layers):
                 _add(found, _entry(tensor, tensor.name, tensor.shape))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("rtp_llm.loader")
 _MIB = 2**20
 _EMBEDDING = ".embed_tokens"
+_OF_ENCODERS = re.compile(r"\.(word|position|token_type)_embeddings(\.|$)")
 _ROUTER = re.compile(r"\.mlp\.gate(\.weight)?$")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 _INPUT_SCALES = ("input_scale", "activation_scale")
@@ -199,6 +200,8 @@ def why_dequantized(name: str, stored: StoredFormat, dtype: torch.dtype, device:
         return "routers are floats"
     if _EXPERT.search(name):
         return stored.why_experts_dequantized(dtype, device)
+    if _OF_ENCODERS.search(name):
+        return "embeddings of encoders are floats"
     if _EMBEDDING in name:
         return stored.why_embeddings_dequantized(dtype, device)
     return stored.why_dequantized(dtype, device)

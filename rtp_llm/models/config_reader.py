@@ -105,7 +105,7 @@ def _read(folder: Path) -> ModelConfig:
         raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
     try:
         gguf = language_model(file) if file == folder else None
-        values = gguf_values(gguf) if gguf else _config_values(file)
+        values = text_values(file, gguf_values(gguf)) if gguf else _config_values(file)
         check_supported(values, known_architectures())
         named = architecture_of(values)
         model = model_class(named)

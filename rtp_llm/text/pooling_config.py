@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rtp_llm.gguf import is_gguf, language_model
 from rtp_llm.model_folder import ModelFilesError, is_there, read_json, read_text, shown
 from rtp_llm.request.params import PoolingParams, PoolingType
 
@@ -59,11 +60,14 @@ class PoolingConfig:
 
 
 def read_pooling(folder: str | Path, otherwise: PoolingType = "last") -> PoolingConfig:
-    """What modules.json and its modules describe; in a folder without them pooling by `otherwise`,
-    normalised.
+    """What modules.json and its modules describe, or the pooling_type of a GGUF file; a model
+    without them is pooled by `otherwise`, normalised.
 
     Raises ModelFilesError naming the file for what is not supported, and for broken files.
     """
+    if is_gguf(folder):
+        params = PoolingParams(pooling_type=gguf_pooling(folder) or otherwise, normalize=True)
+        return PoolingConfig(params)
     file, matryoshka = Path(folder) / MODULES, _matryoshka(Path(folder) / "config.json")
     if not is_there(file):
         params = PoolingParams(pooling_type=otherwise, normalize=True)
@@ -83,6 +87,15 @@ def read_pooling(folder: str | Path, otherwise: PoolingType = "last") -> Pooling
     paths = [file.parent / path for _, path in modules]
     params = PoolingParams(pooling_type=_pooling(paths[1]), normalize=normalized == 1)
     return PoolingConfig(params, tuple(map(_dense, paths[2 : 2 + dense])), matryoshka)
+
+
+def gguf_pooling(file: str | Path) -> PoolingType | None:
+    """How the GGUF file says that embeddings are pooled; None if it leaves that open.
+
+    Raises GgufError for a broken file, or an unknown number.
+    """
+    kind = language_model(file).metadata.pooling
+    return None if kind == "rank" else kind
 
 
 @dataclass(frozen=True)

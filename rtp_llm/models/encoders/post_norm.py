@@ -19,8 +19,9 @@ from rtp_llm.layers.position_bias import PositionBias
 from rtp_llm.layers.weights.interleaved import Interleaved
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.shard_targets import LinearShards
-from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.models.config import ModelConfig
+
+_WORDS, _POSITIONS, _TYPES = "word_embeddings", "position_embeddings", "token_type_embeddings"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class PostNormNames:
 
 
 class Embeddings(Layer):
-    """The norm of the sum of a token's embedding, its position's and its type's."""
+    """The norm of the sum of a token's embedding, its position's and its type's.
+
+    Tables in a stored format become floats while they load.
+    """
 
     position: nn.Parameter | None
     kind: nn.Parameter | None
@@ -57,6 +61,11 @@ class Embeddings(Layer):
             self.kind = options.parameter(encoder.type_rows, hidden)
         self.norm = LayerNorm(hidden, config.rms_norm_eps, options)
         self._first = encoder.first_position
+        self._tables = {
+            _WORDS: (self.word, options.format_of(_WORDS)),
+            _POSITIONS: (self.position, options.format_of(_POSITIONS)),
+            _TYPES: (self.kind, options.format_of(_TYPES)),
+        }
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         positions = None
@@ -69,11 +78,10 @@ class Embeddings(Layer):
         )
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
-        yield f"{path}word_embeddings.weight", RowsTarget(self.word)
-        if self.position is not None:
-            yield f"{path}position_embeddings.weight", RowsTarget(self.position)
-        if self.kind is not None:
-            yield f"{path}token_type_embeddings.weight", RowsTarget(self.kind)
+        for name, (table, stored) in self._tables.items():
+            if table is not None:
+                for suffix, target in stored.float_targets(table.detach()):
+                    yield f"{path}{name}.{suffix}", target
         yield from self.norm.checkpoint_targets(f"{path}LayerNorm.")
 
 

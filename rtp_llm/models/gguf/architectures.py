@@ -6,14 +6,25 @@ Constants are those of llama.cpp for what files leave out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.config_fields import MAX_LAYERS
 from rtp_llm.models.gguf.keys import GgufKeys
-from rtp_llm.models.gguf.names import DEEPSEEK, DENSE, EXPERTS, GPT_OSS, HYBRID, MIXTRAL, SANDWICH
+from rtp_llm.models.gguf.names import (
+    BERT,
+    DEEPSEEK,
+    DENSE,
+    EXPERTS,
+    GPT_OSS,
+    HYBRID,
+    MIXTRAL,
+    SANDWICH,
+    TensorNames,
+)
+from rtp_llm.models.refusals import refuse
 
 Values = dict[str, Any]
 _SIGMOID = 2
@@ -22,8 +33,8 @@ _NEAR, _FULL = "sliding_attention", "full_attention"
 
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """One row. `name` is that of the class in config.json, `layers` maps the names of a layer's
-    tensors, `values` makes keys of config.json besides those that all models have.
+    """One row. `name` is that of the class in config.json, `tensors` has the names of tensors,
+    `values` makes keys of config.json besides those that all models have.
 
     `paired_rows`: rows of queries and keys alternate between the halves of a head.
     `norms_plus_one`: 1 is added to the weights of norms. `delta_net`: it has such layers, whose
@@ -32,7 +43,7 @@ class GgufArchitecture:
     """
 
     name: str
-    layers: Mapping[str, str]
+    tensors: TensorNames
     values: Callable[[GgufKeys], Values]
     paired_rows: bool = False
     norms_plus_one: bool = False
@@ -249,6 +260,20 @@ def _qwen35moe(keys: GgufKeys) -> Values:
     return {**_qwen2moe(keys), **_qwen35(keys), "norm_topk_prob": True}
 
 
+def _bert(keys: GgufKeys) -> Values:
+    """Also RoBERTa, whose position embeddings have lost their first two rows."""
+    if keys.flag("attention.causal"):
+        found = f"{keys.metadata.of_model('attention.causal')} is true in {keys.metadata.file}"
+        raise refuse("encoder that is used as a decoder", found, "BertModel")
+    return {
+        "hidden_act": "gelu",
+        "is_causal": None,
+        "layer_norm_eps": keys.number("attention.layer_norm_epsilon") or 1e-12,
+        "max_position_embeddings": keys.size(0, ["position_embd.weight"]),
+        "type_vocab_size": keys.size(0, ["token_types.weight"]) or 0,
+    }
+
+
 def _query_scale(keys: GgufKeys, largest: int) -> float:
     """Queries are divided by its root: the width of a head, or of the model with so many layers the
     width for each head."""
@@ -295,6 +320,7 @@ _ROWS = {
     ),
     "deepseek2": GgufArchitecture("DeepseekV3ForCausalLM", DEEPSEEK, _deepseek2),
     "gpt-oss": GgufArchitecture("GptOssForCausalLM", GPT_OSS, _gpt_oss, adapt=_separate_gates),
+    "bert": GgufArchitecture("BertModel", BERT, _bert),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH, _gemma2, norms_plus_one=True),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH, _gemma3, norms_plus_one=True),
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-_ENDS = {
+_DECODER = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
@@ -26,7 +26,7 @@ _MLP = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-DENSE = {**_ATTENTION, **_MLP, "ffn_norm": "post_attention_layernorm"}
+_DENSE = {**_ATTENTION, **_MLP, "ffn_norm": "post_attention_layernorm"}
 # Experts are stacked: the number of one takes the place of "*". Rows of a "+" b are those of both.
 _OF_EXPERTS = {
     "ffn_gate_inp": "mlp.gate",
@@ -39,8 +39,8 @@ _OF_EXPERTS = {
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
-EXPERTS = {**DENSE, **_OF_EXPERTS}
-MIXTRAL = {
+_EXPERTS = {**_DENSE, **_OF_EXPERTS}
+_MIXTRAL = {
     **_ATTENTION,
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate_inp": "block_sparse_moe.gate",
@@ -48,7 +48,7 @@ MIXTRAL = {
     "ffn_up_exps": "block_sparse_moe.experts.*.w3",
     "ffn_down_exps": "block_sparse_moe.experts.*.w2",
 }
-GPT_OSS = {
+_GPT_OSS = {
     **_ATTENTION,
     "attn_sinks": "self_attn.sinks",
     "post_attention_norm": "post_attention_layernorm",
@@ -57,8 +57,8 @@ GPT_OSS = {
     "ffn_up_exps": "mlp.experts.*.up_proj",
     "ffn_down_exps": "mlp.experts.*.down_proj",
 }
-DEEPSEEK = {
-    **EXPERTS,
+_DEEPSEEK = {
+    **_EXPERTS,
     "attn_q_a": "self_attn.q_a_proj",
     "attn_q_a_norm": "self_attn.q_a_layernorm",
     "attn_q_b": "self_attn.q_b_proj",
@@ -72,7 +72,7 @@ DEEPSEEK = {
     "ffn_up_shexp": "mlp.shared_experts.up_proj",
     "ffn_down_shexp": "mlp.shared_experts.down_proj",
 }
-HYBRID = {
+_HYBRID = {
     **_ATTENTION,
     **_MLP,
     **_OF_EXPERTS,
@@ -90,12 +90,28 @@ HYBRID = {
     "ssm_out": "linear_attn.out_proj",
 }
 # Norms before and after attention and feed-forward.
-SANDWICH = {
+_SANDWICH = {
     **_ATTENTION,
     **_MLP,
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
+}
+_BERT = {
+    "attn_q": "attention.self.query",
+    "attn_k": "attention.self.key",
+    "attn_v": "attention.self.value",
+    "attn_output": "attention.output.dense",
+    "attn_output_norm": "attention.output.LayerNorm",
+    "ffn_up": "intermediate.dense",
+    "ffn_down": "output.dense",
+    "layer_output_norm": "output.LayerNorm",
+}
+_BERT_EMBEDDINGS = {
+    "token_embd": "model.embeddings.word_embeddings",
+    "position_embd": "model.embeddings.position_embeddings",
+    "token_types": "model.embeddings.token_type_embeddings",
+    "token_embd_norm": "model.embeddings.LayerNorm",
 }
 # Tensors that are no module's.
 _ALONE = (
@@ -105,6 +121,26 @@ _ALONE = (
     "mlp.gate.e_score_correction_bias",
 )
 _OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(\w+)")
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """Name in a file -> module in a checkpoint: `in_layers` of the tensors of a layer, whose
+    modules are in `layers`.N, and `outside` of the others."""
+
+    in_layers: Mapping[str, str]
+    outside: Mapping[str, str] = field(default_factory=lambda: _DECODER)
+    layers: str = "model.layers"
+
+
+DENSE = TensorNames(_DENSE)
+EXPERTS = TensorNames(_EXPERTS)
+MIXTRAL = TensorNames(_MIXTRAL)
+GPT_OSS = TensorNames(_GPT_OSS)
+DEEPSEEK = TensorNames(_DEEPSEEK)
+HYBRID = TensorNames(_HYBRID)
+SANDWICH = TensorNames(_SANDWICH)
+BERT = TensorNames(_BERT, _BERT_EMBEDDINGS, "model.encoder.layer")
 
 
 @dataclass(frozen=True)
@@ -136,16 +172,16 @@ def is_beyond(name: str, layers: int) -> bool:
     return match is not None and int(match[1]) >= layers
 
 
-def hf_name(name: str, of_layers: Mapping[str, str]) -> HfName | None:
-    """The name of the tensor `name`; None: it is not known. `of_layers`: those of layers."""
+def hf_name(name: str, names: TensorNames) -> HfName | None:
+    """The name of the tensor `name`; None: it is not known."""
     stem, _, suffix = name.rpartition(".")
     if suffix not in ("weight", "bias"):
         stem, suffix = name, ""
-    if stem in _ENDS:
-        return HfName(_ENDS[stem], suffix)
+    if stem in names.outside:
+        return HfName(names.outside[stem], suffix)
     match = _OF_LAYER.fullmatch(stem)
-    if match is None or match[2] not in of_layers:
+    if match is None or match[2] not in names.in_layers:
         return None
-    module = of_layers[match[2]]
+    module = names.in_layers[match[2]]
     suffix = "" if module in _ALONE else suffix
-    return HfName(f"model.layers.{match[1]}.{module}", suffix, int(match[1]))
+    return HfName(f"{names.layers}.{match[1]}.{module}", suffix, int(match[1]))

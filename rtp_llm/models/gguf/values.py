@@ -19,6 +19,7 @@ from rtp_llm.models.gguf.architectures import (
 )
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.refusals import refuse
+from rtp_llm.models.registry import model_tasks
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 # What the angles of pairs of channels are divided by, as in Llama 3.1.
@@ -43,6 +44,7 @@ def gguf_values(model: GgufModel) -> Values:
     Raises ModelConfigError or GgufError for missing and broken keys.
     """
     row, keys = gguf_architecture(model), GgufKeys(model)
+    _check_head(row, keys)
     heads = keys.needed("attention.head_count")
     values: Values = {
         "architectures": [row.name],
@@ -58,11 +60,19 @@ def gguf_values(model: GgufModel) -> Values:
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
         "rope_theta": keys.number("rope.freq_base") or 10000.0,
         "rope_scaling": _rope_scaling(keys),
+        "is_causal": keys.flag("attention.causal"),
         "tie_word_embeddings": HEAD not in model.tensors,
         "bos_token_id": _token_id(model, "bos"),
         "eos_token_id": _token_id(model, "eos"),
     }
     return {**values, **row.values(keys)}
+
+
+def _check_head(row: GgufArchitecture, keys: GgufKeys) -> None:
+    """Refuse heads for scores, but for those of the tokens "yes" and "no"."""
+    if keys.metadata.pooling == "rank" and "score" not in model_tasks(row.name):
+        found = f"pooling_type is 4 in {keys.metadata.file}"
+        raise refuse("classification head of a GGUF file", found, row.name)
 
 
 def adapted(config: ModelConfig, model: GgufModel) -> ModelConfig:

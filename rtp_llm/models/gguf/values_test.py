@@ -83,6 +83,13 @@ def test_stop_and_begin_tokens_are_read(tmp_path: Path) -> None:
         read(tmp_path, "llama", tokenizer__ggml__eos_token_id=7)
 
 
+def test_a_decoder_that_reads_both_ways_is_an_encoder(tmp_path: Path) -> None:
+    changes = {"_attention__causal": False, "_embedding_length": 64, "_pooling_type": 3}
+    config = read(tmp_path, "qwen2", **changes)
+    assert (config.architecture, config.tasks) == ("Qwen2BidirectionalModel", ("embed",))
+    assert read(tmp_path, "qwen2", _attention__causal=True).encoder is None
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -91,6 +98,7 @@ def test_stop_and_begin_tokens_are_read(tmp_path: Path) -> None:
         ({"_embedding_length": 2**31}, r"a\.gguf: head_dim must be a positive integer up to"),
         ({"_attention__layer_norm_rms_epsilon": None}, r"rms_norm_eps must be"),
         ({"_attention__key_length": 32, "_attention__value_length": 16}, r"value_length is 16"),
+        ({"_pooling_type": 5}, r"llama\.pooling_type must be an integer from 0 to 4; not 5"),
         ({"_attention__head_count": 0}, r"a\.gguf: num_attention_heads must be a positive"),
     ],
 )
@@ -104,6 +112,8 @@ def test_broken_keys_are_named(tmp_path: Path, changes: dict[str, Any], message:
     [
         ("mamba9", {}, r"GGUF architecture.*mamba9 in .*a\.gguf; supported: llama, qwen2"),
         ("llama", {"_rope__dimension_count": 12}, r"partial rotary.*partial_rotary_factor 0\.5"),
+        ("llama", {"_attention__causal": False}, r"LlamaForCausalLM: is_causal false"),
+        ("llama", {"_pooling_type": 4}, r"classification head of a GGUF file.*pooling_type is 4"),
         ("llama", {"_rope__scaling__type": "longrope"}, r"other rope type.*longrope"),
     ],
 )
