@@ -12,6 +12,7 @@ from rtp_llm.attention.backend import (
     cache_dtypes,
 )
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
+from rtp_llm.attention.cache_scales import CacheScales
 from rtp_llm.attention.cache_spec import (
     CacheDtypes,
     CacheGroup,
@@ -41,6 +42,7 @@ __all__ = [
     "CacheDtypes",
     "CacheGroup",
     "CacheGroups",
+    "CacheScales",
     "CacheSpec",
     "DeltaRuleWeights",
     "ForwardBatch",

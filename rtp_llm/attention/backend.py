@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.cache_scales import CacheScales
 from rtp_llm.attention.cache_spec import CacheDtypes
 from rtp_llm.attention.rotation import Rotation, rotation_for
 from rtp_llm.config.model_settings import ModelSettings
@@ -158,6 +159,11 @@ class AttentionBackend(Backend[AttentionConfig]):
         self.scale = config.score_scale
         self._rotate = rotation_for(config.capabilities)
         self._q_size = config.num_heads * config.head_dim
+        self._scales: dict[int, CacheScales] = {}
+
+    def keep_scales(self, layer: int, scales: CacheScales) -> None:
+        """Store keys and values of `layer`, in a cache of 8-bit floats, divided by `scales`."""
+        self._scales[layer] = scales
 
     def attend(
         self,
@@ -179,7 +185,10 @@ class AttentionBackend(Backend[AttentionConfig]):
         slots = batch.slot_mapping[batch.layer_group[layer]]
         cache = batch.kv_cache[layer]
         batch.wait_for_layer(layer)
-        self._rotate(qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim)
+        scales = self._scales.get(layer)
+        self._rotate(
+            qkv, batch.positions, slots, cache, rotation, heads, kv_heads, head_dim, scales
+        )
         batch.layer_written(layer)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
         return self.forward(q, layer, window, batch, sinks).flatten(1)
@@ -205,6 +214,10 @@ class PartialBackend(AttentionBackend):
     def __init__(self, config: AttentionConfig, others: AttentionBackend) -> None:
         super().__init__(config)
         self.others = others
+
+    def keep_scales(self, layer: int, scales: CacheScales) -> None:
+        super().keep_scales(layer, scales)
+        self.others.keep_scales(layer, scales)
 
     def warm_up(self, kv_cache: Tensor) -> None:
         self.others.warm_up(kv_cache)

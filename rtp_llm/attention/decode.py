@@ -11,6 +11,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention.backend import AttentionBackend, AttentionConfig, PartialBackend
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.cache_scales import tensors_of
 from rtp_llm.attention.rotation import Rotation
 from rtp_llm.device import Support
 
@@ -101,8 +102,8 @@ class DecodeBackend(PartialBackend):
             offset,
             window,
             self.config.soft_cap,
-            # A step's numbers are copied before its first kernel, and no other kernel of it
-            # writes this layer's cache.
+            *tensors_of(self._scales.get(layer)),
+            # A step's numbers are copied before its kernels; no other writes this layer's cache.
             early=True,
         )
         batch.layer_written(layer)

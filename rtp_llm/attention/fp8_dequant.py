@@ -95,7 +95,8 @@ class Fp8DequantBackend(PartialBackend):
         plan = self._plan(q.device, layer, window, batch)
         if plan is None:
             return self.others.forward(q, layer, window, batch, sinks)
-        return ops.paged_attention(
+        scales = self._scales.get(layer)
+        mixed = ops.paged_attention(
             q,
             self._widen(batch.kv_cache[layer], plan.pages),
             batch.cu_seqlens_q,
@@ -103,11 +104,12 @@ class Fp8DequantBackend(PartialBackend):
             plan.table,
             batch.max_seqlen_q,
             batch.max_seqlen_k,
-            self.scale,
+            self.scale * scales.key if scales else self.scale,
             window=window,
             soft_cap=self.config.soft_cap,
             sinks=sinks,
         )
+        return mixed.mul_(scales.values) if scales else mixed
 
     def _plan(
         self, device: torch.device, layer: int, window: int, batch: ForwardBatch

@@ -64,6 +64,9 @@ class PagedAttentionBackend(AttentionBackend):
         batch: ForwardBatch,
         sinks: Tensor | None,
     ) -> Tensor:
+        options: dict[str, Tensor] = {}
+        if scales := self._scales.get(layer):  # backends of caches in 8 bits take them
+            options = {"k_scale": scales.keys, "v_scale": scales.values}
         return attend(
             q,
             batch.kv_cache[layer],
@@ -77,4 +80,5 @@ class PagedAttentionBackend(AttentionBackend):
             window=window,
             soft_cap=self.config.soft_cap,
             sinks=sinks,
+            **options,
         )

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.attention.cache_scales import CacheScales, tensors_of
 from rtp_llm.device import Capabilities
 
 
@@ -28,9 +28,22 @@ class Rotation(NamedTuple):
     norm_offset: float = 0.0
 
 
-# (qkv, positions, slots, cache, rotation, heads, kv_heads, head_dim): changes the queries of qkv
-# in place and writes keys and values to the cache; the keys of qkv are undefined afterwards.
-Rotate = Callable[[Tensor, Tensor, Tensor, Tensor, Rotation, int, int, int], None]
+class Rotate(Protocol):
+    """Changes the queries of qkv in place and writes keys and values to the cache, divided by
+    `scales`. The keys of qkv are undefined afterwards."""
+
+    def __call__(
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        cache: Tensor,
+        rotation: Rotation,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scales: CacheScales | None = None,
+    ) -> None: ...
 
 
 def rotate_in_two_passes(
@@ -42,8 +55,13 @@ def rotate_in_two_passes(
     heads: int,
     kv_heads: int,
     head_dim: int,
+    scales: CacheScales | None = None,
 ) -> None:
-    """Norms, then rotation with the cache write, as two operators that every device has."""
+    """Norms, then rotation with the cache write, as two operators that every device has.
+
+    They keep the cache in the type of the activations, without scales.
+    """
+    assert scales is None, "scales of a cache in 8 bits"
     cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     if q_weight is not None and k_weight is not None:
         ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps, norm_offset)
@@ -61,12 +79,14 @@ def rotate_in_one_pass(
     heads: int,
     kv_heads: int,
     head_dim: int,
+    scales: CacheScales | None = None,
 ) -> None:
     """Norms, rotation and cache write in one operator, which leaves the keys of qkv unchanged."""
     cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     parts = qkv.view(len(qkv), heads + 2 * kv_heads, head_dim)
     q, k, v = parts[:, :heads], parts[:, heads:-kv_heads], parts[:, -kv_heads:]
     k_cache, v_cache = cache
+    k_scale, v_scale = tensors_of(scales)
     ops.rotate_and_store(
         q,
         k,
@@ -81,6 +101,8 @@ def rotate_in_one_pass(
         slots=slots,
         k_cache=k_cache,
         v_cache=v_cache,
+        k_scale=k_scale,
+        v_scale=v_scale,
         is_neox=is_neox,
         rotary_offset=offset,
     )

@@ -43,7 +43,8 @@ class TritonAttentionBackend(PagedAttentionBackend):
 
     def warm_up(self, kv_cache: Tensor) -> None:
         """Compile every tile of prompts and mixed batches for each window, on an empty sequence."""
-        compile_prompt_tiles(self.config, self.scale, kv_cache)
+        has_scales = bool(self._scales)
+        compile_prompt_tiles(self.config, self.scale, kv_cache, has_scales=has_scales)
 
     @classmethod
     def kernel(cls) -> Callable[..., Tensor]:
@@ -51,7 +52,11 @@ class TritonAttentionBackend(PagedAttentionBackend):
 
 
 def compile_prompt_tiles(
-    config: AttentionConfig, scale: float, kv_cache: Tensor, split_only: bool = False
+    config: AttentionConfig,
+    scale: float,
+    kv_cache: Tensor,
+    split_only: bool = False,
+    has_scales: bool = False,
 ) -> None:
     """Compile the tiles of prompts; `split_only`: only the tiles that split the keys."""
     compile_tiles(
@@ -64,5 +69,6 @@ def compile_prompt_tiles(
         windows=config.windows,
         soft_cap=config.soft_cap,
         has_sinks=config.sinks,
+        has_scales=has_scales,
         split_only=split_only,
     )

@@ -17,6 +17,7 @@ from rtp_llm.attention import (
     Backend,
     BackendOptions,
     CacheDtypes,
+    CacheScales,
     CacheSpec,
     ForwardBatch,
     FullAttentionSpec,
@@ -116,6 +117,8 @@ class AttentionLayer(Mixer):
     ) -> None:
         super().__init__()
         self.index, self.shape, self.backend = index, shape, backend
+        if (scales := options.cache_scales.get(options.path)) and not options.planned:
+            backend.keep_scales(index, CacheScales.of(*scales, options.device))
         q_size, kv_size = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
         parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
         gated: list[Interleaved] = []

@@ -42,6 +42,8 @@ class LayerOptions:
     each layer. `inputs`: what the current step feeds the model. `packs_weights`: float weights are
     packed for the device's kernel once loaded, if it has one; nothing else reads them.
     `keeps_stored`: weights stay as they are stored where layers can multiply them.
+    `cache_scales`: the scales of keys and values in a KV cache of 8-bit floats, by the path of each
+    attention that has any.
     """
 
     settings: ModelSettings
@@ -56,6 +58,7 @@ class LayerOptions:
     inputs: ModelInputs = NO_INPUTS
     packs_weights: bool = False
     keeps_stored: bool = True
+    cache_scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.config.refusals import find_refusal
 from rtp_llm.device import Device, Support
@@ -22,6 +24,7 @@ from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.moe import explain as explain_experts
 from rtp_llm.layers.weights.fp8_formats import why_not_multiplied
 from rtp_llm.layers.weights.stored_format import FormatError
+from rtp_llm.loader.cache_scales import cache_scales, explain_scales
 from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.draft_head import load_vocabulary, with_head
 from rtp_llm.loader.draft_model import check_tokens, draft_options
@@ -254,13 +257,13 @@ def _explain_model(
         f"{name}: {config.architecture}, {config.num_layers} layers, "
         f"context {config.max_position_embeddings} (at most {config.context_limit})",
         f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
-        *_explain_cache(config, options),
+        *_explain_cache(config, options, checkpoint),
         model_class(config.architecture).explain_backends(config, options),
         *([] if experts is None else [explain_experts(experts, settings.moe_strategy)]),
     ]
 
 
-def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
+def _explain_cache(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint) -> list[str]:
     """Describe the cache contents, by group if there are several."""
     ranks = options.tensor_parallel
     cache = cache_groups_of(config, options.cache_dtypes, ranks)
@@ -268,9 +271,10 @@ def _explain_cache(config: ModelConfig, options: ModelOptions) -> list[str]:
     additional = cache.token_bytes - own.token_bytes
     of_draft = f", {additional} of them for the draft model" if additional else ""
     groups = cache.groups if len(cache.groups) > 1 else ()
+    scales = explain_scales(config, checkpoint, _caches_fp8(options))
     where = f" on each of {ranks.size} ranks" if ranks.size > 1 else ""
     return [
-        f"KV cache: {cache.token_bytes} bytes per token{where}{of_draft}",
+        f"KV cache: {cache.token_bytes} bytes per token{where}{of_draft}{scales}",
         *(f"  {group}" for group in groups),
     ]
 
@@ -281,7 +285,8 @@ def _with_stored(
     """Add the checkpoint's stored formats to `options`; dummy weights follow config.json."""
     if checkpoint is not None:
         formats, checkpoint = stored_formats(config, checkpoint)
-        return replace(options, formats=formats), checkpoint
+        scales = cache_scales(config, checkpoint) if _caches_fp8(options) else {}
+        return replace(options, formats=formats, cache_scales=scales), checkpoint
     if config.stored is None:
         return options, None
     if experts := declared_experts(config):
@@ -292,6 +297,10 @@ def _with_stored(
         titles = " and ".join(stored.title for stored in config.stored.formats)
         raise refuse("dummy weights in this format", titles, config.architecture)
     return replace(options, settings=replace(options.settings, quantization="fp8")), None
+
+
+def _caches_fp8(options: ModelOptions) -> bool:
+    return options.cache_dtypes.keys_and_values is torch.float8_e4m3fn
 
 
 def _options(settings: ModelSettings, config: ModelConfig, device: Device) -> ModelOptions:
@@ -321,7 +330,8 @@ def _check(settings: ModelSettings, config: ModelConfig, device: Device) -> None
     row = find_refusal("device", "int4_weights in float32", device.name)
     if settings.quantization == "int4" and settings.dtype == "float32" and row:
         raise UnsupportedModelError(row.message_on(device.name))
-    if settings.quantization in ("int8", "w8a8_int8", "int4") and config.stored is not None:
+    is_stored = config.stored is not None and bool(config.stored.formats)
+    if settings.quantization in ("int8", "w8a8_int8", "int4") and is_stored:
         found = f"--quantization {settings.quantization}"
         raise refuse("quantized twice", found, config.architecture)
     if settings.max_seq_len is not None and settings.max_seq_len > config.context_limit:

@@ -13,6 +13,7 @@ import torch
 
 from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.layers.weights.stored_config import StoredModules
+from rtp_llm.loader.cache_scales import is_cache_scale
 from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
 from rtp_llm.loader.stored_formats import place_of
 from rtp_llm.model_folder import ModelFilesError, name_of
@@ -57,7 +58,11 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
             found = f"{name} is stored as {stored} in {entry.file}"
             raise refuse("other number type", found, config.architecture)
     formats = config.stored or StoredModules(())
-    _check(targets, checkpoint, lambda name: model.ignores(name) or formats.ignores(name))
+
+    def ignored(name: str) -> bool:
+        return model.ignores(name) or formats.ignores(name) or is_cache_scale(name)
+
+    _check(targets, checkpoint, ignored)
 
 
 def _has_weights(entry: TensorEntry, options: ModelOptions) -> bool:

@@ -54,7 +54,7 @@ class ModelOptions:
     formats of modules; `fp8_products`: the device multiplies FP8 weights as they are. `experts`:
     hooks for where experts are. `planned`: weights have shapes but no memory. `tensor_parallel`:
     the ranks that share each layer. `stage`: the layers of this pipeline stage; the first stage
-    also has the embedding and the logits. None: all layers.
+    also has the embedding and the logits. None: all layers. `cache_scales`: see LayerOptions.
     """
 
     settings: ModelSettings
@@ -66,6 +66,7 @@ class ModelOptions:
     planned: bool = False
     tensor_parallel: TensorParallel = SINGLE
     stage: range | None = None
+    cache_scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -101,6 +102,7 @@ class ModelOptions:
             formats=self.formats,
             fp8_products=self.fp8_products and ops.has_kernel("fp8_linear", self.device.type),
             inputs=inputs,
+            cache_scales=self.cache_scales,
         )
 
     def backend_options(self) -> BackendOptions:

@@ -19,6 +19,7 @@ from rtp_llm.layers.weights.int_config import packed_group
 from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4, PackedNvfp4
 from rtp_llm.layers.weights.stored.int8 import Int8Channels, Int8Weights
 from rtp_llm.layers.weights.stored_config import (
+    CACHE_SCHEME,
     StoredModules,
     UnsupportedFormatError,
     module_patterns,
@@ -43,6 +44,8 @@ def read_compressed_tensors(config: Mapping[str, Any]) -> StoredModules:
         raise UnsupportedFormatError(_ROW, f"transform_config {shown(config['transform_config'])}")
     groups = config.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
+        if config.get(CACHE_SCHEME):
+            return StoredModules((), unused=_UNUSED)  # only keys and values are quantised
         _reader(config.get("format"))
         raise UnsupportedFormatError(_ROW, "no config_groups")
     whole = config.get("format")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ METHODS = {
 }
 # Of config.json: all of the formats' makers, of old compressed-tensors, and of MLX.
 KEYS = ("quantization_config", "compression_config", "quantization")
+CACHE_SCHEME, CACHE_ALGORITHM = "kv_cache_scheme", "kv_cache_quant_algo"
 _REGEX = "re:"
 _MODEL = "model."
 _MAX_SHOWN = 80
@@ -52,7 +53,8 @@ class StoredModules:
     every module. `ignored`: patterns of modules that stay floats. Tensors whose names end in one of
     `unused` are known and not read. `named`: the formats of single modules, which count before
     those of groups. Of a text part, files and patterns may have one of `prefixes` instead of
-    "model."; modules are asked for with "model.".
+    "model."; modules are asked for with "model.". `cached`: the numbers in which the checkpoint
+    wants keys and values to be cached, such as "fp8"; empty: it says nothing.
     """
 
     groups: tuple[tuple[tuple[str, ...], StoredFormat], ...]
@@ -60,6 +62,7 @@ class StoredModules:
     unused: frozenset[str] = frozenset()
     named: Mapping[str, StoredFormat] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ()
+    cached: str = ""
 
     @property
     def formats(self) -> tuple[StoredFormat, ...]:
@@ -109,7 +112,19 @@ def read_stored_modules(config: Mapping[str, Any]) -> StoredModules | None:
     if not isinstance(method, str) or method not in METHODS:
         raise UnsupportedFormatError("quantized checkpoint", f"quant_method {shown(method)}")
     read: Callable[[Mapping[str, Any]], StoredModules] = load_class(METHODS[method])
-    return read(found)
+    return replace(read(found), cached=_cached(found))
+
+
+def _cached(config: Mapping[str, Any]) -> str:
+    """What `kv_cache_scheme` or ModelOpt's `kv_cache_quant_algo` says; see StoredModules."""
+    given = config.get("quantization", config)
+    if isinstance(given, Mapping) and isinstance(algorithm := given.get(CACHE_ALGORITHM), str):
+        return algorithm.lower()
+    scheme = config.get(CACHE_SCHEME)
+    if not isinstance(scheme, Mapping):
+        return ""
+    bits, kind = scheme.get("num_bits"), scheme.get("type", "float")
+    return "fp8" if (bits, kind) == (8, "float") else f"{shown(kind)} of {shown(bits)} bits"
 
 
 def shown(value: object) -> str:

@@ -175,6 +175,7 @@ def compile_tiles(
     windows: Iterable[int],
     soft_cap: float,
     has_sinks: bool = False,
+    has_scales: bool = False,
     split_only: bool = False,
 ) -> None:
     """Compile the tiles of prompts and mixed batches, for each window, on a sequence without keys.
@@ -191,12 +192,13 @@ def compile_tiles(
     cu_seqlens = torch.tensor([0, 2], dtype=torch.int32, device=device)
     nothing = torch.zeros(1, dtype=torch.int32, device=device)
     sinks = torch.zeros(num_heads, device=device) if has_sinks else None
+    scale_of = torch.ones(1, device=device) if has_scales else None
     for window in set(windows):
         for tile in prompt_tiles(num_heads // kv_heads, head, dtype.itemsize):
             if tile.splits > 1 or not split_only:
                 paged_attention(
                     q, kv_cache, cu_seqlens, nothing, nothing.view(1, 1), 2, 1, scale, causal,
-                    window, soft_cap, sinks, tile=tile,
+                    window, soft_cap, sinks, scale_of, scale_of, tile=tile,
                 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from rtp_llm.layers.weights.fp8_config import UNUSED
 from rtp_llm.layers.weights.fp8_formats import Fp8BlockWeights, Fp8Channel, Fp8Tensor
 from rtp_llm.layers.weights.stored.fp4 import Nvfp4
 from rtp_llm.layers.weights.stored_config import (
+    CACHE_ALGORITHM,
     StoredModules,
     UnsupportedFormatError,
     module_patterns,
@@ -38,6 +39,8 @@ def read_modelopt(config: Mapping[str, Any]) -> StoredModules:
     ignored = module_patterns(given, "exclude_modules", "ignore")
     patterns = tuple(_pattern(each) for each in ignored)
     algorithm = given.get("quant_algo")
+    if algorithm is None and given.get(CACHE_ALGORITHM):
+        return StoredModules((), patterns, UNUSED)  # only keys and values are quantised
     if algorithm != _MIXED:
         groups = ((("Linear",), _format(algorithm, given)),)
         return StoredModules(groups, patterns, UNUSED)
