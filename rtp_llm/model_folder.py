@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _MIB = 2**20
+CONFIG, PARAMS = "config.json", "params.json"
 # The largest size of a file in bytes; published files stay below a tenth of it.
 LIMITS = {
     "config.json": 4 * _MIB,
@@ -26,7 +27,9 @@ LIMITS = {
     "chat_template.json": 4 * _MIB,
     "chat_template.jinja": 4 * _MIB,
     "tokenizer.json": 512 * _MIB,
+    "tekken.json": 128 * _MIB,
     "model.safetensors.index.json": 256 * _MIB,
+    "consolidated.safetensors.index.json": 256 * _MIB,
 }
 _OTHER_LIMIT = 4 * _MIB
 _LONGEST_SHOWN = 200
@@ -49,6 +52,17 @@ class ModelFilesError(ValueError):
 def is_there(path: Path) -> bool:
     """Whether the folder has an entry of this name, be it a link to nothing."""
     return os.path.lexists(path)
+
+
+def config_file(folder: Path) -> Path:
+    """config.json, or the params.json of a folder in Mistral's own layout, which has none."""
+    config, params = folder / CONFIG, folder / PARAMS
+    return params if is_there(params) and not is_there(config) else config
+
+
+def is_mistral(folder: Path) -> bool:
+    """Whether a folder is in Mistral's own layout only."""
+    return config_file(folder).name == PARAMS
 
 
 def open_file(path: Path) -> BinaryIO:

@@ -284,8 +284,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "Mistral's own layout",
-        "Its names of weights (consolidated.safetensors, with qscale_weight in FP8) and its "
-        "params.json are not read.",
+        "Of models with a params.json only Mistral and Mixtral are read, in floats, FP8 of tensors "
+        "or compressed-tensors; not those with latents, scaled queries, shared experts or biases.",
         "Take the files of the same repository for transformers, or an upload that has them.",
     ),
     Refusal(

@@ -12,10 +12,11 @@ import torch
 from rtp_llm.gguf import is_gguf
 from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.loader.gguf_tensors import read_gguf_tensors
+from rtp_llm.loader.mistral_tensors import mistral_tensors
 from rtp_llm.loader.safetensors_header import CheckpointError, StoredTensor, read_header
 from rtp_llm.loader.stacked_experts import split_experts
 from rtp_llm.loader.tensor_entry import TensorEntry
-from rtp_llm.model_folder import ModelFilesError, is_there, name_of, read_json, shown
+from rtp_llm.model_folder import ModelFilesError, is_mistral, is_there, name_of, read_json, shown
 from rtp_llm.models.refusals import refuse
 
 __all__ = ["Checkpoint", "CheckpointError", "TensorEntry"]
@@ -33,6 +34,8 @@ _DTYPES = {
 }
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+# Of Mistral's own layout.
+_CONSOLIDATED, _CONSOLIDATED_INDEX = "consolidated", "consolidated.safetensors.index.json"
 _LISTED = 4
 
 
@@ -97,6 +100,8 @@ class Checkpoint:
                 tensors[stored.name] = _entry(stored, file)
             else:
                 unreadable[stored.name] = f"{stored.dtype} in {file}"
+        if is_mistral(path):
+            tensors = mistral_tensors(path, tensors)
         return cls(path, split_experts(tensors), unreadable)
 
 
@@ -129,13 +134,18 @@ def _files(folder: Path) -> list[Path]:
     if is_there(folder / _SINGLE):
         return [folder / _SINGLE]
     if is_there(folder / _INDEX):
-        return _indexed_files(folder)
+        return _indexed_files(folder, _INDEX)
+    own = is_mistral(folder)
+    if own and is_there(folder / _CONSOLIDATED_INDEX):
+        return _indexed_files(folder, _CONSOLIDATED_INDEX)
     try:
         names = sorted(file.name for file in folder.iterdir())
     except OSError as error:
         raise CheckpointError(f"cannot read {folder}: {error.strerror or error}") from error
     found = [folder / name for name in names if name.endswith(".safetensors")]
-    if len(found) == 1:
+    if own:
+        found = [file for file in found if file.name.startswith(_CONSOLIDATED)]
+    if len(found) == 1 or (own and found):
         return found
     if found:
         listed = ", ".join(file.name for file in found[:12])
@@ -146,8 +156,8 @@ def _files(folder: Path) -> list[Path]:
     raise CheckpointError(f"{folder} holds no weights: neither {_SINGLE} nor {_INDEX}")
 
 
-def _indexed_files(folder: Path) -> list[Path]:
-    index = folder / _INDEX
+def _indexed_files(folder: Path, index_name: str) -> list[Path]:
+    index = folder / index_name
     try:
         named = read_json(index, required=True).get("weight_map")
     except ModelFilesError as error:

@@ -10,10 +10,19 @@ from typing import Any
 
 from rtp_llm.config.tasks import Task
 from rtp_llm.gguf import is_gguf, language_model
-from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes, read_json, read_text
+from rtp_llm.model_folder import (
+    PARAMS,
+    ModelFilesError,
+    config_file,
+    is_there,
+    read_bytes,
+    read_json,
+    read_text,
+)
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.drafts.eagle3 import read_eagle3_config
 from rtp_llm.models.gguf.values import adapted, gguf_values
+from rtp_llm.models.mistral_params import params_values
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, check_supported, refuse
 from rtp_llm.models.registry import known_architectures, model_class, model_tasks
@@ -88,7 +97,10 @@ def _read_draft_model(folder: Path, target: ModelConfig) -> ModelConfig:
 
 
 def _config_values(file: Path) -> Mapping[str, Any]:
-    """The keys of config.json, with what ModelOpt wrote into a file of its own."""
+    """The keys of config.json, with what ModelOpt wrote into a file of its own, or what params.json
+    says."""
+    if file.name == PARAMS:
+        return params_values(file)
     values, own_file = read_json(file, required=True), file.parent / "hf_quant_config.json"
     if not values.get("quantization_config") and is_there(own_file):
         values["quantization_config"] = {"quant_method": "modelopt", **read_json(own_file)}
@@ -96,12 +108,10 @@ def _config_values(file: Path) -> Mapping[str, Any]:
 
 
 def _read(folder: Path) -> ModelConfig:
-    file = folder if is_gguf(folder) else folder / "config.json"
+    file = folder if is_gguf(folder) else config_file(folder)
     if not is_there(file):
         if is_there(folder / "adapter_config.json"):
             raise refuse("adapter folder", f"{folder} holds adapter_config.json and no config.json")
-        if is_there(folder / "params.json"):
-            raise refuse("Mistral's own layout", f"{folder} holds params.json and no config.json")
         raise ModelConfigError(f"{file} is missing: give a Hugging Face model folder")
     try:
         gguf = language_model(file) if file == folder else None

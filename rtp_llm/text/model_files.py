@@ -10,8 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from rtp_llm.gguf import Metadata, is_gguf, language_model
-from rtp_llm.model_folder import ModelFilesError, is_there, read_json, read_text, shown, token_ids
+from rtp_llm.model_folder import (
+    PARAMS,
+    ModelFilesError,
+    config_file,
+    is_mistral,
+    is_there,
+    read_json,
+    read_text,
+    shown,
+    token_ids,
+)
 from rtp_llm.text.gguf.model_files import stop_ids, tokenizer_values
+from rtp_llm.text.tekken import SPECIAL as TEKKEN_SPECIAL
+from rtp_llm.text.tekken import TEKKEN
 
 __all__ = ["SPECIAL_TOKENS", "ModelFiles", "ModelFilesError", "check_folder"]
 
@@ -56,13 +68,19 @@ class ModelFiles:
             metadata = language_model(folder).metadata
             config = {"eos_token_id": stop_ids(metadata)}
             return cls(folder, config, {}, tokenizer_values(metadata), {}, metadata)
+        own = is_mistral(folder)
         return cls(
             folder,
-            read_json(folder / "config.json", required=True),
+            {} if own else read_json(folder / "config.json", required=True),
             read_json(folder / "generation_config.json"),
-            read_json(folder / _TOKENIZER),
+            _tokenizer_config(folder),
             read_json(folder / "special_tokens_map.json"),
         )
+
+    @property
+    def config_file(self) -> Path:
+        """config.json, or what the folder has in its place."""
+        return config_file(self.folder)
 
     @property
     def special_tokens(self) -> dict[str, str]:
@@ -117,6 +135,13 @@ class ModelFiles:
         return text
 
 
+def _tokenizer_config(folder: Path) -> Mapping[str, Any]:
+    """tokenizer_config.json, with the names of special tokens if tekken.json is the tokenizer."""
+    given = read_json(folder / _TOKENIZER)
+    is_tekken = is_there(folder / TEKKEN) and not is_there(folder / "tokenizer.json")
+    return {**TEKKEN_SPECIAL, **given} if is_tekken else given
+
+
 def _choose_template(file: Path, values: Mapping[str, Any]) -> str | None:
     """The one template, or the one named "default" of several."""
     named = values.get("chat_template")
@@ -162,6 +187,8 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
     except OSError as error:
         raise ModelFilesError(f"cannot read {folder}: {error.strerror or error}") from error
     missing = [name for name in ("config.json", "tokenizer.json") if name not in found]
+    if PARAMS in found and "config.json" in missing:
+        missing.remove("config.json")
     if "tokenizer.json" in missing and not _READ_TOO.isdisjoint(found):
         missing.remove("tokenizer.json")
     if weights and not any(name.endswith(".safetensors") for name in found):
@@ -191,15 +218,9 @@ def _not_downloaded(name: str) -> str:
 
 _SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
 # Files that a tokenizer is made of, without tokenizer.json.
-_READ_TOO = frozenset({"vocab.txt", "sentencepiece.bpe.model"})
+_READ_TOO = frozenset({"vocab.txt", "sentencepiece.bpe.model", TEKKEN})
 # Files that a tokenizer.json can be made of, and how.
 _CONVERSIONS = (
-    (
-        ("tekken.json",),
-        " Convert tekken.json once (pip install transformers mistral-common): transformers."
-        'integrations.mistral.convert_tekken_tokenizer(f"{folder}/tekken.json").save_pretrained('
-        "folder).",
-    ),
     (
         ("tiktoken.model",),
         " Convert tiktoken.model once (pip install transformers tiktoken): transformers."

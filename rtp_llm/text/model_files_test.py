@@ -148,7 +148,6 @@ def test_gguf_is_answered_with_what_to_serve(tmp_path: Path, place: str, words: 
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        (["tekken.json"], "convert_tekken_tokenizer"),
         (["tiktoken.model"], "TikTokenConverter"),
         (["tokenizer.model"], "Convert tokenizer.model once"),
         (["vocab.json", "merges.txt"], "Convert vocab.json and merges.txt once"),

@@ -80,6 +80,8 @@ def _byte_level_alphabet() -> dict[str, int]:
 
 
 _ALPHABET = _byte_level_alphabet()
+# By the byte.
+BYTE_LETTERS = {byte: letter for letter, byte in _ALPHABET.items()}
 
 
 class TokenBytes(dict[int, bytes]):

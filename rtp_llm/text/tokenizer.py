@@ -19,6 +19,7 @@ from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
 from rtp_llm.text.gguf.tokenizer import read_tokenizer
 from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.prefix_space import apply_prefix_space
+from rtp_llm.text.tekken import TEKKEN, read_tekken
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 from rtp_llm.text.tokenizer_json import parse_tokenizer_json
 from rtp_llm.text.unigram import UNIGRAM_MODEL, read_unigram
@@ -302,7 +303,8 @@ def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
         return read_tokenizer(files.gguf)
     file = files.folder / "tokenizer.json"
     if not is_there(file):
-        for name, read in (VOCABULARY, read_wordpiece), (UNIGRAM_MODEL, read_unigram):
+        readers = (VOCABULARY, read_wordpiece), (UNIGRAM_MODEL, read_unigram), (TEKKEN, read_tekken)
+        for name, read in readers:
             if is_there(files.folder / name):
                 return read(files.folder, files.tokenizer_config, files.special_tokens)
     return parse_tokenizer_json(read_bytes(file), file)

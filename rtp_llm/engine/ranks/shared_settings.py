@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtp_llm.config.settings import options
 from rtp_llm.gguf import is_gguf, language_model
+from rtp_llm.model_folder import config_file
 from rtp_llm.worker.ranks.frames import PROTOCOL
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def shared_settings(settings: Settings) -> dict[str, Any]:
 
 def folder_digest(folder: Path) -> str:
     """Of the model's config.json, and of the names and sizes of its weights or GGUF files."""
-    config = folder / "config.json"
+    config = config_file(folder)
     digest = hashlib.sha256(config.read_bytes() if config.exists() else b"")
     files = language_model(folder).files if is_gguf(folder) else folder.glob("*.safetensors")
     for path in sorted(files):

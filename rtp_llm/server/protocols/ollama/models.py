@@ -101,10 +101,10 @@ def _read(path: str) -> _Folder:
     folder, files = Path(path), ModelFiles.read(path)
     weights = sorted(folder.glob("*.safetensors"))
     sizes = [file.stat().st_size for file in weights]
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    digest = hashlib.sha256(files.config_file.read_bytes())
     for file, size in zip(weights, sizes, strict=True):
         digest.update(f"{file.name} {size}\n".encode())
-    modified = max(file.stat().st_mtime for file in [folder / "config.json", *weights])
+    modified = max(file.stat().st_mtime for file in [files.config_file, *weights])
     return _Folder(files.config, sum(sizes), digest.hexdigest(), at(modified))
 
 

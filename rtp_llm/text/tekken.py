@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tokenizer of a folder that has tekken.json and no tokenizer.json: Mistral's byte BPE."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from rtp_llm.model_folder import ModelFilesError, read_json, shown
+from rtp_llm.text.token_bytes import BYTE_LETTERS
+
+TEKKEN = "tekken.json"
+# What Mistral calls them, where tokenizer_config.json does not.
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+# Of files that do not name them, by their numbers.
+_OLD = (
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]",
+    "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]",
+)  # fmt: skip
+_MAX_TOKENS = 1 << 20
+
+
+def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, str]) -> Any:
+    """Build the tokenizer: special tokens have the first numbers, bytes and their merges the rest.
+
+    It puts the token that begins texts in front of them. Raises ModelFilesError.
+    """
+    file = folder / TEKKEN
+    content = read_json(file, required=True)
+    try:
+        names, ranks, pattern = _tokens(content)
+    except (ArithmeticError, LookupError, TypeError, ValueError, binascii.Error) as error:
+        raise ModelFilesError(f"{file}: {type(error).__name__}: {error}") from error
+    numbers = {name: number for number, name in enumerate(names)}
+    numbers |= {_text(token): len(names) + rank for token, rank in ranks.items()}
+    merges = [(_text(first), _text(second)) for first, second in _merges(ranks)]
+    backend = tokenizers.Tokenizer(models.BPE(numbers, merges, ignore_merges=True))
+    cut = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(
+        [tokenizers.AddedToken(name, normalized=False, special=True) for name in names]
+    )
+    begin = special.get("bos_token", SPECIAL["bos_token"])
+    if begin in numbers:
+        backend.post_processor = processors.TemplateProcessing(
+            single=["bos", "$A"],
+            pair=["bos", "$A", "bos:1", "$B:1"],
+            special_tokens=[{"id": "bos", "ids": [numbers[begin]], "tokens": [begin]}],
+        )
+    return backend
+
+
+def _tokens(content: Mapping[str, Any]) -> tuple[list[str], dict[bytes, int], str]:
+    """Special tokens in order, the ranks of all others, and the pattern that cuts texts."""
+    config = content["config"]
+    listed = content.get("special_tokens")
+    if listed is None:
+        names = list(_OLD)
+    else:
+        names = [entry["token_str"] for entry in sorted(listed, key=lambda entry: entry["rank"])]
+        if [entry["rank"] for entry in sorted(listed, key=lambda e: e["rank"])] != [
+            *range(len(names))
+        ]:
+            raise ValueError("special_tokens must have the ranks from 0 on")
+    count = config.get("default_num_special_tokens") or len(names)
+    size = config.get("default_vocab_size") or len(content["vocab"]) + count
+    if not len(names) <= count <= size <= _MAX_TOKENS:
+        raise ValueError(f"{shown(size)} tokens, of which {shown(count)} are special")
+    names += [f"<SPECIAL_{number}>" for number in range(len(names), count)]
+    tokens = [base64.b64decode(each["token_bytes"]) for each in content["vocab"][: size - count]]
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    if len(ranks) < len(tokens) or any(bytes((byte,)) not in ranks for byte in range(256)):
+        raise ValueError("vocab must have each byte, and no token twice")
+    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise ValueError("special_tokens must be different texts")
+    return names, ranks, config["pattern"]
+
+
+def _merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
+    """All pairs of tokens that make a token, by the rank of what they make."""
+    for token in ranks:
+        halves = ((token[:at], token[at:]) for at in range(1, len(token)))
+        known = [(a, b) for a, b in halves if a in ranks and b in ranks]
+        yield from sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+
+
+def _text(token: bytes) -> str:
+    return "".join(map(BYTE_LETTERS.__getitem__, token))
