@@ -209,6 +209,7 @@ REFUSED = {
 # Rows that the files of the folder decide, not the keys of config.json; tested with the loader.
 BY_FILES = {
     "GGUF architecture",  # gguf/values_test.py
+    "classification head of a GGUF file",
     "GGUF tensor type",
     "quantized weights without a format",
     "FP8 blocks of several parts",
