@@ -348,7 +348,10 @@ def test_experts_that_no_layer_has_are_none(tmp_path):
     assert config.moe_layers == (False,) * 4
 
 
-OTHER_FOLDERS = [("adapter_config", "{}", "Merge the"), ("params", '{"use_biases": true}', "Mistral")]
+OTHER_FOLDERS = [
+    ("adapter_config", "{}", "Merge the"),
+    ("params", '{"use_biases": true}', "Mistral"),
+]
 
 
 @pytest.mark.parametrize(("name", "content", "why"), OTHER_FOLDERS)
