@@ -348,15 +348,9 @@ def test_experts_that_no_layer_has_are_none(tmp_path):
     assert config.moe_layers == (False,) * 4
 
 
-OTHER_FOLDERS = [
-    ("adapter_config", "{}", "Merge the"),
-    ("params", '{"use_biases": true}', "Mistral"),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "why"), OTHER_FOLDERS)
-def test_other_folders_are_refused(tmp_path, name, content, why):
-    (tmp_path / f"{name}.json").write_text(content)
+@pytest.mark.parametrize(("name", "why"), [("adapter_config", "Merge the"), ("params", "Mistral")])
+def test_other_folders_are_refused(tmp_path, name, why):
+    (tmp_path / f"{name}.json").write_text('{"use_biases": true}')
     with pytest.raises(UnsupportedModelError, match=why):
         read_model_config(tmp_path)
 
