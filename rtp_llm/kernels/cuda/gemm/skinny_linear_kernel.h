@@ -107,28 +107,21 @@ __device__ inline void take_tokens(const SkinnyLinearArgs& args, const SkinnyLan
   }
 }
 
-template <class T, class Shape, LinearEnd end, bool norm>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(SkinnyLinearArgs args) {
+// The tiles of the block, for kernels of all kinds of weights: stage() brings the tokens once, and
+// multiply(sums) puts the warps' shares of a tile where finish() expects them.
+template <class T, class Shape, LinearEnd end, bool norm, class Memory, class Stage, class Multiply>
+__device__ inline void multiply_tiles(const SkinnyLinearArgs& args, const SkinnyLane& lane,
+                                      const Memory& memory, Stage&& stage, Multiply&& multiply) {
   constexpr int kResults = Shape::kTokenTiles * Result<end>::kOfLane * kGroup;
   constexpr int kEach = (kResults + Shape::kThreads - 1) / Shape::kThreads;  // of a thread
-  extern __shared__ uint4 shared[];
-  const SkinnyLane lane;
-  const SkinnyMemory<T, Shape> memory(shared, args);
-  if (norm) request_norm<T, Shape>(args, lane, memory);
-  SkinnyWeights<T, Shape, end> weights(args, lane, memory.ring);
-#pragma unroll
-  for (int slot = 0; slot < Shape::kSlots; ++slot) weights.request();
-  let_next_start();
-  wait_for_previous();
   int tile = static_cast<int>(blockIdx.x);
   float before[kEach] = {};
   if (end == LinearEnd::kAdd) load_before<T, Shape, end>(args, lane, tile, before);
-  SkinnyTokens<Shape> tokens;
-  take_tokens<norm>(args, lane, memory, tokens);
+  stage();
   float* sums = memory.sums;
   const int tiles = static_cast<int>(args.outputs / kTileRows), step = static_cast<int>(gridDim.x);
   for (; tile < tiles; tile += step) {
-    multiply_tile(args, lane, memory, tokens, weights, sums);
+    multiply(sums);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -141,6 +134,23 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(Skinny
     // The other half: some warps may still read this one.
     sums = memory.sums + (sums == memory.sums ? Shape::kWarps * Shape::kSums * kGroup : 0);
   }
+}
+
+template <class T, class Shape, LinearEnd end, bool norm>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) skinny(SkinnyLinearArgs args) {
+  extern __shared__ uint4 shared[];
+  const SkinnyLane lane;
+  const SkinnyMemory<T, Shape> memory(shared, args);
+  if (norm) request_norm<T, Shape>(args, lane, memory);
+  SkinnyWeights<T, Shape, end> weights(args, lane, memory.ring);
+#pragma unroll
+  for (int slot = 0; slot < Shape::kSlots; ++slot) weights.request();
+  let_next_start();
+  wait_for_previous();
+  SkinnyTokens<Shape> tokens;
+  multiply_tiles<T, Shape, end, norm>(
+      args, lane, memory, [&] { take_tokens<norm>(args, lane, memory, tokens); },
+      [&](float* sums) { multiply_tile(args, lane, memory, tokens, weights, sums); });
 }
 
 template <class T, LinearEnd end, bool norm>

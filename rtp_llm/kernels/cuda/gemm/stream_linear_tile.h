@@ -44,7 +44,10 @@ struct LinearStreamMaps {
 __host__ __device__ inline int planes_of(LinearEnd end) { return end == LinearEnd::kGate ? 2 : 1; }
 
 struct LinearStreamTile : KBlockRange {
-  int row;  // in each plane
+  static constexpr int token = 0;  // the first one
+  int row;                         // in each plane
+
+  __device__ int tokens(const SkinnyLinearArgs& args) const { return static_cast<int>(args.rows); }
 };
 
 // What this block multiplies: a share of the k-blocks of its cluster's tile.
@@ -137,12 +140,13 @@ __device__ inline void add_bias(const SkinnyLinearArgs& args, int64_t row, float
 }
 
 // Adds up what the blocks of the cluster have in shared memory at `sums`, and stores a share.
-template <class T, class Shape, bool gated>
-__device__ inline void store_share(const SkinnyLinearArgs& args, const LinearStreamTile& tile,
-                                   uint32_t sums, int rank, int split) {
+// `other`: the end that the kernel has besides kStore and kGate.
+template <class T, class Shape, LinearEnd other, bool gated, class Tile>
+__device__ inline void store_share(const SkinnyLinearArgs& args, const Tile& tile, uint32_t sums,
+                                   int rank, int split) {
   constexpr int kPlaneRows = gated ? Shape::kRows / 2 : Shape::kRows, kQuads = kPlaneRows / 4;
   const int64_t outputs = gated ? args.outputs / 2 : args.outputs;
-  const int units = static_cast<int>(args.rows) * kQuads;
+  const int units = tile.tokens(args) * kQuads;
   for (int unit = rank * Shape::kConsumers + thread_index(); unit < units;
        unit += split * Shape::kConsumers) {
     const int token = unit / kQuads, in_tile = unit % kQuads * 4;
@@ -160,13 +164,36 @@ __device__ inline void store_share(const SkinnyLinearArgs& args, const LinearStr
         total.element[i] = activated(total.element[i], args.activation) * factor.element[i];
       }
     }
-    const int64_t at = token * args.out_stride + row;
-    if (args.end == LinearEnd::kFloat) {
+    const int64_t at = (tile.token + token) * args.out_stride + row;
+    if (other == LinearEnd::kFloat && args.end == other) {
       store(static_cast<float*>(args.out) + at, total);
-    } else {
-      store(static_cast<T*>(args.out) + at, narrow<T>(total.element));
+      continue;
     }
+    T* const to = static_cast<T*>(args.out) + at;
+    if (other == LinearEnd::kAdd && args.end == other) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) total.element[i] += to_float(to[i]);
+    }
+    store(to, narrow<T>(total.element));
   }
+}
+
+// Waits for the sums of the cluster's other blocks, stores a share, and waits until the others have
+// read what is here.
+template <class T, class Shape, LinearEnd other, class Tile>
+__device__ inline void store_shares(const SkinnyLinearArgs& args, const Tile& tile, uint32_t sums,
+                                    int rank, int split) {
+  if (split > 1) {
+    hopper::sync_cluster();
+  } else {
+    hopper::sync(1, Shape::kConsumers);
+  }
+  if (args.end == LinearEnd::kGate) {
+    store_share<T, Shape, other, true>(args, tile, sums, rank, split);
+  } else {
+    store_share<T, Shape, other, false>(args, tile, sums, rank, split);
+  }
+  if (split > 1) hopper::meet_cluster();
 }
 
 template <class T, class Shape>
@@ -188,17 +215,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   }
   multiply_rows<T, Shape>(ring, tile.k_blocks());
   wait_for_previous();
-  if (split > 1) {
-    hopper::sync_cluster();
-  } else {
-    hopper::sync(1, Shape::kConsumers);
-  }
-  if (args.end == LinearEnd::kGate) {
-    store_share<T, Shape, true>(args, tile, ring.stages, rank, split);
-  } else {
-    store_share<T, Shape, false>(args, tile, ring.stages, rank, split);
-  }
-  if (split > 1) hopper::meet_cluster();  // the others have read what is here
+  store_shares<T, Shape, LinearEnd::kFloat>(args, tile, ring.stages, rank, split);
 #else
   __trap();
 #endif

@@ -297,8 +297,6 @@ __device__ inline const T* tokens_of(const SkinnyLinearArgs& args, const SkinnyL
 template <class T, class Shape, LinearEnd end, bool norm>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     tiled_wna16_skinny_kernel(const TiledWna16Args args) {
-  constexpr int kResults = Result<end>::kOfLane * kGroup;
-  constexpr int kEach = (kResults + Shape::kThreads - 1) / Shape::kThreads;  // of a thread
   extern __shared__ uint4 shared[];
   const SkinnyLinearArgs& linear = args.linear;
   const SkinnyLane lane;
@@ -309,28 +307,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   for (int slot = 0; slot < Shape::kSlots; ++slot) weights.request();
   let_next_start();
   wait_for_previous();
-  int tile = static_cast<int>(blockIdx.x);
-  float before[kEach] = {};
-  if (end == LinearEnd::kAdd) load_before<T, Shape, end>(linear, lane, tile, before);
-  stage_wna_tokens<norm, T, Shape>(linear, lane, memory);
   const T* const tokens = tokens_of<T, Shape>(linear, lane, memory);
-  float* sums = memory.sums;
-  const int tiles = static_cast<int>(linear.outputs / kTileRows),
-            step = static_cast<int>(gridDim.x);
-  for (; tile < tiles; tile += step) {
-    multiply_wna_tile(args, lane, tokens, weights, sums);
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int number = lane.thread + i * Shape::kThreads;
-      const Result<end> result(number, tile);
-      if (number >= kResults || result.token >= linear.rows) continue;
-      finish<T, Shape, end, norm>(linear, result, sums, memory.squares, before[i]);
-    }
-    if (end == LinearEnd::kAdd) load_before<T, Shape, end>(linear, lane, tile + step, before);
-    // The other half: some warps may still read this one.
-    sums = memory.sums + (sums == memory.sums ? Shape::kWarps * Shape::kSums * kGroup : 0);
-  }
+  multiply_tiles<T, Shape, end, norm>(
+      linear, lane, memory, [&] { stage_wna_tokens<norm, T, Shape>(linear, lane, memory); },
+      [&](float* sums) { multiply_wna_tile(args, lane, tokens, weights, sums); });
 }
 
 }  // namespace rtp_llm::cuda

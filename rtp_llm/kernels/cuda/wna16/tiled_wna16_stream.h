@@ -38,14 +38,19 @@ struct WnaStreamShape {
   static_assert(J * kPitch * 4 <= kStages * kStageBytes, "sums take the place of the ring");
 };
 
+template <class Shape>
 struct WnaStreamTile : KBlockRange {
   int row;    // in each plane
   int token;  // the first one
+
+  __device__ int tokens(const SkinnyLinearArgs& args) const {
+    return min(Shape::kTokens, static_cast<int>(args.rows) - token);
+  }
 };
 
 // Tiles of the same rows and different tokens follow each other, at most 16 of them.
 template <class Shape>
-__device__ inline WnaStreamTile wna_tile(const TiledWna16Args& args, int rank, int split) {
+__device__ inline WnaStreamTile<Shape> wna_tile(const TiledWna16Args& args, int rank, int split) {
   const int planes = planes_of(args.linear.end), plane_rows = Shape::kRows / planes;
   const int row_tiles =
       (static_cast<int>(args.linear.outputs) / planes + plane_rows - 1) / plane_rows;
@@ -56,7 +61,7 @@ __device__ inline WnaStreamTile wna_tile(const TiledWna16Args& args, int rank, i
   const int set = number / (kTogether * row_tiles), in_set = number % (kTogether * row_tiles);
   const int width = min(kTogether, token_tiles - set * kTogether);
   const int k_blocks = static_cast<int>(args.linear.columns / kWnaColumns);
-  WnaStreamTile tile = {};
+  WnaStreamTile<Shape> tile = {};
   tile.row = in_set / width * plane_rows;
   tile.token = (set * kTogether + in_set % width) * Shape::kTokens;
   tile.first = k_blocks * rank / split;
@@ -87,7 +92,7 @@ __device__ inline void load_rows(const TiledWna16Args& args, uint32_t stage, uin
 // front to have ended.
 template <class Shape>
 __device__ inline void load_wna_tile(const KBlockRing<Shape>& ring, const CUtensorMap& tokens,
-                                     const TiledWna16Args& args, const WnaStreamTile& tile) {
+                                     const TiledWna16Args& args, const WnaStreamTile<Shape>& tile) {
   const int planes = planes_of(args.linear.end), plane_rows = Shape::kRows / planes;
   const int outputs = static_cast<int>(args.linear.outputs) / planes;
   const int rows = min(plane_rows, outputs - tile.row);
@@ -227,39 +232,6 @@ __device__ inline void multiply_wna_rows(const KBlockRing<Shape>& ring, const Ti
   keep_sums<Shape>(ring.memory, row, sums);
 }
 
-// Adds up what the blocks of the cluster have in shared memory at `sums`, and stores a share.
-template <class T, class Shape, bool gated>
-__device__ inline void store_wna_share(const SkinnyLinearArgs& args, const WnaStreamTile& tile,
-                                       uint32_t sums, int rank, int split) {
-  constexpr int kPlaneRows = gated ? Shape::kRows / 2 : Shape::kRows, kQuads = kPlaneRows / 4;
-  const int64_t outputs = gated ? args.outputs / 2 : args.outputs;
-  const int units = min(Shape::kTokens, static_cast<int>(args.rows) - tile.token) * kQuads;
-  for (int unit = rank * Shape::kConsumers + thread_index(); unit < units;
-       unit += split * Shape::kConsumers) {
-    const int token = unit / kQuads, in_tile = unit % kQuads * 4;
-    const int64_t row = tile.row + in_tile;
-    if (row >= outputs) continue;
-    const uint32_t place = sums + (token * Shape::kPitch + in_tile) * 4;
-    Pack<float, 4> total = __builtin_bit_cast(Pack<float, 4>, sum_of_blocks(place, split));
-    add_bias<T>(args, row, total.element);
-    if constexpr (gated) {
-      auto factor =
-          __builtin_bit_cast(Pack<float, 4>, sum_of_blocks(place + kPlaneRows * 4, split));
-      add_bias<T>(args, outputs + row, factor.element);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        total.element[i] = activated(total.element[i], args.activation) * factor.element[i];
-      }
-    }
-    T* const to = static_cast<T*>(args.out) + (tile.token + token) * args.out_stride + row;
-    if (args.end == LinearEnd::kAdd) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) total.element[i] += to_float(to[i]);
-    }
-    store(to, narrow<T>(total.element));
-  }
-}
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     tiled_wna16_stream_kernel(const __grid_constant__ CUtensorMap tokens, const TiledWna16Args args,
@@ -281,17 +253,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if constexpr (Shape::kRegisters > 0) hopper::take_registers<Shape::kRegisters>();
   multiply_wna_rows<T, Shape>(ring, args, tile.k_blocks());
   wait_for_previous();
-  if (split > 1) {
-    hopper::sync_cluster();
-  } else {
-    hopper::sync(1, Shape::kConsumers);
-  }
-  if (args.linear.end == LinearEnd::kGate) {
-    store_wna_share<T, Shape, true>(args.linear, tile, ring.stages, rank, split);
-  } else {
-    store_wna_share<T, Shape, false>(args.linear, tile, ring.stages, rank, split);
-  }
-  if (split > 1) hopper::meet_cluster();  // the others have read what is here
+  store_shares<T, Shape, LinearEnd::kAdd>(args.linear, tile, ring.stages, rank, split);
 #else
   __trap();
 #endif
