@@ -10,9 +10,9 @@ namespace rtp_llm::cuda {
 
 constexpr int kWnaPair = 2;  // k-blocks that a warp multiplies at a time
 
-// W warps; S pairs of k-blocks under way for each; B and G as in SkinnyShape; b bits and Q groups
-// in a k-block.
-template <int W, int S, int B, int G, int b, int Q>
+// W warps; S pairs of k-blocks under way for each; registers for B blocks at once on a
+// multiprocessor; b bits and Q groups in a k-block.
+template <int W, int S, int B, int b, int Q>
 struct WnaShape {
   static constexpr int kTokenTiles = 1;
   static constexpr int kTokens = kTileTokens;
@@ -20,7 +20,6 @@ struct WnaShape {
   static constexpr int kThreads = W * kGroup;
   static constexpr int kSlots = S;
   static constexpr int kBlocks = B;
-  static constexpr int kGrid = G;
   static constexpr int kColumns = kWnaPair * kWnaColumns;
   static constexpr int kSums = 4;  // of a lane
   static constexpr int kBits = b;
