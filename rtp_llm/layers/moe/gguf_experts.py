@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -17,12 +16,11 @@ from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, 
 from rtp_llm.layers.weights.gguf_layout import GgufExperts, Matrix
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 
-_OPERATORS = ("sort_by_expert", "gguf_linear", "sum_experts")
+_OPERATORS = ("sort_by_expert", "gguf_grouped_linear", "sum_experts")
 
 
 class GgufExecutor(Executor):
-    """One product for each chosen expert. Only the CPU has the kernel, where nothing waits for the
-    numbers of rows and no graph captures the calls."""
+    """Products of all chosen experts at once, with blocks as they are stored."""
 
     name: ClassVar[str] = "gguf"
     priority: ClassVar[int] = 20
@@ -42,9 +40,8 @@ class GgufExecutor(Executor):
     def execute(self, dispatched: Dispatched) -> Tensor:
         rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
         x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
-        spans = list(pairwise(offsets.tolist()))
-        gated = self._activation(self._gate_up(x, spans))
-        return ops.sum_experts(self._down(gated, spans), places, dispatched.weights)
+        gated = self._activation(self._gate_up(x, offsets))
+        return ops.sum_experts(self._down(gated, offsets), places, dispatched.weights)
 
     def finish_loading(self) -> None:
         self._gate_up.finish_loading()
@@ -57,28 +54,22 @@ class _Products:
     def __init__(self, weights: StackedLinearWeights) -> None:
         layout = weights.layout
         assert isinstance(layout, GgufExperts), "weights in blocks"
-        self._bias, self._bits = weights.bias, layout.activation_bits
-        self._rows = sum(weights.parts.values())
-        self._experts: list[list[Matrix]] = [
-            list(layout.matrices(weight)) for weight in weights.weight.detach()
-        ]
+        self._bits = layout.activation_bits
+        self._matrices: list[Matrix] = list(layout.matrices(weights.weight.detach()))
+        self._biases: list[Tensor | None] = [None] * len(self._matrices)
+        if (bias := weights.bias) is not None:
+            self._biases = [bias[:, rows.start : rows.stop] for _, _, rows in self._matrices]
 
-    def __call__(self, x: Tensor, spans: list[tuple[int, int]]) -> Tensor:
-        """x [R, K]; rows spans[e][0] to spans[e][1] belong to expert e -> [R, N]."""
-        out = torch.empty(len(x), self._rows, dtype=x.dtype, device=x.device)
-        for expert, (start, end) in enumerate(spans):
-            if start == end:
-                continue
-            for blocks, kind, place in self._experts[expert]:
-                bias = None
-                if self._bias is not None:
-                    bias = self._bias[expert, place.start : place.stop]
-                product = ops.gguf_linear(x[start:end], blocks, kind, bias, self._bits)
-                out[start:end, place.start : place.stop] = product
-        return out
+    def __call__(self, x: Tensor, offsets: Tensor) -> Tensor:
+        """x [R, K]; rows offsets[e] to offsets[e + 1] belong to expert e -> [R, N]."""
+        products = [
+            ops.gguf_grouped_linear(x, blocks, kind, offsets, bias, self._bits)
+            for (blocks, kind, _), bias in zip(self._matrices, self._biases, strict=True)
+        ]
+        return products[0] if len(products) == 1 else torch.cat(products, 1)
 
     def finish_loading(self) -> None:
         """Interleave the blocks, in place."""
-        for matrices in self._experts:
-            for blocks, kind, _ in matrices:
-                ops.gguf_interleave(blocks, kind)
+        for blocks, kind, _ in self._matrices:
+            for of_expert in blocks:
+                ops.gguf_interleave(of_expert, kind)

@@ -51,13 +51,12 @@ class GgufBlocks(StoredFormat):
         return math.prod(shape) // self.kind.block_bytes * self.kind.elements
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        has_kernel = ops.has_kernel("gguf_linear", device.capabilities().torch_type)
-        return "" if has_kernel else _no_kernel(device)
+        return _why_no_kernel("gguf_linear", device)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if self.kind.name == "MXFP4" and not why_not_multiplied(dtype, device.capabilities()):
             return ""
-        return self.why_dequantized(dtype, device)
+        return _why_no_kernel("gguf_grouped_linear", device)
 
     def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return self.why_dequantized(dtype, device)
@@ -74,7 +73,9 @@ class GgufBlocks(StoredFormat):
         yield BLOCKS, GgufTarget(weight, self)
 
 
-def _no_kernel(device: Device) -> str:
+def _why_no_kernel(operator: str, device: Device) -> str:
+    if ops.has_kernel(operator, device.capabilities().torch_type):
+        return ""
     return f"no kernel on {device.name} multiplies them as they are"
 
 

@@ -16,7 +16,7 @@ from rtp_llm.layers.weights.layout import WeightLayout
 from rtp_llm.layers.weights.stored_format import FormatError, NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
 
-# A matrix int8 [rows, bytes of a row], its tensor type, its rows in the layer.
+# Matrices int8 [experts, rows, bytes of a row], their tensor type, their rows in the layer.
 Matrix = tuple[Tensor, str, range]
 
 
@@ -30,7 +30,7 @@ class GgufExperts(WeightLayout):
 
     @classmethod
     def takes(cls, options: LayerOptions) -> bool:
-        has_kernel = ops.has_kernel("gguf_linear", options.capabilities.torch_type)
+        has_kernel = ops.has_kernel("gguf_grouped_linear", options.capabilities.torch_type)
         return options.quantization == "none" and has_kernel
 
     def make(self, options: LayerOptions, *outer: int) -> tuple[nn.Parameter, nn.Parameter]:
@@ -56,13 +56,14 @@ class GgufExperts(WeightLayout):
             start = end
 
     def matrices(self, weight: Tensor) -> Iterator[Matrix]:
-        """The matrices of an expert, weight int8 [bytes]: one for each run of parts of a type."""
+        """Those of all experts, weight int8 [experts, bytes]: for each run of parts of a type."""
         start = row = 0
         for stored, run in groupby(self.parts, key=self._stored.__getitem__):
             rows = sum(self.parts[part] for part in run)
             size = rows * stored.shapes(1, self.columns)[BLOCKS][1]
             place = range(row, row + rows)
-            yield weight[start : start + size].view(rows, -1), stored.kind.name, place
+            blocks = weight[:, start : start + size].unflatten(1, (rows, -1))
+            yield blocks, stored.kind.name, place
             start, row = start + size, row + rows
 
     def _row_bytes(self, part: str) -> int:

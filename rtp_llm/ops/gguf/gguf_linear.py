@@ -38,6 +38,26 @@ def gguf_linear(
 
 
 @operator(optional=True)
+def gguf_grouped_linear(
+    x: Tensor,
+    blocks: Tensor,
+    kind: str,
+    offsets: IndexTensor,
+    bias: Tensor | None = None,
+    activation_bits: int = 8,
+) -> Tensor:
+    """grouped_linear with experts as in gguf_linear, plus bias[e].
+
+    x [R, K] (the row stride is free); blocks int8 [E, N, bytes of a row], those of an expert
+    contiguous and as gguf_interleave leaves them; offsets int32 [E + 1] as in grouped_linear; bias
+    [E, N] of x's dtype (the row stride is free). A row gives the same bits as in gguf_linear.
+    Returns [R, N]; rows from offsets[E] on are undefined. RuntimeError on a mismatch, IndexError
+    for offsets that descend or exceed R.
+    """
+    return x.new_empty((x.shape[0], blocks.shape[1]))
+
+
+@operator(optional=True)
 def gguf_interleave(blocks: MutableTensor, kind: str) -> None:
     """Interleaves each 16 rows in place; rows after the last 16 stay as they are.
 

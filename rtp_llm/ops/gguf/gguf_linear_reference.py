@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,22 @@ def gguf_linear_reference(
     if bias is not None:
         out += bias.float()
     return out if float_results else out.to(x.dtype)
+
+
+def gguf_grouped_linear_reference(
+    x: Tensor,
+    blocks: Tensor,
+    kind: str,
+    offsets: Tensor,
+    bias: Tensor | None = None,
+    activation_bits: int = 8,
+) -> Tensor:
+    """See rtp_llm.ops.gguf_grouped_linear; x is never quantised."""
+    out = x.new_zeros((len(x), blocks.shape[1]))
+    for expert, (start, end) in enumerate(pairwise(offsets.tolist())):
+        own = None if bias is None else bias[expert]
+        out[start:end] = gguf_linear_reference(x[start:end], blocks[expert], kind, own)
+    return out
 
 
 def gguf_interleave_reference(blocks: Tensor, kind: str) -> None:

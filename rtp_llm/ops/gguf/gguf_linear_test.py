@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -156,6 +157,51 @@ def test_a_row_that_is_not_finite_gives_nan_alone(isa: str) -> None:
     assert out[1:].isnan().all()
 
 
+@pytest.mark.parametrize("isa", ISAS if NATIVE else [""])
+@pytest.mark.parametrize("kind", BLOCK_BYTES)
+def test_experts_give_the_bits_of_a_product_each(isa: str, kind: str) -> None:
+    """Some of many rows, of one, and of none; a part of each expert's rows, with biases."""
+    counts, first, outputs, columns = (0, 1, 40, 0, 2, 3), 16, 51, 256
+    file = file_rows(kind, len(counts) * 70, columns).unflatten(0, (len(counts), 70))
+    blocks = file[:, first : first + outputs]
+    for of_expert in blocks:
+        ops.gguf_interleave(of_expert, kind)
+    bias = torch.randn(len(counts), 60)[:, 4 : 4 + outputs]
+    offsets = torch.tensor([0, *itertools.accumulate(counts)], dtype=torch.int32)
+    x = torch.randn(sum(counts) + 2, columns + 32)[:, :columns]
+    for bits in (8, 16, 32) if kind in INTERLEAVED else (8,):
+        for added in (None, bias):
+            with running(isa), kernel_runs("gguf_grouped_linear"):
+                found = ops.gguf_grouped_linear(x, blocks, kind, offsets, added, bits)
+            assert found.shape == (len(x), outputs)
+            for expert, (start, end) in enumerate(itertools.pairwise(offsets.tolist())):
+                own = None if added is None else added[expert].contiguous()
+                with running(isa):
+                    alone = ops.gguf_linear(x[start:end], blocks[expert], kind, own, bits)
+                assert torch.equal(found[start:end], alone)
+
+
+@native_only
+def test_wrong_arguments_of_experts_are_named() -> None:
+    blocks, x = file_rows("Q8_0", 12, 64).unflatten(0, (3, 4)), torch.zeros(5, 64)
+    offsets = torch.tensor([0, 2, 2, 5], dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="gguf_grouped_linear: kind is Q9"):
+        ops.gguf_grouped_linear(x, blocks, "Q9", offsets)
+    with pytest.raises(RuntimeError, match="blocks must be contiguous for each expert"):
+        ops.gguf_grouped_linear(x, blocks[:, ::2], "Q8_0", offsets)
+    with pytest.raises(RuntimeError, match=r"gguf_grouped_linear: x is .* rows of 64 columns"):
+        ops.gguf_grouped_linear(x[:, :32], blocks, "Q8_0", offsets)
+    with pytest.raises(RuntimeError, match="gguf_grouped_linear: activation_bits is 4"):
+        ops.gguf_grouped_linear(x, blocks, "Q8_0", offsets, None, 4)
+    with pytest.raises(RuntimeError, match="gguf_grouped_linear: offsets"):
+        ops.gguf_grouped_linear(x, blocks, "Q8_0", offsets[:3])
+    with pytest.raises(RuntimeError, match="gguf_grouped_linear: bias"):
+        ops.gguf_grouped_linear(x, blocks, "Q8_0", offsets, torch.zeros(3, 3))
+    for wrong in ([0, 3, 2, 5], [0, 2, 2, 6], [-1, 2, 2, 5]):
+        with pytest.raises(IndexError, match="gguf_grouped_linear: offsets"):
+            ops.gguf_grouped_linear(x, blocks, "Q8_0", torch.tensor(wrong, dtype=torch.int32))
+
+
 def test_rows_with_a_stride_and_none() -> None:
     file = file_rows("Q8_0", 16, 64)
     blocks, x = interleaved(file, "Q8_0"), torch.randn(5, 96)
@@ -189,6 +235,10 @@ def test_the_operators_are_traceable() -> None:
     linear = torch.ops.rtp_llm.gguf_linear.default
     given = (torch.randn(3, 256).bfloat16(), blocks, "Q6_K", None, 16, True)
     torch.library.opcheck(linear, given, test_utils=utils)
+    grouped = torch.ops.rtp_llm.gguf_grouped_linear.default
+    experts, offsets = blocks.unflatten(0, (2, 8)), torch.tensor([0, 1, 3], dtype=torch.int32)
+    given = (torch.randn(3, 256), experts, "Q6_K", offsets, None, 16)
+    torch.library.opcheck(grouped, given, test_utils=utils)
     ids, out = torch.tensor([1, 2], dtype=torch.int32), torch.empty(2, 256)
     embedding = torch.ops.rtp_llm.gguf_embedding.default
     torch.library.opcheck(embedding, (ids, blocks, "Q6_K", out), test_utils=utils)

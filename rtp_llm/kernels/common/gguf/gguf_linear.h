@@ -62,6 +62,32 @@ struct GgufLinearArgs {
   constexpr int64_t panel_bytes() const { return row_bytes() * kGgufPanelRows; }
 };
 
+// Rows [offsets[e], offsets[e + 1]) of x by the weight of expert e.
+struct GgufGroupedLinearArgs {
+  GgufLinearArgs linear;   // all rows of x, the weight and the bias of the first expert
+  const int32_t* offsets;  // [experts + 1]
+  int64_t experts;
+  int64_t blocks_stride, bias_stride;  // from an expert to the next: bytes, numbers
+
+  GgufLinearArgs of_expert(int64_t expert) const {
+    GgufLinearArgs args = linear;
+    const int64_t first = offsets[expert];
+    args.m = offsets[expert + 1] - first;
+    args.x = advanced(linear.x, first * linear.x_stride * element_size(linear.dtype));
+    args.out = static_cast<char*>(linear.out) + first * linear.n * element_size(linear.out_dtype);
+    args.blocks += expert * blocks_stride;
+    if (linear.bias != nullptr) {
+      args.bias = advanced(linear.bias, expert * bias_stride * element_size(linear.dtype));
+    }
+    return args;
+  }
+
+ private:
+  static const void* advanced(const void* data, int64_t bytes) {
+    return static_cast<const char*>(data) + bytes;
+  }
+};
+
 // Interleaves the rows of whole panels in place; those after the last panel stay as they are.
 struct GgufInterleaveArgs {
   uint8_t* blocks;  // [rows, row_bytes], contiguous

@@ -16,51 +16,104 @@ GgufType type_of(const std::string& kind, const char* name) {
 // How many columns rows of blocks have.
 int64_t columns_of(const Tensor& blocks, GgufType type, const char* what) {
   check_dtype(blocks, DType::kInt8, what);
-  check_dim(blocks, 2, what);
-  check_contiguous(blocks, what);
   const GgufTypeInfo& info = info_of(type);
-  RTP_LLM_CHECK(blocks.size(1) % info.bytes == 0, what, " is ", blocks.describe(),
+  const int64_t bytes = blocks.size(blocks.dim() - 1);
+  RTP_LLM_CHECK(bytes % info.bytes == 0, what, " is ", blocks.describe(),
                 "; expected rows of whole blocks of ", info.name, ", ", info.bytes, " bytes each");
-  return blocks.size(1) / info.bytes * info.columns;
+  return bytes / info.bytes * info.columns;
 }
 
-}  // namespace
+// The same of a matrix.
+int64_t matrix_columns(const Tensor& blocks, GgufType type, const char* what) {
+  check_dim(blocks, 2, what);
+  check_contiguous(blocks, what);
+  return columns_of(blocks, type, what);
+}
 
-Prepared<GgufLinearArgs, Tensor> prepare(const GgufLinearCall& call) {
+// Everything but the bias; `x_name` is x in messages.
+template <class Call>
+Prepared<GgufLinearArgs, Tensor> product(const Call& call, const char* x_name, GgufType type,
+                                         int64_t n, int64_t k, bool float_results) {
   GgufLinearArgs args = {};
-  args.type = type_of(call.kind, "gguf_linear");
-  args.k = columns_of(call.blocks, args.type, "gguf_linear: blocks");
-  args.n = call.blocks.size(0);
-  check_float_dtype(call.x, "gguf_linear: x");
-  check_dim(call.x, 2, "gguf_linear: x");
-  check_contiguous_rows(call.x, "gguf_linear: x");
-  RTP_LLM_CHECK(call.x.size(1) == args.k, "gguf_linear: x is ", call.x.describe(),
-                " and the blocks hold rows of ", args.k, " columns");
+  args.type = type;
+  args.n = n;
+  args.k = k;
+  check_float_dtype(call.x, x_name);
+  check_dim(call.x, 2, x_name);
+  check_contiguous_rows(call.x, x_name);
+  RTP_LLM_CHECK(call.x.size(1) == k, x_name, " is ", call.x.describe(),
+                " and the blocks hold rows of ", k, " columns");
+  const int64_t bits = call.activation_bits;
+  RTP_LLM_CHECK(bits == 8 || bits == 16 || bits == 32, Call::kName, ": activation_bits is ", bits,
+                "; expected 8, 16 or 32");
   args.m = call.x.size(0);
-  args.dtype = call.x.dtype();
-  if (call.bias.has_value()) {
-    check_dtype(*call.bias, args.dtype, "gguf_linear: bias");
-    check_sizes(*call.bias, {args.n}, "gguf_linear: bias");
-    check_contiguous(*call.bias, "gguf_linear: bias");
-    args.bias = call.bias->data();
-  }
   args.x = call.x.data();
   args.x_stride = call.x.stride(0);
   args.blocks = static_cast<const uint8_t*>(call.blocks.data());
-  const int64_t bits = call.activation_bits;
-  RTP_LLM_CHECK(bits == 8 || bits == 16 || bits == 32, "gguf_linear: activation_bits is ", bits,
-                "; expected 8, 16 or 32");
   args.activation_bits = static_cast<int>(bits);
-  args.out_dtype = call.float_results ? DType::kFloat32 : args.dtype;
+  args.dtype = call.x.dtype();
+  args.out_dtype = float_results ? DType::kFloat32 : args.dtype;
   Tensor out = empty(call.x, {args.m, args.n}, args.out_dtype);
   args.out = out.data();
   return {args, std::move(out)};
 }
 
+}  // namespace
+
+Prepared<GgufLinearArgs, Tensor> prepare(const GgufLinearCall& call) {
+  const GgufType type = type_of(call.kind, "gguf_linear");
+  const int64_t columns = matrix_columns(call.blocks, type, "gguf_linear: blocks");
+  auto made =
+      product(call, "gguf_linear: x", type, call.blocks.size(0), columns, call.float_results);
+  if (call.bias.has_value()) {
+    check_dtype(*call.bias, made.args.dtype, "gguf_linear: bias");
+    check_sizes(*call.bias, {made.args.n}, "gguf_linear: bias");
+    check_contiguous(*call.bias, "gguf_linear: bias");
+    made.args.bias = call.bias->data();
+  }
+  return made;
+}
+
+Prepared<GgufGroupedLinearArgs, Tensor> prepare(const GgufGroupedLinearCall& call) {
+  const GgufType type = type_of(call.kind, "gguf_grouped_linear");
+  check_dim(call.blocks, 3, "gguf_grouped_linear: blocks");
+  const int64_t n = call.blocks.size(1), row = call.blocks.size(2);
+  RTP_LLM_CHECK(call.blocks.stride(2) == 1 && call.blocks.stride(1) == row,
+                "gguf_grouped_linear: blocks must be contiguous for each expert");
+  const int64_t columns = columns_of(call.blocks, type, "gguf_grouped_linear: blocks");
+  auto made = product(call, "gguf_grouped_linear: x", type, n, columns, false);
+  GgufGroupedLinearArgs args = {};
+  args.experts = call.blocks.size(0);
+  args.blocks_stride = call.blocks.stride(0);
+  if (call.bias.has_value()) {
+    check_dtype(*call.bias, made.args.dtype, "gguf_grouped_linear: bias");
+    check_sizes(*call.bias, {args.experts, n}, "gguf_grouped_linear: bias");
+    check_contiguous_rows(*call.bias, "gguf_grouped_linear: bias");
+    made.args.bias = call.bias->data();
+    args.bias_stride = call.bias->stride(0);
+  }
+  check_index(call.offsets, "gguf_grouped_linear: offsets");
+  check_sizes(call.offsets, {args.experts + 1}, "gguf_grouped_linear: offsets");
+  args.offsets = call.offsets.data<int32_t>();
+  args.linear = made.args;
+  return {args, std::move(made.result)};
+}
+
+void check_indices(const GgufGroupedLinearArgs& args) {
+  int32_t first = 0;
+  for (int64_t e = 0; e <= args.experts; ++e) {
+    if (args.offsets[e] < first || args.offsets[e] > args.linear.m) {
+      fail_index("gguf_grouped_linear: offsets[", e, "] is ", args.offsets[e], "; expected from ",
+                 first, " to the ", args.linear.m, " rows of x");
+    }
+    first = args.offsets[e];
+  }
+}
+
 Prepared<GgufInterleaveArgs, void> prepare(const GgufInterleaveCall& call) {
   GgufInterleaveArgs args = {};
   args.type = type_of(call.kind, "gguf_interleave");
-  args.columns = columns_of(call.blocks, args.type, "gguf_interleave: blocks");
+  args.columns = matrix_columns(call.blocks, args.type, "gguf_interleave: blocks");
   args.rows = call.blocks.size(0);
   args.blocks = static_cast<uint8_t*>(call.blocks.data());
   return {args};
@@ -69,7 +122,7 @@ Prepared<GgufInterleaveArgs, void> prepare(const GgufInterleaveCall& call) {
 Prepared<GgufEmbeddingArgs, void> prepare(const GgufEmbeddingCall& call) {
   GgufEmbeddingArgs args = {};
   args.type = type_of(call.kind, "gguf_embedding");
-  args.columns = columns_of(call.blocks, args.type, "gguf_embedding: blocks");
+  args.columns = matrix_columns(call.blocks, args.type, "gguf_embedding: blocks");
   args.rows = call.blocks.size(0);
   check_index(call.ids, "gguf_embedding: ids");
   args.count = call.ids.size(0);

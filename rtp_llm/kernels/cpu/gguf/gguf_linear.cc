@@ -1,144 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with weights in GGUF blocks. Types that are interleaved meet x in 8 bits (or as floats):
-// few rows of it meet codes that are decoded in registers; for more rows some panels are decoded
-// once. Either way a row gives the same bits. Blocks of the other types become floats, a few rows
-// of the weight at a time.
+// Operators on weights in GGUF blocks. Blocks of types that are not interleaved become floats, a
+// few rows of the weight at a time; for the others see gguf_products.h.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "rtp_llm/kernels/common/cpu_features.h"
 #include "rtp_llm/kernels/common/operator.h"
 #include "rtp_llm/kernels/common/parallel.h"
 #include "rtp_llm/kernels/cpu/gemm/linear.h"
 #include "rtp_llm/kernels/cpu/gemm/linear_panel.h"
-#include "rtp_llm/kernels/cpu/gguf/gguf_kernels.h"
+#include "rtp_llm/kernels/cpu/gguf/gguf_products.h"
+#include "rtp_llm/kernels/cpu/gguf/panel.h"
 #include "rtp_llm/kernels/cpu/vec.h"
 
 namespace rtp_llm::cpu {
 namespace {
 
-constexpr int64_t kMaxWordBytes = 4 * 1024 * 1024;
 constexpr int64_t kFloatTileRows = 48;  // weight rows that become floats at once
-
-const GgufKernels& gguf_kernels() {
-  const CpuFeatures& features = cpu_features();
-  if (features.isa == CpuIsa::kScalar) return scalar::kGgufKernels;
-  if (features.isa == CpuIsa::kAvx2) return avx2::kGgufKernels;
-  return features.avx512_vnni ? avx512_vnni::kGgufKernels : avx512::kGgufKernels;
-}
-
-// How rows of x meet the weight: all of them alike, whatever their number.
-struct Plan {
-  const GgufKernels& kernels;
-  bool floats, many;
-  int tile_rows;
-  int64_t row_bytes;  // of x as words
-
-  Plan(const GgufLinearArgs& args)
-      : kernels(gguf_kernels()),
-        floats(args.activation_bits == 32),
-        many(!floats && args.m > kernels.few_rows),
-        tile_rows(floats ? kernels.float_tile_rows
-                  : many ? kernels.many_tile_rows
-                         : kernels.few_tile_rows),
-        row_bytes(args.k / kGgufGroup * (floats ? kGgufFloatWords : kGgufQuantizedWords) * 4) {}
-
-  void pack(const GgufLinearArgs& args, const GgufRows& rows, int tile) const {
-    (floats ? kernels.pack_floats : kernels.quantize)(args, rows, tile);
-  }
-
-  void multiply(const GgufLinearArgs& args, const GgufRows& rows, const uint8_t* last_panel,
-                int64_t first, int64_t last) const {
-    if (!many) {
-      return (floats ? kernels.multiply_floats : kernels.multiply_few)(args, rows, last_panel,
-                                                                       first, last);
-    }
-    thread_local Buffer scratch;
-    kernels.multiply_many(args, rows, last_panel, first, last,
-                          scratch.at_least(gguf_decoded_bytes(args.k)));
-  }
-};
-
-// Rows [first, first + rows) of x: packed all at once, and multiplied in blocks that stay in a
-// core's cache while the weight passes.
-void multiply_rows(const GgufLinearArgs& args, const Plan& plan, const uint8_t* last_panel,
-                   int64_t first, int64_t rows, char* words, const ParallelFor& parallel) {
-  const int64_t block_rows = panel_rows(rows, plan.row_bytes, plan.tile_rows);
-  const int64_t blocks = ceil_div(rows, block_rows);
-  const auto block = [&](int64_t index) {
-    GgufRows made = {};
-    made.words = words + index * block_rows * plan.row_bytes;
-    made.first = first + index * block_rows;
-    made.rows = static_cast<int>(std::min(block_rows, rows - index * block_rows));
-    made.tiles = static_cast<int>(ceil_div(made.rows, plan.tile_rows));
-    return made;
-  };
-  const int64_t tiles = ceil_div(block_rows, plan.tile_rows);
-  const int64_t grain = grain_rows(plan.row_bytes * plan.tile_rows, 16 * 1024);
-  parallel(0, blocks * tiles, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const GgufRows one = block(i / tiles);
-      const int tile = static_cast<int>(i % tiles);
-      if (tile < one.tiles) plan.pack(args, one, tile);
-    }
-  });
-  const int64_t work = args.panel_bytes() * std::max<int64_t>(1, rows / plan.tile_rows / 2);
-  parallel(0, ceil_div(args.n, kGgufPanelRows), grain_rows(work, 64 * 1024),
-           [&](int64_t begin, int64_t end) {
-             for (int64_t i = 0; i < blocks; ++i) {
-               plan.multiply(args, block(i), last_panel, begin, end);
-             }
-           });
-}
-
-void multiply_interleaved(const GgufLinearArgs& args, const ParallelFor& parallel) {
-  thread_local Buffer buffer;
-  const Plan plan(args);
-  std::vector<uint8_t> last_panel;
-  const int rest = static_cast<int>(args.n % kGgufPanelRows);
-  if (rest > 0) {
-    last_panel.resize(static_cast<size_t>(args.panel_bytes()));
-    write_panel(args.type, args.blocks + (args.n - rest) * args.row_bytes(), rest, args.k,
-                last_panel.data());
-  }
-  const int64_t row_bytes = std::max<int64_t>(1, plan.row_bytes);
-  const int64_t most = std::max<int64_t>(64, kMaxWordBytes / row_bytes);
-  auto* const words = static_cast<char*>(buffer.at_least(std::min(most, args.m) * row_bytes));
-  for (int64_t first = 0; first < args.m; first += most) {
-    multiply_rows(args, plan, last_panel.data(), first, std::min(most, args.m - first), words,
-                  parallel);
-  }
-}
-
-// Activations in 16 bits: each row of x is two rows in 8, whose results are added.
-void multiply_in_16_bits(const GgufLinearArgs& args, const ParallelFor& parallel) {
-  constexpr int64_t kMaxRows = 512;
-  thread_local Buffer rows, sums;
-  const int64_t most = std::min(kMaxRows, args.m);
-  auto* const x = static_cast<float*>(rows.at_least(2 * most * args.k * 4));
-  auto* const results = static_cast<float*>(sums.at_least(2 * most * args.n * 4));
-  const GgufKernels& kernels = gguf_kernels();
-  GgufLinearArgs both = args;
-  both.x = x;
-  both.x_stride = args.k;
-  both.bias = nullptr;
-  both.out = results;
-  both.dtype = both.out_dtype = DType::kFloat32;
-  for (int64_t first = 0; first < args.m; first += most) {
-    const int64_t count = std::min(most, args.m - first);
-    both.m = 2 * count;
-    parallel(0, count, grain_rows(args.k * 16), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) kernels.split(args, first + i, x + 2 * i * args.k);
-    });
-    multiply_interleaved(both, parallel);
-    parallel(0, count, grain_rows(args.n * 12), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        kernels.add_pair(args, first + i, results + 2 * i * args.n);
-      }
-    });
-  }
-}
 
 // The floats of a row as it is stored.
 void row_floats(GgufType type, const uint8_t* blocks, int64_t rows, int64_t columns, int64_t row,
@@ -229,8 +107,18 @@ RTP_LLM_OPERATOR(gguf_linear)
 void gguf_linear(const GgufLinearArgs& args, const ParallelFor& parallel) {
   if (args.m == 0 || args.n == 0) return;
   if (!info_of(args.type).interleaved) return multiply_as_floats(args, parallel);
-  if (args.activation_bits == 16) return multiply_in_16_bits(args, parallel);
-  multiply_interleaved(args, parallel);
+  multiply_interleaved({args}, parallel);
+}
+
+RTP_LLM_OPERATOR(gguf_grouped_linear)
+void gguf_grouped_linear(const GgufGroupedLinearArgs& args, const ParallelFor& parallel) {
+  if (args.linear.n == 0) return;
+  std::vector<GgufLinearArgs> products;
+  for (int64_t e = 0; e < args.experts; ++e) {
+    if (args.offsets[e] < args.offsets[e + 1]) products.push_back(args.of_expert(e));
+  }
+  if (info_of(args.linear.type).interleaved) return multiply_interleaved(products, parallel);
+  for (const GgufLinearArgs& product : products) multiply_as_floats(product, parallel);
 }
 
 RTP_LLM_OPERATOR(gguf_interleave)
