@@ -17,6 +17,7 @@ from rtp_llm.models.refusals import UnsupportedModelError
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
+from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.light_transformers import light_transformers
 from rtp_llm.testing.models.transformers_models import random_prompt, randomize, save_model
 
@@ -152,6 +153,25 @@ def test_a_reranker_is_asked_for_yes_and_no(tmp_path: Path, tied: bool) -> None:
     whole = zip(outcomes(engine, task="score"), outcomes(turned, task="score"), strict=True)
     for score, other in whole:
         torch.testing.assert_close(score + other, torch.ones(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("said", [{}, {"qwen3.pooling_type": 4}])
+def test_a_reranker_in_a_gguf_file(tmp_path: Path, said: dict[str, int]) -> None:
+    """llama.cpp's files also hold the rows of both answers again, which are not needed."""
+    reference = save_model(tmp_path, "qwen3", seed=1)
+    words = [f"word{number}" for number in range(reference.config.vocab_size)]
+    file = tmp_path / "tiny.gguf"
+    save_gguf(file, reference, "qwen3", more={"tokenizer.ggml.tokens": words, **said})
+    with pytest.raises(UnsupportedModelError, match="this model can generate and embed"):
+        TinyEngine(file, task="score")
+    words[31], words[77] = "yes", "no"
+    save_gguf(file, reference, "qwen3", more={"tokenizer.ggml.tokens": words, **said})
+    engine = TinyEngine(file, max_batch_tokens_size=16, task="auto" if said else "score")
+    assert engine.ready.tasks[0] == "score"
+    for prompt, score in zip(PROMPTS, outcomes(engine, task="score"), strict=True):
+        last = logits_of(reference, prompt)[-1]
+        expected = torch.log_softmax(last[[77, 31]], 0).exp()[1:]
+        torch.testing.assert_close(score, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_broken_labels_are_named(tmp_path: Path) -> None:

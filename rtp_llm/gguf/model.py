@@ -65,15 +65,14 @@ class GgufModel:
 
     @property
     def recipe(self) -> str:
-        """How the types of tensors were chosen, such as Q4_K_M, or the type of most bytes."""
-        known = RECIPES.get(self.metadata.integer(_RECIPE) or 0)
-        return known or self._main_type
-
-    @property
-    def _main_type(self) -> str:
+        """How the types of tensors were chosen, such as Q4_K_M, or the type of most bytes: of files
+        whose tensors were converted since, and that still name the recipe of before."""
         sizes: Counter[str] = Counter()
         for tensor in self.tensors.values():
             sizes[tensor.type.name] += tensor.size
+        known = RECIPES.get(self.metadata.integer(_RECIPE) or 0, "")
+        if any(known == name or known.startswith(f"{name}_") for name in sizes):
+            return known
         return next((name for name, _ in sizes.most_common(1)), "")
 
 

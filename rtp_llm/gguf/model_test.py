@@ -90,9 +90,13 @@ def test_description_of_a_file_without_tensors(tmp_path):
 
 
 def test_the_recipe_is_that_of_the_file_or_the_type_of_most_bytes(tmp_path):
+    """A recipe none of whose types is in the file is that of what it was converted from."""
     tensors = {"a": Tensor("Q8_0", (8, 32)), "b": Tensor("F32", (8,))}
-    for number, name in ((15, "Q4_K_M"), (7, "Q8_0"), (999, "Q8_0"), (None, "Q8_0")):
+    for number, name in ((15, "Q8_0"), (7, "Q8_0"), (999, "Q8_0"), (None, "Q8_0"), (1, "Q8_0")):
         more = {} if number is None else {"general.file_type": number}
         model = open_model(write(tmp_path / "a.gguf", {**GENERAL, **more}, tensors))
         assert model.recipe == name
         assert model.num_weights == 8 * 32 + 8
+    tensors |= {"c": Tensor("Q4_K", (1, 256))}
+    metadata = {**GENERAL, "general.file_type": 15}
+    assert open_model(write(tmp_path / "a.gguf", metadata, tensors)).recipe == "Q4_K_M"

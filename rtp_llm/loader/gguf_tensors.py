@@ -24,6 +24,8 @@ from rtp_llm.models.gguf.names import HfName, hf_name, is_beyond
 from rtp_llm.models.gguf.values import ROPE_DIVISORS, gguf_architecture
 from rtp_llm.models.refusals import refuse
 
+# Heads of rerankers; those that are served have rows of the logits head in them.
+_SCORES = "cls."
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -38,7 +40,8 @@ class GgufTensors:
 def read_gguf_tensors(path: Path) -> GgufTensors:
     """The tensors of a GGUF model, those of several experts one by one.
 
-    Names that are not known stay; layers that predict further tokens are left out. Raises
+    Names that are not known stay; layers that predict further tokens and heads for scores are left
+    out. Raises
     CheckpointError or GgufError for broken files and UnsupportedModelError for an architecture or a
     type that is not supported.
     """
@@ -47,7 +50,7 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
     found, layers = GgufTensors({}, {}), num_layers(keys)
     changes = GgufChanges(row, keys)
     for tensor in model.tensors.values():
-        if tensor.name == ROPE_DIVISORS:
+        if tensor.name == ROPE_DIVISORS or tensor.name.startswith(_SCORES):
             continue
         if tensor.type.why_refused:
             detail = f"{name_of(tensor.name)} is {tensor.type.name}: {tensor.type.why_refused}"

@@ -41,6 +41,7 @@ def test_experts_lie_one_after_the_other(tmp_path: Path) -> None:
 def test_floats_have_their_type_and_unknown_names_stay(tmp_path: Path) -> None:
     tensors = {"blk.0.attn_q.weight": Tensor("F16", (32, 256)), "blk.0.odd.weight": Tensor()}
     tensors |= {"output_norm.weight": Tensor("BF16", (256,)), "rope_freqs.weight": Tensor()}
+    tensors |= {"cls.output.weight": Tensor("Q8_0", (2, 256))}
     checkpoint = _checkpoint(tmp_path, "llama", tensors)
     found = {name: (each.dtype, each.change) for name, each in checkpoint.tensors.items()}
     assert found == {

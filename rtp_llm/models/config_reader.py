@@ -10,6 +10,7 @@ from typing import Any
 
 from rtp_llm.config.tasks import Task
 from rtp_llm.gguf import is_gguf, language_model
+from rtp_llm.gguf.tokens import find_tokens
 from rtp_llm.model_folder import (
     PARAMS,
     ModelFilesError,
@@ -58,22 +59,32 @@ def read_model_config(
 
 def _tasks(folder: Path, architecture: str, config: ModelConfig) -> tuple[Task, ...]:
     """The tasks of its architecture. A folder of sentence-transformers is made to embed, or with a
-    LogitScore module to score; a classifier with one label gives a score."""
+    LogitScore module to score, as is a GGUF file that says how to pool; a classifier with one label
+    gives a score."""
     tasks = model_tasks(architecture)
     classifier = config.classifier
     if classifier is not None and len(classifier.labels) == 1 and not classifier.per_token:
         return ("score", *tasks) if "classify" in tasks else tasks
     if "score" in tasks and classifier is None and not _has_answers(folder):
         tasks = tuple(task for task in tasks if task != "score")
-    if not is_there(folder / "modules.json"):
-        return tasks
-    is_scorer = "LogitScore" in read_text(folder / "modules.json")
-    first: Task = "score" if is_scorer else "embed"
+    first = _first_task(folder)
     return (first, *(task for task in tasks if task != first)) if first in tasks else tasks
+
+
+def _first_task(folder: Path) -> Task:
+    """What the folder or GGUF file says that its model is made for."""
+    if is_gguf(folder):
+        pooling = language_model(folder).metadata.pooling
+        return "generate" if pooling is None else "score" if pooling == "rank" else "embed"
+    if not is_there(folder / "modules.json"):
+        return "generate"
+    return "score" if "LogitScore" in read_text(folder / "modules.json") else "embed"
 
 
 def _has_answers(folder: Path) -> bool:
     """Whether the tokenizer knows the answers "yes" and "no", of whose logits scores are made."""
+    if is_gguf(folder):
+        return len(find_tokens(language_model(folder).metadata, ("yes", "no"))) == 2
     file = folder / "tokenizer.json"
     content = read_bytes(file) if is_there(file) else b""
     return b'"yes":' in content and b'"no":' in content

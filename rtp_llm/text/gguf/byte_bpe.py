@@ -9,10 +9,11 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from rtp_llm.gguf.tokens import PREFIX
 from rtp_llm.gguf.values import Texts
 from rtp_llm.model_folder import name_of
 from rtp_llm.text.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
-from rtp_llm.text.gguf.vocabulary import PREFIX, Vocabulary
+from rtp_llm.text.gguf.vocabulary import Vocabulary
 
 _MERGES = PREFIX + "merges"
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from rtp_llm.gguf import Metadata
-from rtp_llm.text.gguf.vocabulary import CONTROL, USER_DEFINED, Vocabulary, read_vocabulary
+from rtp_llm.gguf.tokens import CONTROL, USER_DEFINED
+from rtp_llm.text.gguf.vocabulary import Vocabulary, read_vocabulary
 
 _TEMPLATE = "tokenizer.chat_template"
 # Keys of tokenizer_config.json, and the names of these tokens in GGUF.

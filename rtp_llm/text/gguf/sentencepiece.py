@@ -7,7 +7,8 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers
 
-from rtp_llm.text.gguf.vocabulary import BYTE, NORMAL, PREFIX, Vocabulary
+from rtp_llm.gguf.tokens import BYTE, NORMAL, PREFIX
+from rtp_llm.text.gguf.vocabulary import Vocabulary
 
 _SPACE = "▁"
 _NUM_BYTES = 256

@@ -9,17 +9,11 @@ import tokenizers
 from tokenizers import processors
 
 from rtp_llm.gguf import Metadata
+from rtp_llm.gguf.tokens import CONTROL, PREFIX, UNKNOWN, USER_DEFINED
 from rtp_llm.model_folder import name_of
 from rtp_llm.text.gguf.byte_bpe import byte_bpe, pre_tokenizer_of
 from rtp_llm.text.gguf.sentencepiece import sentencepiece_bpe
-from rtp_llm.text.gguf.vocabulary import (
-    CONTROL,
-    PREFIX,
-    UNKNOWN,
-    USER_DEFINED,
-    Vocabulary,
-    read_vocabulary,
-)
+from rtp_llm.text.gguf.vocabulary import Vocabulary, read_vocabulary
 from rtp_llm.text.gguf.wordpiece import wordpiece
 from rtp_llm.text.tokenizer_json import parse_tokenizer_json
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rtp_llm.gguf import GgufError, Metadata
+from rtp_llm.gguf.tokens import PREFIX, read_tokens
 from rtp_llm.model_folder import name_of
 
-PREFIX = "tokenizer.ggml."
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-_MANY = 2**24
 # llama.cpp's ids of special tokens, for files without their keys.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "llama": {"bos": 1, "eos": 2, "unknown": 0},
@@ -64,20 +62,10 @@ _NAMES = ("bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "cls", 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
     """Read it; raises GgufError for what does not fit together."""
     model = metadata.text(PREFIX + "model")
-    texts = metadata.texts(PREFIX + "tokens")
-    if model is None or texts is None:
+    tokens = read_tokens(metadata)
+    if model is None or tokens is None:
         raise GgufError(f"{metadata.file} has no tokenizer ({PREFIX}model and {PREFIX}tokens)")
-    if not 0 < len(texts) < _MANY:
-        raise GgufError(f"{metadata.file}: {PREFIX}tokens has {len(texts)} tokens")
-    # As in llama.cpp, an empty token gets a name that no text has.
-    tokens = [text or f"[EMPTY_{number}]" for number, text in enumerate(texts)]
-    kinds = metadata.numbers(PREFIX + "token_type")
-    if kinds is None:
-        kinds = np.full(len(tokens), NORMAL, np.int32)
-    elif len(kinds) != len(tokens):
-        stated = f"{PREFIX}token_type has {len(kinds)} values for {len(tokens)} tokens"
-        raise GgufError(f"{metadata.file}: {stated}")
-    found = Vocabulary(metadata, model, tokens, kinds, {})
+    found = Vocabulary(metadata, model, tokens.texts, tokens.kinds, {})
     for name in _NAMES:
         _add_id(found, name)
     return found

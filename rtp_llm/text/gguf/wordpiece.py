@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import tokenizers
 
-from rtp_llm.text.gguf.vocabulary import NORMAL, PREFIX, Vocabulary
+from rtp_llm.gguf.tokens import NORMAL, PREFIX
+from rtp_llm.text.gguf.vocabulary import Vocabulary
 from rtp_llm.text.wordpiece import make_wordpiece
 
 _START, _CONTINUED = "▁", "##"

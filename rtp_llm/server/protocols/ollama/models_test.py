@@ -86,7 +86,7 @@ async def test_what_a_model_can_do() -> None:
 @run
 async def test_a_gguf_file_is_described_by_its_metadata(tmp_path: Path) -> None:
     metadata = {"general.architecture": "qwen3", "general.file_type": 15, "qwen3.block_count": 2}
-    tensors = {"token_embd.weight": GgufTensor("Q8_0", (40, 64))}
+    tensors = {"token_embd.weight": GgufTensor("Q4_K", (10, 256))}
     file = tmp_path / "Tiny-Q4_K_M.gguf"
     write(file, {**metadata, **byte_level_values("qwen2")}, tensors)
     tokenizer = Tokenizer.from_folder(file)
