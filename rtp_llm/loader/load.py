@@ -29,6 +29,7 @@ from rtp_llm.loader.checkpoint import Checkpoint
 from rtp_llm.loader.draft_head import load_vocabulary, with_head
 from rtp_llm.loader.draft_model import check_tokens, draft_options
 from rtp_llm.loader.dummy import draw_weights
+from rtp_llm.loader.explain_layers import explain_layers
 from rtp_llm.loader.progress import Progress, SilentProgress
 from rtp_llm.loader.resolved import resolve
 from rtp_llm.loader.stored_formats import (
@@ -248,8 +249,9 @@ def _explain_model(
     options = replace(options, formats=formats)
     with _refusing(config):
         experts = local_experts(config, options.layer_options())
-        check_weights(config, options, checkpoint)
+        targets = check_weights(config, options, checkpoint)
     settings = options.settings
+    how = (settings.quantization, options.dtype, device)
     kept = settings.dtype + describe(checkpoint, formats, options.dtype, device)
     if settings.quantization != "none":
         kept += f", linear weights {settings.quantization}"
@@ -257,6 +259,7 @@ def _explain_model(
         f"{name}: {config.architecture}, {config.num_layers} layers, "
         f"context {config.max_position_embeddings} (at most {config.context_limit})",
         f"weights: {checkpoint.num_bytes / 2**20:.1f} MiB in files, kept as {kept}",
+        *explain_layers(checkpoint, formats, targets, *how),
         *_explain_cache(config, options, checkpoint),
         model_class(config.architecture).explain_backends(config, options),
         *([] if experts is None else [explain_experts(experts, settings.moe_strategy)]),

@@ -35,8 +35,11 @@ class WeightError(ModelFilesError):
     """Weights are missing, unknown, of the wrong shape or out of range; the message names them."""
 
 
-def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint) -> None:
-    """Raise unless the checkpoint has every weight of the model, in its shape.
+def check_weights(
+    config: ModelConfig, options: ModelOptions, checkpoint: Checkpoint
+) -> dict[str, list[WeightTarget]]:
+    """Raise unless the checkpoint has every weight of the model, in its shape; return the targets
+    of a planned model by name.
 
     WeightError names all missing, unknown and wrongly shaped weights; UnsupportedModelError names a
     weight of an unsupported dtype. Tensors that are not used are logged.
@@ -63,6 +66,7 @@ def check_weights(config: ModelConfig, options: ModelOptions, checkpoint: Checkp
         return model.ignores(name) or formats.ignores(name) or is_cache_scale(name)
 
     _check(targets, checkpoint, ignored)
+    return targets
 
 
 def _has_weights(entry: TensorEntry, options: ModelOptions) -> bool:

@@ -11,7 +11,7 @@ from rtp_llm.layers.linear.tiled_groups import TiledGroupsLinear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.int_targets import GroupedWeight
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets
-from rtp_llm.quantization.int4 import BITS, GROUP_SIZE, quantize_rows
+from rtp_llm.quantization.int4 import BITS, GROUP_SIZE, dequantize_rows, quantize_rows
 
 
 class Int4Linear(IntGroupsLinear):
@@ -46,6 +46,14 @@ class _QuantizingTarget:
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None
+
+    @property
+    def stored_bytes(self) -> int:
+        kept = self._memory.weight, self._memory.scales, self._memory.zeros
+        return sum(each.nbytes for each in kept)
+
+    def rounded(self, rows: Tensor) -> Tensor:
+        return dequantize_rows(*quantize_rows(rows))
 
     def write(self, start: int, rows: Tensor) -> None:
         span = slice(start, start + len(rows))

@@ -13,7 +13,7 @@ from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.weights.stored.int8 import Int8Channels
 from rtp_llm.layers.weights.targets import WeightTarget
-from rtp_llm.quantization.int8 import GROUP_SIZE, pack, quantize_rows
+from rtp_llm.quantization.int8 import GROUP_SIZE, dequantize_rows, pack, quantize_rows
 
 
 class Int8Linear(Linear):
@@ -62,6 +62,13 @@ class _QuantizingTarget:
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._weight.nbytes + self._scale.nbytes
+
+    def rounded(self, rows: Tensor) -> Tensor:
+        return dequantize_rows(*quantize_rows(rows))
 
     def write(self, start: int, rows: Tensor) -> None:
         weight, scale = quantize_rows(rows)

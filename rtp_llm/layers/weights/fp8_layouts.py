@@ -22,8 +22,8 @@ from rtp_llm.layers.weights.stored_format import (
     StoredFormat,
 )
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
-from rtp_llm.quantization.fp8 import BlockRows, padded, quantize_blocks
-from rtp_llm.quantization.fp8_channels import quantize_channels
+from rtp_llm.quantization.fp8 import BlockRows, dequantize_rows, padded, quantize_blocks
+from rtp_llm.quantization.fp8_channels import dequantize_channels, quantize_channels
 
 
 class Fp8Layout(WeightLayout):
@@ -84,7 +84,7 @@ class Fp8Blocks(Fp8Layout):
         return weight, scale.narrow(0, start // BLOCK, num_blocks(rows))
 
     def quantizing_target(self, weight: Tensor, scale: Tensor) -> QuantizingTarget:
-        return QuantizingTarget(weight, scale, quantize_blocks, BLOCK)
+        return QuantizingTarget(weight, scale, quantize_blocks, dequantize_rows, BLOCK)
 
 
 class Fp8Channels(Fp8Layout):
@@ -108,4 +108,4 @@ class Fp8Channels(Fp8Layout):
         return weight.narrow(0, start, rows), scale.narrow(0, start, rows)
 
     def quantizing_target(self, weight: Tensor, scale: Tensor) -> QuantizingTarget:
-        return QuantizingTarget(weight, scale, quantize_channels)
+        return QuantizingTarget(weight, scale, quantize_channels, dequantize_channels)

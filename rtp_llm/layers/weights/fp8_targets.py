@@ -49,15 +49,28 @@ class QuantizingTarget:
     """Takes float rows and stores them as e4m3, with a row of scales for `rows_together` rows."""
 
     def __init__(
-        self, weight: Tensor, scale: Tensor, quantize: Quantize, rows_together: int = 1
+        self,
+        weight: Tensor,
+        scale: Tensor,
+        quantize: Quantize,
+        dequantize: Dequantize,
+        rows_together: int = 1,
     ) -> None:
         self._weight, self._scale = weight.detach(), scale.detach()
-        self._quantize, self.rows_together = quantize, rows_together
+        self._quantize, self._dequantize = quantize, dequantize
+        self.rows_together = rows_together
         self.shape = tuple(weight.shape)
         self.device = weight.device
 
     def destination(self, start: int, stop: int) -> Tensor | None:
         return None
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._weight.nbytes + self._scale.nbytes
+
+    def rounded(self, rows: Tensor) -> Tensor:
+        return self._dequantize(*self._quantize(rows), 0)
 
     def write(self, start: int, rows: Tensor) -> None:
         weight, scale = self._quantize(rows.to(self.device, non_blocking=True))

@@ -62,6 +62,18 @@ class LoadsLast(Protocol):
     loads_last: bool
 
 
+@runtime_checkable
+class Quantizes(Protocol):
+    """A target that quantises floats."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the numbers and their scales take."""
+
+    def rounded(self, rows: Tensor) -> Tensor:
+        """The float32 values that `rows`, the first of a weight, have once they are stored."""
+
+
 class RowsTarget:
     """A target for rows of a parameter: a whole weight, or one part of a fused one."""
 
