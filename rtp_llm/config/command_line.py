@@ -28,7 +28,17 @@ PREFIX = "RTP_LLM_"
 # Read by the build or by the library loader, for development; not settings of the engine.
 DEVELOPMENT_VARIABLES = frozenset(
     PREFIX + name
-    for name in ("OPS_LIBRARY", "RUNTIME", "CPU_ISA", "PYTHON", "DEVICE", "RULES_PYTHON", "CONFIG")
+    for name in (
+        "OPS_LIBRARY",
+        "RUNTIME",
+        "CPU_ISA",
+        "PYTHON",
+        "DEVICE",
+        "DEVICE_CLASS",
+        "RULES_PYTHON",
+        "TESTED_DEVICE",
+        "CONFIG",
+    )
 )
 
 

@@ -16,6 +16,8 @@ from rtp_llm.device.built import accelerators_present, built_devices, built_targ
 from rtp_llm.device.choice import load_class, reasons
 
 DEVICE_VARIABLE = "RTP_LLM_DEVICE_TYPE"
+# "module:class": stands in for the class of the device that DEVICE_VARIABLE names, for development.
+CLASS_VARIABLE = "RTP_LLM_DEVICE_CLASS"
 _logger = logging.getLogger("rtp_llm.device")
 
 # Name -> class, imported only when considered. Without a user's choice the first usable one is
@@ -122,12 +124,19 @@ class Resolver:
             )
 
     def _make(self, name: str) -> Device:
-        kind = load_class(_CLASSES[name])
+        kind = self._class_of(name)
         if name == "cpu":
             cpu: Device = kind()
             return cpu
         device: Device = kind(self._torch, self._environ, built_targets())
         return device
+
+    def _class_of(self, name: str) -> Any:
+        """The class of a device, or the one that stands in for it."""
+        other = self._environ.get(CLASS_VARIABLE)
+        if other and _clean(self._environ.get(DEVICE_VARIABLE)) == name:
+            return load_class(other)
+        return load_class(_CLASSES[name])
 
     def _mention_others(self, usable: list[Device]) -> None:
         chosen, *others = [device.name for device in usable if device.name != "cpu"] or ["cpu"]

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 from rtp_llm.device import DEVICE_VARIABLE, DeviceError
-from rtp_llm.device.resolve import Resolver
+from rtp_llm.device.resolve import CLASS_VARIABLE, Resolver
+from rtp_llm.device.rocm import RocmDevice
 from rtp_llm.testing.fake_torch import FakeTorch
 
 ALL = ("cuda", "rocm", "xpu", "cpu")
@@ -167,6 +168,16 @@ def test_the_expected_choice_needs_no_word(machine, caplog):
     with caplog.at_level(logging.INFO, "rtp_llm.device"):
         resolver(**machine).resolve()
     assert caplog.records == []
+
+
+def test_a_class_stands_in_for_the_device_that_the_variable_names():
+    environ = {CLASS_VARIABLE: "rtp_llm.device.rocm:RocmDevice", DEVICE_VARIABLE: "cuda"}
+    machine = resolver(ALL, environ=environ, cuda=1, xpu=1, rocm=1)
+    assert type(machine.resolve("cuda")) is type(machine.resolve()) is RocmDevice
+    assert machine.resolve("xpu").name == "xpu"
+    assert machine.resolve("cpu").name == "cpu"
+    del environ[DEVICE_VARIABLE]
+    assert resolved("cuda", built=ALL, environ=environ, cuda=1) == "cuda"
 
 
 def test_a_bad_rank_names_the_variable():

@@ -76,19 +76,24 @@ def xpu_marked_operators(name, arguments, family = None):
         deps = [":launch", ":%s_kernels" % name] + [each + "_checks" for each in given],
     )
 
-def xpu_test(name, srcs, deps = [], **kwargs):
-    """pytest whose operators of CPU tensors are the SYCL kernels; no SYCL device is a failure."""
+def xpu_test(name, srcs, deps = [], data = [], **kwargs):
+    """pytest whose operators of CPU tensors are the SYCL kernels; no SYCL device is a failure.
+
+    An engine runs on them, too: the device is rtp_llm/testing/xpu/host_device.py.
+    """
     bridge = "//rtp_llm/kernels/xpu:librtp_llm_xpu_bridge.so"
     rtp_py_test(
         name = name,
         srcs = srcs,
-        args = ["-p", "rtp_llm.testing.xpu_bridge"],
-        data = [bridge],
+        args = ["-p", "rtp_llm.testing.xpu.bridge"],
+        data = data + [bridge],
         env = {
+            "RTP_LLM_DEVICE_CLASS": "rtp_llm.testing.xpu.host_device:HostXpuDevice",
+            "RTP_LLM_DEVICE_TYPE": "xpu",
             "RTP_LLM_OPS_LIBRARY": "$(rootpath %s)" % bridge,
             "RTP_LLM_TESTED_DEVICE": "xpu",
         },
         target_compatible_with = only_on("xpu"),
-        deps = deps + ["//rtp_llm/testing:xpu_bridge"],
+        deps = deps + ["//rtp_llm/testing/xpu"],
         **kwargs
     )

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rtp_llm import ops
-from rtp_llm.testing import xpu_bridge  # noqa: F401 (loads the bridge)
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES
 from rtp_llm.testing.paged_batches import PagedBatch, Shape
+from rtp_llm.testing.xpu import bridge  # noqa: F401 (loads the bridge)
 
 SLOTS, POSITIONS, LARGEST = 40, 16, 2**31 - 1
 

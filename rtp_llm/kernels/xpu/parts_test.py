@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from rtp_llm.testing import xpu_bridge  # noqa: F401 (loads the bridge)
 from rtp_llm.testing.operator_checks import FLOAT_DTYPES, kernel_runs
 from rtp_llm.testing.paged_batches import PagedBatch, Shape
+from rtp_llm.testing.xpu import bridge  # noqa: F401 (loads the bridge)
 
 TOLERANCES = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 # At the borders of parts of 512 keys, without keys, without queries; at most 16 queries.

@@ -3,6 +3,7 @@
 // what kernels read, and what kernels write is what the test compares.
 #include <c10/core/CPUAllocator.h>
 
+#include <cstdint>
 #include <sycl/sycl.hpp>
 
 #include "rtp_llm/kernels/xpu/bridge/host_queue.h"
@@ -12,8 +13,15 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+// In front of each tensor's bytes: their number, for MemoryUse.
+int64_t& size_of(void* memory) {
+  return *static_cast<int64_t*>(static_cast<void*>(static_cast<char*>(memory) - kAlignment));
+}
+
 void release(void* memory) {
-  if (memory != nullptr) sycl::free(memory, host_queue());
+  if (memory == nullptr) return;
+  MemoryUse::add(-size_of(memory));
+  sycl::free(&size_of(memory), host_queue());
 }
 
 class UsmAllocator final : public c10::Allocator {
@@ -21,8 +29,12 @@ class UsmAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* memory = nullptr;
     if (bytes > 0) {
-      memory = sycl::aligned_alloc_shared(kAlignment, bytes, host_queue());
-      if (memory == nullptr) throw std::bad_alloc();
+      char* const whole = static_cast<char*>(
+          sycl::aligned_alloc_shared(kAlignment, kAlignment + bytes, host_queue()));
+      if (whole == nullptr) throw std::bad_alloc();
+      memory = whole + kAlignment;
+      size_of(memory) = static_cast<int64_t>(bytes);
+      MemoryUse::add(size_of(memory));
     }
     return {memory, memory, &release, c10::DeviceType::CPU};
   }

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rtp_llm.testing.xpu_bridge import bridge
+from rtp_llm.testing.xpu.bridge import bridge
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,15 @@ Loading the bridge opens the SYCL device: without one nothing can be tested, and
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
-from rtp_llm import ops
+from rtp_llm import native, ops
 
+# Bazel gives a relative path, and processes that tests start may be elsewhere.
+os.environ[native.OPS_VARIABLE] = os.path.abspath(os.environ[native.OPS_VARIABLE])
 ops.load()  # before the first tensor: tensors made from here on are in USM
 
 from rtp_llm.testing import operator_checks  # noqa: E402
