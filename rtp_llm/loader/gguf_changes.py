@@ -17,7 +17,7 @@ from rtp_llm.models.gguf.names import HfName
 _OF_HEADS = ("self_attn.q_proj", "self_attn.k_proj")
 # Keys and values of latents, as [heads, rows, columns].
 SPLIT_KV = ("self_attn.k_b_proj", "self_attn.v_b_proj")
-_NORM, _PLAIN_NORM = "norm", "linear_attn.norm"
+_NORM, _PLAIN_NORM = "norm.weight", "ssm_norm.weight"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GgufChanges:
         module = name.module
         if self._row.paired_rows and module.endswith(_OF_HEADS):
             return HalvesInTurn(self._head_dim)
-        if module.endswith(_NORM) and not module.endswith(_PLAIN_NORM):
+        if tensor.name.endswith(_NORM) and not tensor.name.endswith(_PLAIN_NORM):
             return OneAdded() if self._row.norms_plus_one else None
         if module.endswith(SPLIT_KV) and tensor.type.elements > 1:
             return Dequantized(tensor.type)

@@ -40,8 +40,8 @@ class GgufTensors:
 def read_gguf_tensors(path: Path) -> GgufTensors:
     """The tensors of a GGUF model, those of several experts one by one.
 
-    Names that are not known stay; layers that predict further tokens and heads for scores are left
-    out. Raises
+    Names that are not known stay; heads for scores are left out, and so are layers that predict
+    further tokens but for the one that drafts ("mtp."). Raises
     CheckpointError or GgufError for broken files and UnsupportedModelError for an architecture or a
     type that is not supported.
     """
@@ -55,12 +55,11 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
         if tensor.type.why_refused:
             detail = f"{name_of(tensor.name)} is {tensor.type.name}: {tensor.type.why_refused}"
             raise refuse("GGUF tensor type", detail, model.metadata.architecture)
-        name = hf_name(tensor.name, row.tensors)
-        if name is None:
-            if not is_beyond(tensor.name, layers):
-                _add(found, _entry(tensor, tensor.name, tensor.shape))
-        elif name.layer < layers:
+        name = hf_name(tensor.name, row.tensors, layers)
+        if name is not None:
             _add_parts(found, tensor, name, changes.of(tensor, name))
+        elif not is_beyond(tensor.name, layers):
+            _add(found, _entry(tensor, tensor.name, tensor.shape))
     return found
 
 

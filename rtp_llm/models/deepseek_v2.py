@@ -17,6 +17,8 @@ from rtp_llm.models.refusals import architecture_of
 class DeepseekV2ForCausalLM(DecoderForCausalLM):
     """Softmax over all experts; the top k come from any group, or from the best groups only."""
 
+    # GGUF files give the layer that predicts further tokens this name.
+    IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = ("mtp.",)
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = {
         "first_k_dense_replace": 0,
         "hidden_act": "silu",

@@ -62,7 +62,7 @@ class GgufExperts(WeightLayout):
             rows = sum(self.parts[part] for part in run)
             size = rows * stored.shapes(1, self.columns)[BLOCKS][1]
             place = range(row, row + rows)
-            blocks = weight[:, start : start + size].unflatten(1, (rows, -1))
+            blocks = torch.unflatten(weight[:, start : start + size], 1, (rows, -1))
             yield blocks, stored.kind.name, place
             start, row = start + size, row + rows
 

@@ -200,7 +200,7 @@ def _deepseek2(keys: GgufKeys) -> Values:
         "norm_topk_prob": keys.flag("expert_weights_norm") or False,
         "num_experts_per_tok": keys.needed("expert_used_count"),
         "num_key_value_heads": heads,
-        "num_nextn_predict_layers": 0,
+        "num_nextn_predict_layers": _nextn_layers(keys),
         "partial_rotary_factor": None,
         "q_lora_rank": keys.integer("attention.q_lora_rank"),
         "qk_nope_head_dim": key - rope,
@@ -252,7 +252,7 @@ def _qwen35(keys: GgufKeys) -> Values:
         "linear_num_key_heads": keys.needed("ssm.group_count"),
         "linear_num_value_heads": heads,
         "linear_value_head_dim": keys.needed("ssm.inner_size") // max(1, heads),
-        "mtp_num_hidden_layers": 0,
+        "mtp_num_hidden_layers": _nextn_layers(keys),
     }
 
 
@@ -300,6 +300,12 @@ def num_layers(keys: GgufKeys) -> int:
     if not 1 <= count <= MAX_LAYERS:
         raise keys.error("block_count", f"leaves {count} layers; 1 to {MAX_LAYERS} are expected")
     return count
+
+
+def _nextn_layers(keys: GgufKeys) -> int:
+    """The layers that predict further tokens; 0 if the file was written without them."""
+    count = keys.integer("nextn_predict_layers") or 0
+    return count if keys.shape(f"blk.{num_layers(keys)}.nextn.eh_proj.weight") else 0
 
 
 _MIXTRAL = GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True)

@@ -113,6 +113,15 @@ _BERT_EMBEDDINGS = {
     "token_types": "model.embeddings.token_type_embeddings",
     "token_embd_norm": "model.embeddings.LayerNorm",
 }
+# Of the layer that predicts further tokens, besides those of an ordinary layer. Copies of the
+# model's own embedding and head are left out.
+_NEXTN = {
+    "nextn.eh_proj": "mtp.fc",
+    "nextn.enorm": "mtp.pre_fc_norm_embedding",
+    "nextn.hnorm": "mtp.pre_fc_norm_hidden",
+    "nextn.shared_head_norm": "mtp.norm",
+}
+_NEXTN_LAYER = "mtp.layers.0"
 # Tensors that are no module's.
 _ALONE = (
     "self_attn.sinks",
@@ -120,25 +129,27 @@ _ALONE = (
     "linear_attn.dt_bias",
     "mlp.gate.e_score_correction_bias",
 )
-_OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(\w+)")
+_OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(nextn\.\w+|\w+)")
 
 
 @dataclass(frozen=True)
 class TensorNames:
     """Name in a file -> module in a checkpoint: `in_layers` of the tensors of a layer, whose
-    modules are in `layers`.N, and `outside` of the others."""
+    modules are in `layers`.N, and `outside` of the others. `has_nextn`: the layer after the last
+    one is read, too."""
 
     in_layers: Mapping[str, str]
     outside: Mapping[str, str] = field(default_factory=lambda: _DECODER)
     layers: str = "model.layers"
+    has_nextn: bool = False
 
 
 DENSE = TensorNames(_DENSE)
 EXPERTS = TensorNames(_EXPERTS)
 MIXTRAL = TensorNames(_MIXTRAL)
 GPT_OSS = TensorNames(_GPT_OSS)
-DEEPSEEK = TensorNames(_DEEPSEEK)
-HYBRID = TensorNames(_HYBRID)
+DEEPSEEK = TensorNames(_DEEPSEEK, has_nextn=True)
+HYBRID = TensorNames(_HYBRID, has_nextn=True)
 SANDWICH = TensorNames(_SANDWICH)
 BERT = TensorNames(_BERT, _BERT_EMBEDDINGS, "model.encoder.layer")
 
@@ -172,16 +183,26 @@ def is_beyond(name: str, layers: int) -> bool:
     return match is not None and int(match[1]) >= layers
 
 
-def hf_name(name: str, names: TensorNames) -> HfName | None:
-    """The name of the tensor `name`; None: it is not known."""
+def hf_name(name: str, names: TensorNames, layers: int) -> HfName | None:
+    """The name of the tensor `name` of a model of so many layers; None: it is not known, or not
+    read. Of the layer after them it begins with "mtp."."""
     stem, _, suffix = name.rpartition(".")
     if suffix not in ("weight", "bias"):
         stem, suffix = name, ""
     if stem in names.outside:
         return HfName(names.outside[stem], suffix)
     match = _OF_LAYER.fullmatch(stem)
-    if match is None or match[2] not in names.in_layers:
+    if match is None:
         return None
-    module = names.in_layers[match[2]]
-    suffix = "" if module in _ALONE else suffix
-    return HfName(f"{names.layers}.{match[1]}.{module}", suffix, int(match[1]))
+    number, part = int(match[1]), match[2]
+    path, known = f"{names.layers}.{number}", names.in_layers
+    if number >= layers:
+        if number > layers or not names.has_nextn:
+            return None
+        if part in _NEXTN:
+            return HfName(_NEXTN[part], suffix, number)
+        path = _NEXTN_LAYER
+    if part not in known:
+        return None
+    suffix = "" if known[part] in _ALONE else suffix
+    return HfName(f"{path}.{known[part]}", suffix, number)
