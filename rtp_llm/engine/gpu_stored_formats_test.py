@@ -11,8 +11,12 @@ import torch
 
 from rtp_llm.layers.linear.int4 import TiledInt4Linear
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
+from rtp_llm.layers.linear.tiled_gguf import TiledGgufLinear
+from rtp_llm.layers.tiled_gguf_matrix import TiledGgufMatrix
+from rtp_llm.loader import explain
 from rtp_llm.quantization.int4 import dequantize_rows, quantize_rows
-from rtp_llm.testing.models.open_model import open_model
+from rtp_llm.testing.gguf.models import save_gguf
+from rtp_llm.testing.models.open_model import model_settings, open_model
 from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 from rtp_llm.testing.usable_gpu import usable_gpu
@@ -23,6 +27,8 @@ pytest.importorskip("msgspec")
 DEVICE = usable_gpu("cuda")
 pytestmark = pytest.mark.skipif(DEVICE is None, reason="no NVIDIA GPU")
 
+Q4_K_M = {"": "Q4_K", "blk.0.attn_v.weight": "Q6_K", "output.weight": "Q6_K"}
+GGUF = (Q4_K_M, "Q5_K", "Q8_0", "Q4_0")
 DENSE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 SIZES = {"qwen3": DENSE, "qwen3_moe": {**DENSE, "moe_intermediate_size": 64}}
 FLOATS = ("modelopt nvfp4", "nvfp4", "mxfp4", "nf4", "nested nf4", "mlx")
@@ -81,6 +87,27 @@ def test_four_bits_while_loading(tmp_path: Path) -> None:
     error, moved = ((rounded - each).norm() / rounded.norm() for each in (found, exact))
     print(f"error {error:.3g}, rounding {moved:.3g}")
     assert error < 0.02 < moved
+
+
+@pytest.mark.parametrize("kinds", GGUF, ids=["Q4_K_M", "Q5_K", "Q8_0", "Q4_0"])
+def test_blocks_of_gguf_stay_integers(tmp_path: Path, kinds: Any) -> None:
+    """Log-probabilities are those of the weights of the blocks; embedding and head are tiled."""
+    tied = kinds == "Q8_0"
+    sizes = {**DENSE, "vocab_size": 320, "tie_word_embeddings": tied, "num_attention_heads": 4}
+    reference = save_model(tmp_path, "qwen3", seed=3, **sizes)
+    file = save_gguf(tmp_path / "tiny.gguf", reference, "qwen3", kinds)[0]
+    model = open_model(file, torch.bfloat16, device=DEVICE)
+    assert isinstance(model.model.embed_tokens.matrix, TiledGgufMatrix)
+    assert isinstance(model.model.layers[0].mlp.gate_up_proj, TiledGgufLinear)
+    said = explain(file, device=DEVICE, settings=model_settings(torch.bfloat16))
+    assert "as they are" in said and "become" not in said
+    reference.bfloat16().save_pretrained(tmp_path)
+    exact = scores(tmp_path)
+    for settings in ({}, {"enable_graphs": False}):
+        found = scores(file, **settings)
+        error = float((found - exact).norm() / exact.norm())
+        print(f"{kinds}: error {error:.3g}")
+        assert error < 0.02
 
 
 @pytest.mark.parametrize("packing", INT8)

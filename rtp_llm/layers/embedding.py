@@ -15,6 +15,7 @@ from rtp_llm.layers.gguf_matrix import GgufMatrix
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear.factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.tiled_gguf_matrix import TiledGgufMatrix, makes_tiles
 from rtp_llm.layers.weights.gguf_blocks import GgufBlocks
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
@@ -34,11 +35,20 @@ class Embedding(Layer):
         super().__init__()
         self.shard = Shard.of_vocabulary(vocabulary, options.tensor_parallel)
         self._stored = options.format_of(_EMBEDDING)
-        self.matrix: GgufMatrix | None = None
-        if isinstance(self._stored, GgufBlocks) and options.keeps("gguf_linear"):
-            self.matrix = GgufMatrix(self.shard.size, hidden, self._stored, options, (_HEAD,))
-        else:
+        self.matrix = self._matrix(self.shard.size, hidden, options)
+        if self.matrix is None:
             self.weight = options.parameter(self.shard.size, hidden)
+
+    def _matrix(
+        self, rows: int, hidden: int, options: LayerOptions
+    ) -> GgufMatrix | TiledGgufMatrix | None:
+        stored = self._stored
+        if not isinstance(stored, GgufBlocks):
+            return None
+        if options.keeps("gguf_linear"):
+            return GgufMatrix(rows, hidden, stored, options, (_HEAD,))
+        tiled = makes_tiles(rows, hidden, stored, options)
+        return TiledGgufMatrix(rows, hidden, stored, options) if tiled else None
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.lookup(ids)

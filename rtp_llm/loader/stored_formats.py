@@ -129,14 +129,16 @@ def describe(
     device: Device,
 ) -> str:
     """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
-    sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for module, stored in formats.items():
         entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
         _count(sizes, module, stored, entry.shape, dtype, device)
     text = ""
-    for (title, reason), (size, weights) in sizes.items():
+    for (title, reason), (size, weights, added) in sizes.items():
         text += f", {size / _MIB:.1f} MiB of {title} "
         text += f"{_grown(weights, dtype)}: {reason}" if reason else "as they are"
+        if added and not reason:
+            text += f" ({(size + added) / _MIB:.1f} MiB once packed)"
     # Of formats whose activations are quantised here too.
     modules = [name for name, stored in formats.items() if stored.rounds_activations]
     scales = (f"{module}.{scale}" for module in modules for scale in _INPUT_SCALES)
@@ -163,7 +165,7 @@ def kept_bytes(
         is_floats = bool(why_dequantized(module, stored, dtype, device))
         weights = stored.weights_in(entry.shape) if suffix == stored.marker[0] else 0
         kept[name] = weights * dtype.itemsize if is_floats else entry.size
-        kept[name] += 0 if is_floats else stored.added_bytes(weights)
+        kept[name] += 0 if is_floats else stored.added_bytes(weights, device)
     return kept
 
 
@@ -177,14 +179,14 @@ def place_of(name: str, formats: Mapping[str, StoredFormat]) -> tuple[str, str]:
 
 def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> None:
     """Log once how much memory quantised weights take that are kept as floats."""
-    sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, target in weight_targets(model):
         for kept in parts_of(local_target(target)):
             if isinstance(kept, DequantizingTarget | GgufTarget) or (
                 isinstance(kept, CodesTarget) and kept.loads_last
             ):
                 _count(sizes, name, kept.stored, kept.shape, dtype, device)
-    for (title, reason), (size, weights) in sizes.items():
+    for (title, reason), (size, weights, _) in sizes.items():
         level = logging.WARNING if reason else logging.INFO
         why = reason or "their layers compute with floats"
         grown = _grown(weights, dtype)
@@ -215,10 +217,11 @@ def _count(
     dtype: torch.dtype,
     device: Device,
 ) -> None:
-    """Add a tensor's bytes and weights to those of its title and the reason for floats."""
+    """Add a tensor's bytes, weights and added bytes to those of its title and the reason."""
     sums = sizes[stored.title, why_dequantized(name, stored, dtype, device)]
     sums[0] += math.prod(shape) * stored.marker[1].itemsize
-    sums[1] += stored.weights_in(shape)
+    sums[1] += (weights := stored.weights_in(shape))
+    sums[2] += stored.added_bytes(weights, device)
 
 
 def _grown(weights: int, dtype: torch.dtype) -> str:

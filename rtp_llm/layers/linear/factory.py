@@ -13,7 +13,7 @@ from rtp_llm import ops
 from rtp_llm.device.choice import load_class
 from rtp_llm.layers.linear.base import Linear, plain_float_product
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.weights.gguf_blocks import GGUF_FORMATS
+from rtp_llm.layers.weights.gguf_blocks import GGUF_FORMATS, TILED_FORMATS
 from rtp_llm.layers.weights.interleaved import Interleaved, tensors_of
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 from rtp_llm.layers.weights.stored.mlx import MLX_FORMATS
@@ -137,6 +137,16 @@ KINDS: dict[str, LinearKind] = {
     "gguf": LinearKind(
         "rtp_llm.layers.linear.gguf:GgufLinear",
         lambda request: bool(request.stored - _FLOAT) and request.keeps_stored("gguf_linear"),
+        formats=_FLOAT | GGUF_FORMATS,
+        as_stored=True,
+    ),
+    "tiled_gguf": LinearKind(
+        "rtp_llm.layers.linear.tiled_gguf:TiledGgufLinear",
+        lambda request: (
+            bool(request.stored & TILED_FORMATS)
+            and request.keeps_stored("tiled_wna16_linear")
+            and request.options.dtype is torch.bfloat16
+        ),
         formats=_FLOAT | GGUF_FORMATS,
         as_stored=True,
     ),

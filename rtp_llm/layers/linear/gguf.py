@@ -21,7 +21,7 @@ class GgufLinear(Linear):
     """Each run of parts of one type has a matrix; parts that are floats in the file stay floats."""
 
     def make_weight(self, options: LayerOptions) -> None:
-        self.matrices: Any = nn.ModuleList()  # of GgufMatrix and _FloatMatrix
+        self.matrices: Any = nn.ModuleList()  # of GgufMatrix and FloatMatrix
         self._places: dict[str, tuple[int, int]] = {}  # part -> its matrix, its first row there
         self._rows: list[int] = []
         for stored, run in groupby(self.parts, key=self.formats.__getitem__):
@@ -34,8 +34,12 @@ class GgufLinear(Linear):
 
     def _matrix(self, rows: int, stored: StoredFormat, options: LayerOptions) -> nn.Module:
         if isinstance(stored, GgufBlocks):
-            return GgufMatrix(rows, self.columns, stored, options, self.parts)
-        return _FloatMatrix(rows, self.columns, stored, options)
+            return self.blocks_matrix(rows, stored, options)
+        return FloatMatrix(rows, self.columns, stored, options)
+
+    def blocks_matrix(self, rows: int, stored: GgufBlocks, options: LayerOptions) -> nn.Module:
+        """The matrix of parts in blocks."""
+        return GgufMatrix(rows, self.columns, stored, options, self.parts)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._product(x, False)
@@ -60,7 +64,7 @@ class GgufLinear(Linear):
         return torch.cat(products, 1)
 
 
-class _FloatMatrix(nn.Module):
+class FloatMatrix(nn.Module):
     """The same as GgufMatrix for parts that are floats."""
 
     def __init__(

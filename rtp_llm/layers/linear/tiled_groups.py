@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rtp_llm import ops
-from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.linear.int_groups import IntGroupsLinear, IntGroupsProduct
-from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.linear.tiled import TiledLinear
+from rtp_llm.layers.tiled_products import TiledProducts
 from rtp_llm.ops.gemm.int_groups import (
     SortedGroups,
     dequantize,
@@ -19,10 +19,8 @@ from rtp_llm.ops.gemm.int_groups import (
 )
 from rtp_llm.ops.gemm.tiled_wna16_layout import pack, takes
 
-_FUSED = ("silu", "gelu", "gelu_tanh")  # activations in the kernel
 
-
-class TiledGroupsProduct(IntGroupsProduct):
+class TiledGroupsProduct(IntGroupsProduct, TiledProducts):
     """A weight in tiles for tensor cores; one that cannot be divided into tiles becomes floats.
 
     After pack(), zero is empty if all zero points are the middle of the codes, and `order` int64
@@ -34,36 +32,12 @@ class TiledGroupsProduct(IntGroupsProduct):
         """Whether the kernel takes x as it is."""
         return self.order is None and not self.weight.is_floating_point()
 
-    @property
-    def zero_points(self) -> Tensor | None:
-        """What the kernel takes."""
-        return self.zero if self.zero.numel() else None
-
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
         if self.order is not None:
             x = functional.pad(x, (0, 1)).index_select(1, self.order)
         if self.weight.is_floating_point():
             return ops.linear(x, self.weight, bias)
-        return ops.tiled_wna16_linear(x, self.weight, self.scale, self.zero_points, self.bits, bias)
-
-    def normed(self, norm: RMSNorm, x: Tensor, bias: Tensor | None, activation: str) -> Tensor:
-        """Apply the product to the norm of x, then a gate unless `activation` is "none"."""
-        return ops.tiled_wna16_linear(
-            x,
-            self.weight,
-            self.scale,
-            self.zero_points,
-            self.bits,
-            bias,
-            activation,
-            norm.weight,
-            norm.eps,
-            norm.offset,
-        )
-
-    def add_to(self, residual: Tensor, x: Tensor, bias: Tensor | None) -> None:
-        """residual += the product, in place."""
-        ops.tiled_wna16_add(x, self.weight, self.scale, self.zero_points, self.bits, bias, residual)
+        return self.multiply(x, bias)
 
     def set_layout(self, found: SortedGroups) -> None:
         if found.order is not None:
@@ -77,51 +51,23 @@ class TiledGroupsProduct(IntGroupsProduct):
         # A rank may have no column of the last groups.
         groups = columns // found.group if found.group else 1
         scale, zero = found.scale[:, :groups], found.zero[:, :groups]
-        self._keep(*pack(found.weight, scale, zero, self.bits))
+        self.keep(*pack(found.weight, scale, zero, self.bits))
 
     def _become_floats(self, found: SortedGroups, columns: int) -> None:
         group_of = groups_in_order(columns, found.group).to(found.weight.device)
         codes = unpack_bytes(found.weight, self.bits)
         floats = dequantize(codes, found.scale, found.zero, group_of).to(self.dtype)
-        self._keep(floats, floats.new_empty(0), None)
-
-    def _keep(self, weight: Tensor, scale: Tensor, zero: Tensor | None) -> None:
-        zeros = weight.new_empty(0) if zero is None else zero
-        self.weight, self.scale, self.zero = (
-            nn.Parameter(each, requires_grad=False) for each in (weight, scale, zeros)
-        )
+        self.keep(floats, floats.new_empty(0), None)
 
 
-class TiledGroupsLinear(IntGroupsLinear):
+class TiledGroupsLinear(TiledLinear, IntGroupsLinear):
     """IntGroupsLinear with the norm before it, the gate or the residual after it in its kernel."""
 
     @property
     def product(self) -> type[IntGroupsProduct]:
         return TiledGroupsProduct
 
-    def add_to(self, residual: Tensor, x: Tensor) -> Tensor | None:
-        product = self._fused()
-        # A partial sum must not be added to the residual yet.
-        if product is None or self._shards.is_partial:
-            return super().add_to(residual, x)
-        product.add_to(residual, x, self.bias)
-        return None
-
-    def normed(self, norm: RMSNorm, residual: Tensor, pending: Tensor | None) -> Tensor:
-        product = self._fused()
-        if product is None or pending is not None:
-            return super().normed(norm, residual, pending)
-        return product.normed(norm, residual, self.bias, "none")
-
-    def normed_gated(
-        self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
-    ) -> Tensor:
-        product = self._fused()
-        if product is None or pending is not None or activation.name not in _FUSED:
-            return super().normed_gated(norm, residual, pending, activation)
-        return product.normed(norm, residual, self.bias, activation.name)
-
-    def _fused(self) -> TiledGroupsProduct | None:
+    def fused(self) -> TiledGroupsProduct | None:
         product = self.products[0]
         assert isinstance(product, TiledGroupsProduct)
         return product if len(self.products) == 1 and product.fuses else None

@@ -18,6 +18,7 @@ from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.ops.gguf.blocks import DEQUANTIZERS, dequantize
+from rtp_llm.ops.gguf.integers import INTEGERS
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -51,7 +52,18 @@ class GgufBlocks(StoredFormat):
         return math.prod(shape) // self.kind.block_bytes * self.kind.elements
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return _why_no_kernel("gguf_linear", device)
+        if not (why := _why_no_kernel("gguf_linear", device)):
+            return ""
+        tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
+        return self.why_not_tiled(dtype) if tiles else why
+
+    def why_not_tiled(self, dtype: torch.dtype) -> str:
+        """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
+        if self.kind.name not in INTEGERS:
+            return "no kernel for GPUs multiplies this type"
+        if dtype is not torch.bfloat16:
+            return "GPUs multiply it with activations in bfloat16"
+        return ""
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if self.kind.name == "MXFP4" and not why_not_multiplied(dtype, device.capabilities()):
@@ -60,6 +72,13 @@ class GgufBlocks(StoredFormat):
 
     def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return self.why_dequantized(dtype, device)
+
+    def added_bytes(self, weights: int, device: Device) -> int:
+        kind = INTEGERS.get(self.kind.name)
+        if kind is None or not _why_no_kernel("gguf_linear", device):
+            return 0
+        in_file = weights // self.kind.elements * self.kind.block_bytes
+        return kind.num_bytes(weights) - in_file
 
     def shard(
         self, suffix: str, rows: Shard | None, columns: Shard | None
@@ -104,6 +123,8 @@ _FORMATS = {
     if kind.elements > 1 and kind.name in DEQUANTIZERS
 }
 GGUF_FORMATS = frozenset(stored.name for stored in _FORMATS.values())
+# Those of which some are integers that GPUs multiply in tiles.
+TILED_FORMATS = frozenset(_FORMATS[name].name for name in INTEGERS)
 
 
 def activation_bits(activations: str, parts: Iterable[str]) -> int:

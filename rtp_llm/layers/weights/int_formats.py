@@ -64,7 +64,7 @@ class IntGroups(StoredFormat):
     def weights_in(self, shape: tuple[int, ...]) -> int:
         return math.prod(shape) * self.weights_per_entry
 
-    def added_bytes(self, weights: int) -> int:
+    def added_bytes(self, weights: int, device: Device) -> int:
         """Scales become float32, and zero points bytes."""
         return 3 * weights // self.group if self.group else 0
 

@@ -3,14 +3,16 @@
 
 Weights become 16-bit floats in registers; x is not rounded. A device may lack these operators
 (ops.has_kernel). weight, scale and zero are as rtp_llm.ops.gemm.tiled_wna16_layout.pack makes them
-of a weight [O, K] with `bits` 4 or 8, K a multiple of 128 and O of 16 (32 with an activation).
+of a weight [O, K] with `bits` 4, 5, 6 or 8, K a multiple of 128 and O of 16 (32 with an
+activation). 5 and 6 bits, and zero points that are floats, take x in bfloat16.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rtp_llm.ops.declare import MutableTensor, operator
+from rtp_llm.ops.declare import IndexTensor, MutableTensor, operator
 
 
 @operator(optional=True)
@@ -51,4 +53,32 @@ def tiled_wna16_add(
 
     residual [T, O] of x's dtype (the row stride is free); it must not overlap x. Otherwise as
     tiled_wna16_linear.
+    """
+
+
+@operator(optional=True)
+def tiled_wna16_float(
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    bits: int,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """x @ weight.T + bias in float32 [T, O]; otherwise as tiled_wna16_linear."""
+    return x.new_empty((x.shape[0], scale.shape[1]), dtype=torch.float32)
+
+
+@operator(optional=True)
+def tiled_wna16_embedding(
+    ids: IndexTensor,
+    weight: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    bits: int,
+    out: MutableTensor,
+) -> None:
+    """Writes the rows weight[ids] to out [T, K], bfloat16 or float16; ids int32 [T].
+
+    The weight is one that tiled_wna16_linear takes. RuntimeError on a mismatch.
     """

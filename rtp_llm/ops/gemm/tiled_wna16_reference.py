@@ -42,6 +42,30 @@ def tiled_wna16_add_reference(
     residual.copy_((residual.float() + product).to(residual.dtype))
 
 
+def tiled_wna16_float_reference(
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    bits: int,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Plain PyTorch reference of `ops.tiled_wna16_float`: same arguments and results."""
+    return _product(x, TiledWna16(weight, scale, zero), bits, bias)
+
+
+def tiled_wna16_embedding_reference(
+    ids: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    bits: int,
+    out: Tensor,
+) -> None:
+    """Plain PyTorch reference of `ops.tiled_wna16_embedding`: same arguments and results."""
+    out.copy_(unpack(TiledWna16(weight, scale, zero), bits)[ids.long()])
+
+
 def _product(x: Tensor, weight: TiledWna16, bits: int, bias: Tensor | None) -> Tensor:
     product = x.float() @ unpack(weight, bits).T
     return product if bias is None else product + bias.float()

@@ -28,7 +28,9 @@ class ContiguousRunner:
         self.model, self._size = model, block_size
         per_sequence = -(-max_tokens // block_size)
         blocks = 1 + sequences * per_sequence
-        dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
+        # Scales of weights may have another type than activations.
+        norms = (each for name, each in model.named_parameters() if name.endswith("norm.weight"))
+        dtype = next(norms).dtype
         generator = torch.Generator(torch.get_default_device()).manual_seed(7)
         self._tables = [
             1 + torch.randperm(blocks - 1, generator=generator).view(sequences, per_sequence)

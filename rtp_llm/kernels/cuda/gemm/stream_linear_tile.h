@@ -140,8 +140,8 @@ __device__ inline void add_bias(const SkinnyLinearArgs& args, int64_t row, float
 }
 
 // Adds up what the blocks of the cluster have in shared memory at `sums`, and stores a share.
-// `other`: the end that the kernel has besides kStore and kGate.
-template <class T, class Shape, LinearEnd other, bool gated, class Tile>
+// `adds`: whether the kernel has the end kAdd.
+template <class T, class Shape, bool adds, bool gated, class Tile>
 __device__ inline void store_share(const SkinnyLinearArgs& args, const Tile& tile, uint32_t sums,
                                    int rank, int split) {
   constexpr int kPlaneRows = gated ? Shape::kRows / 2 : Shape::kRows, kQuads = kPlaneRows / 4;
@@ -165,12 +165,12 @@ __device__ inline void store_share(const SkinnyLinearArgs& args, const Tile& til
       }
     }
     const int64_t at = (tile.token + token) * args.out_stride + row;
-    if (other == LinearEnd::kFloat && args.end == other) {
+    if (args.end == LinearEnd::kFloat) {
       store(static_cast<float*>(args.out) + at, total);
       continue;
     }
     T* const to = static_cast<T*>(args.out) + at;
-    if (other == LinearEnd::kAdd && args.end == other) {
+    if (adds && args.end == LinearEnd::kAdd) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) total.element[i] += to_float(to[i]);
     }
@@ -180,7 +180,7 @@ __device__ inline void store_share(const SkinnyLinearArgs& args, const Tile& til
 
 // Waits for the sums of the cluster's other blocks, stores a share, and waits until the others have
 // read what is here.
-template <class T, class Shape, LinearEnd other, class Tile>
+template <class T, class Shape, bool adds, class Tile>
 __device__ inline void store_shares(const SkinnyLinearArgs& args, const Tile& tile, uint32_t sums,
                                     int rank, int split) {
   if (split > 1) {
@@ -189,9 +189,9 @@ __device__ inline void store_shares(const SkinnyLinearArgs& args, const Tile& ti
     hopper::sync(1, Shape::kConsumers);
   }
   if (args.end == LinearEnd::kGate) {
-    store_share<T, Shape, other, true>(args, tile, sums, rank, split);
+    store_share<T, Shape, adds, true>(args, tile, sums, rank, split);
   } else {
-    store_share<T, Shape, other, false>(args, tile, sums, rank, split);
+    store_share<T, Shape, adds, false>(args, tile, sums, rank, split);
   }
   if (split > 1) hopper::meet_cluster();
 }
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   }
   multiply_rows<T, Shape>(ring, tile.k_blocks());
   wait_for_previous();
-  store_shares<T, Shape, LinearEnd::kFloat>(args, tile, ring.stages, rank, split);
+  store_shares<T, Shape, false>(args, tile, ring.stages, rank, split);
 #else
   __trap();
 #endif

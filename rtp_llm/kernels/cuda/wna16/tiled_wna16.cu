@@ -11,9 +11,15 @@ namespace {
 
 int64_t skinny_bytes(const TiledWna16Args& args, int64_t rows, bool norm) {
   int64_t bytes = 0;
-  visit_wna(args, [&](auto bits, auto groups) {
-    bytes = WnaMemory<BFloat16, WnaFewShape<bits, groups> >::bytes(rows, args.linear.columns, norm);
-  });
+  const auto count = [&](auto format) {
+    using Memory = WnaMemory<BFloat16, WnaFewShape<decltype(format)> >;
+    bytes = Memory::bytes(rows, args.linear.columns, norm);
+  };
+  if (has_blocks(args)) {
+    visit_wna_blocks(args, count);
+  } else {
+    visit_wna(args, count);
+  }
   return bytes;
 }
 
@@ -36,11 +42,14 @@ bool norms_before(const TiledWna16Args& args) {
 }
 
 void run_skinny(const TiledWna16Args& args, void* stream) {
+  if (has_blocks(args)) return wna_skinny_blocks(args, stream);
   switch (args.linear.end) {
     case LinearEnd::kAdd:
       return wna_skinny_add(args, stream);
     case LinearEnd::kGate:
       return wna_skinny_gate(args, stream);
+    case LinearEnd::kFloat:
+      return wna_skinny_float(args, stream);
     default:
       return wna_skinny_store(args, stream);
   }
@@ -50,12 +59,13 @@ void run_skinny(const TiledWna16Args& args, void* stream) {
 void run_in_parts(TiledWna16Args args, void* stream) {
   SkinnyLinearArgs& linear = args.linear;
   const int64_t size = element_size(linear.dtype), rows = linear.rows;
+  const int64_t out_size = linear.end == LinearEnd::kFloat ? int64_t{sizeof(float)} : size;
   const int64_t part = std::max<int64_t>(1, skinny_rows(args, kWnaSkinnyRows, false));
   for (int64_t first = 0; first < rows; first += part) {
     linear.rows = std::min(part, rows - first);
     run_skinny(args, stream);
     linear.x = static_cast<const uint8_t*>(linear.x) + part * linear.x_stride * size;
-    linear.out = static_cast<uint8_t*>(linear.out) + part * linear.out_stride * size;
+    linear.out = static_cast<uint8_t*>(linear.out) + part * linear.out_stride * out_size;
   }
 }
 
@@ -72,6 +82,7 @@ void run(TiledWna16Args args, void* scratch, void* stream) {
   }
   if (is_skinny(args, linear.norm_weight != nullptr)) return run_skinny(args, stream);
   if (!runs_wna_stream()) return run_in_parts(args, stream);
+  if (has_blocks(args)) return wna_stream_blocks(args, stream);
   if (linear.rows <= kWnaNarrowRows) return wna_stream_narrow(args, stream);
   wna_stream_wide(args, stream);
 }
@@ -90,5 +101,10 @@ void tiled_wna16_linear(const TiledWna16LinearArgs& args, void* scratch, void* s
 
 RTP_LLM_OPERATOR(tiled_wna16_add)
 void tiled_wna16_add(const TiledWna16AddArgs& args, void* stream) { run(args, nullptr, stream); }
+
+RTP_LLM_OPERATOR(tiled_wna16_float)
+void tiled_wna16_float(const TiledWna16FloatArgs& args, void* stream) {
+  run(args, nullptr, stream);
+}
 
 }  // namespace rtp_llm::cuda

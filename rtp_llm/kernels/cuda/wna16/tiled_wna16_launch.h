@@ -11,22 +11,37 @@ namespace rtp_llm::cuda {
 
 constexpr int64_t kWnaSkinnyRows = kTileTokens;
 
-// Calls body(bits, groups) with integral constants.
+// Whether the weight is as GGUF's blocks are and others are not: for bfloat16 alone.
+inline bool has_blocks(const TiledWna16Args& args) {
+  return args.float_zero || args.bits == 5 || args.bits == 6;
+}
+
+// Calls body(format) for a weight without blocks.
 template <class Body>
 inline void visit_wna(const TiledWna16Args& args, Body&& body) {
   const auto visit_groups = [&](auto bits) {
-    if (args.groups == 1) return body(bits, std::integral_constant<int, 1>{});
-    if (args.groups == 2) return body(bits, std::integral_constant<int, 2>{});
-    return body(bits, std::integral_constant<int, 4>{});
+    if (args.groups == 1) return body(WnaFormat<bits, 1, false>{});
+    if (args.groups == 2) return body(WnaFormat<bits, 2, false>{});
+    return body(WnaFormat<bits, 4, false>{});
   };
   if (args.bits == 4) return visit_groups(std::integral_constant<int, 4>{});
   return visit_groups(std::integral_constant<int, 8>{});
 }
 
+// The same for one with blocks.
+template <class Body>
+inline void visit_wna_blocks(const TiledWna16Args& args, Body&& body) {
+  if (args.bits == 6) return body(WnaFormat<6, 8, false>{});
+  if (args.bits == 4) return body(WnaFormat<4, 4, true>{});
+  if (args.float_zero) return body(WnaFormat<5, 4, true>{});
+  return body(WnaFormat<5, 4, false>{});
+}
+
 // Eight warps, whose registers leave room for two blocks on a multiprocessor. Each has three pairs
 // of k-blocks under way: a fourth was 2 to 5% slower.
-template <int bits, int groups>
-using WnaFewShape = WnaShape<8, bits == 4 ? 3 : 2, 2, bits, groups>;
+template <class Format>
+using WnaFewShape = WnaShape < 8,
+      Format::kBits<6 ? 3 : 2, 2, Format>;
 
 // Blocks of a grid: as many as run at once. Were there fewer, then the next kernels, which start
 // early, would get two blocks on some multiprocessors and none on others: with one block for each
@@ -39,29 +54,29 @@ int64_t wna_blocks(int64_t tiles, int64_t bytes) {
   return std::min(tiles, at_once * multiprocessors());
 }
 
-template <class T, LinearEnd end, bool norm>
-void launch_wna_skinny(const TiledWna16Args& args, void* stream) {
-  visit_wna(args, [&](auto bits, auto groups) {
-    using Shape = WnaFewShape<bits, groups>;
-    constexpr auto kKernel = tiled_wna16_skinny_kernel<T, Shape, end, norm>;
-    const int64_t bytes = WnaMemory<T, Shape>::bytes(args.linear.rows, args.linear.columns, norm);
-    allow_shared<kKernel>(bytes, "tiled_wna16");
-    const int64_t blocks = wna_blocks<Shape>(args.linear.outputs / kTileRows, bytes);
-    launch_overlapped<kKernel>(static_cast<unsigned int>(blocks), Shape::kThreads,
-                               static_cast<size_t>(bytes), stream, args);
-  });
+template <class T, LinearEnd end, bool norm, class Format>
+void launch_wna_few(const TiledWna16Args& args, Format /*format*/, void* stream) {
+  using Shape = WnaFewShape<Format>;
+  constexpr auto kKernel = tiled_wna16_skinny_kernel<T, Shape, end, norm>;
+  const int64_t bytes = WnaMemory<T, Shape>::bytes(args.linear.rows, args.linear.columns, norm);
+  allow_shared<kKernel>(bytes, "tiled_wna16");
+  const int64_t blocks = wna_blocks<Shape>(args.linear.outputs / kTileRows, bytes);
+  launch_overlapped<kKernel>(static_cast<unsigned int>(blocks), Shape::kThreads,
+                             static_cast<size_t>(bytes), stream, args);
   check_launch("tiled_wna16");
 }
 
 // Norms rows of bfloat16 only, as skinny_linear.cu does.
 template <LinearEnd end, bool can_norm>
 void pick_wna_skinny(const TiledWna16Args& args, void* stream) {
-  const bool norm = args.linear.norm_weight != nullptr;
-  if (args.linear.dtype == DType::kFloat16) {
-    return launch_wna_skinny<Float16, end, false>(args, stream);
-  }
-  return norm && can_norm ? launch_wna_skinny<BFloat16, end, can_norm>(args, stream)
-                          : launch_wna_skinny<BFloat16, end, false>(args, stream);
+  const bool norm = can_norm && args.linear.norm_weight != nullptr;
+  visit_wna(args, [&](auto format) {
+    if (args.linear.dtype == DType::kFloat16) {
+      return launch_wna_few<Float16, end, false>(args, format, stream);
+    }
+    return norm ? launch_wna_few<BFloat16, end, can_norm>(args, format, stream)
+                : launch_wna_few<BFloat16, end, false>(args, format, stream);
+  });
 }
 
 }  // namespace rtp_llm::cuda

@@ -11,9 +11,9 @@ namespace rtp_llm::cuda {
 constexpr int kWnaPair = 2;  // k-blocks that a warp multiplies at a time
 
 // W warps; S pairs of k-blocks under way for each; registers for B blocks at once on a
-// multiprocessor; b bits and Q groups in a k-block.
-template <int W, int S, int B, int b, int Q>
-struct WnaShape {
+// multiprocessor.
+template <int W, int S, int B, class Format>
+struct WnaShape : Format {
   static constexpr int kTokenTiles = 1;
   static constexpr int kTokens = kTileTokens;
   static constexpr int kWarps = W;
@@ -22,15 +22,11 @@ struct WnaShape {
   static constexpr int kBlocks = B;
   static constexpr int kColumns = kWnaPair * kWnaColumns;
   static constexpr int kSums = 4;  // of a lane
-  static constexpr int kBits = b;
-  static constexpr int kGroups = Q;
   // Of a k-block of a warp, which has two of each: 8 rows.
-  static constexpr int kUnits = b / 4;
-  static constexpr int kCodes = kUnits * kWnaUnit;
-  static constexpr int kScales = kWnaUnitRows * Q * 2;
-  static constexpr int kZeros = kWnaUnitRows * Q;
+  static constexpr int kScales = kWnaUnitRows * Format::kGroups * 2;
+  static constexpr int kZeros = kWnaUnitRows * Format::kGroups * Format::kZeroBytes;
   static constexpr int kCodesAt = 0;
-  static constexpr int kScalesAt = 2 * kCodes;
+  static constexpr int kScalesAt = 2 * Format::kCodes;
   static constexpr int kZerosAt = kScalesAt + 2 * kScales;
   static constexpr int kBlockBytes = kZerosAt + 2 * kZeros;
   static constexpr int kSlotBytes = kWnaPair * kBlockBytes;
@@ -71,9 +67,12 @@ struct WnaMemory {
   T* norm_weight;  // [columns]
 };
 
-__device__ inline void copy_8_later(void* to, const void* from) {
+// copy_later() of 4 or 8 bytes.
+template <int bytes>
+__device__ inline void copy_few_later(void* to, const void* from) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(address), "l"(from) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(bytes)
+               : "memory");
 }
 
 // The k-blocks of the weight that a warp multiplies, in order: of each tile of the block every
@@ -95,7 +94,8 @@ class WnaWeights {
                      int64_t{blockIdx.x} * kUnits * Shape::kCodes),
         slots_(ring + lane.warp * Shape::kSlots * Shape::kSlotBytes),
         slot_(slots_),
-        to_codes_(lane.lane * 16) {
+        to_codes_(lane.lane * 16),
+        high_(Shape::kUnits * kWnaUnit - lane.lane * (16 - 4 * Shape::kHighWords)) {
     place_metadata(args, lane.lane);
     begin_tile();
   }
@@ -156,9 +156,14 @@ class WnaWeights {
       copy_later(to + i * kWnaUnit, from + i * kWnaUnit);
       copy_later(to + Shape::kCodes + i * kWnaUnit, from + codes_below_ + i * kWnaUnit);
     }
+    if constexpr (Shape::kHighWords > 0) {
+      constexpr int kBytes = 4 * Shape::kHighWords;
+      copy_few_later<kBytes>(to + high_, from + high_);
+      copy_few_later<kBytes>(to + Shape::kCodes + high_, from + codes_below_ + high_);
+    }
   }
 
-  // Lanes 0 to 4 Q - 1 bring 16 bytes of scales each, lanes from 16 on 8 bytes of zeros.
+  // Lanes 0 to 4 Q - 1 bring 16 bytes of scales each, lanes from 16 on 8 bytes of zeros, or 16.
   __device__ void request_metadata() {
     if (metadata_size_ == 0 || k_block_ + second_ >= k_blocks_) return;
     const uint8_t* from = metadata_;
@@ -170,16 +175,17 @@ class WnaWeights {
     if (metadata_size_ == 2) {
       copy_later(slot_ + to_metadata_, from);
     } else {
-      copy_8_later(slot_ + to_metadata_, from);
+      copy_few_later<8>(slot_ + to_metadata_, from);
     }
   }
 
   __device__ void place_metadata(const TiledWna16Args& args, int lane) {
     constexpr int kQ = Shape::kGroups;
-    const bool scales = lane < 16;
-    const int number = lane % 16;
-    if (number >= 2 * kWnaPair * kQ || (!scales && args.zero == nullptr)) return;
-    metadata_size_ = scales ? 2 : 1;
+    constexpr int kLanes = 2 * kWnaPair * kQ;
+    const bool scales = lane < 16 || kQ == 8;
+    const int number = scales ? lane : lane - 16;
+    if (number >= kLanes || (!scales && args.zero == nullptr)) return;
+    metadata_size_ = scales ? 2 : Shape::kZeroBytes;
     second_ = number / (2 * kQ);
     const int half = number / kQ % 2, in_half = number % kQ * 8 * metadata_size_;
     const int row = half * (end == LinearEnd::kGate ? outputs_ / 2 : kWnaUnitRows);
@@ -206,6 +212,7 @@ class WnaWeights {
   uint8_t* slots_;
   uint8_t* slot_;
   int to_codes_;
+  int high_;  // from the lane's bytes of a unit to those of high bits
   int left_, k_block_;
   const uint8_t* codes_;
   const uint8_t* first_metadata_ = nullptr;
@@ -215,27 +222,46 @@ class WnaWeights {
   int metadata_size_ = 0;  // bytes of a number; 0: the lane brings none
 };
 
+// total += the sums of tokens over 32 columns, in every row.
+template <class T>
+__device__ inline void add_up(float (&total)[4], const uint4& x) {
+  constexpr uint32_t kOnes = std::is_same_v<T, Float16> ? 0x3c003c00U : 0x3f803f80U;
+  multiply<T>(total, kOnes, kOnes, kOnes, kOnes, x.x, x.y);
+  multiply<T>(total, kOnes, kOnes, kOnes, kOnes, x.z, x.w);
+}
+
 // sums += the k-block times all tokens, each group scaled. `tokens`: where the lane's columns
 // begin.
 template <class T, class Shape>
 __device__ inline void multiply_wna_block(const WnaBlock<T, Shape>& block, const T* tokens,
                                           float (&sums)[4]) {
-  constexpr int kQ = Shape::kGroups, kChunks = kWnaColumns / kWnaChunk, kOfGroup = kChunks / kQ;
+  constexpr int kQ = Shape::kGroups, kChunks = kWnaColumns / kWnaChunk;
+  constexpr int kParts = kQ < kChunks ? kQ : kChunks, kOfPart = kChunks / kParts;
 #pragma unroll
-  for (int group = 0; group < kQ; ++group) {
-    float even[4] = {}, odd[4] = {};
+  for (int part = 0; part < kParts; ++part) {
+    float even[4] = {}, odd[4] = {}, total[4] = {};
+    const int group = group_of<kQ>(part * kOfPart, 0), next = group_of<kQ>(part * kOfPart, 2);
 #pragma unroll
-    for (int i = 0; i < kOfGroup; ++i) {
-      const int chunk = group * kOfGroup + i;
+    for (int i = 0; i < kOfPart; ++i) {
+      const int chunk = part * kOfPart + i;
       const uint4 x = *reinterpret_cast<const uint4*>(tokens + chunk * kWnaChunk);
       uint32_t high[4], low[4];
-      dequantize<T, Shape::kBits>(block.codes[0], chunk, block.zeros[0][group], high);
-      dequantize<T, Shape::kBits>(block.codes[1], chunk, block.zeros[1][group], low);
+      dequantize<T, Shape::kBits>(block.codes[0], block.high[0], chunk, block.zeros[0][group],
+                                  high);
+      dequantize<T, Shape::kBits>(block.codes[1], block.high[1], chunk, block.zeros[1][group], low);
       multiply<T>(even, high[0], low[0], high[1], low[1], x.x, x.y);
       multiply<T>(odd, high[2], low[2], high[3], low[3], x.z, x.w);
+      if constexpr (Shape::kFloatZeros) add_up<T>(total, x);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] += (even[i] + odd[i]) * block.scales[i / 2][group];
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kQ == 8) {
+        sums[i] += even[i] * block.scales[i / 2][group] + odd[i] * block.scales[i / 2][next];
+      } else {
+        sums[i] += (even[i] + odd[i]) * block.scales[i / 2][group];
+      }
+      if constexpr (Shape::kFloatZeros) sums[i] += total[i] * block.shifts[i / 2][group];
+    }
   }
 }
 

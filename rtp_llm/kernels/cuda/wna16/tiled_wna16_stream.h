@@ -11,27 +11,23 @@
 
 namespace rtp_llm::cuda {
 
-// J tokens and R rows of the weight in a tile, of which a warpgroup has 64 or, of the largest, 128;
-// b bits and Q groups in a k-block.
-template <int J, int R, int b, int Q>
-struct WnaStreamShape {
+// J tokens and R rows of the weight in a tile, of which a warpgroup has 64 or, of the largest, 128.
+template <int J, int R, class Format>
+struct WnaStreamShape : Format {
   static constexpr int kTokens = J;
   static constexpr int kRows = R;
-  static constexpr int kBits = b;
-  static constexpr int kGroups = Q;
   static constexpr int kRowBlocks = J * R >= 128 * 256 && R == 256 ? 2 : 1;  // of 64 rows
   static constexpr int kConsumers = R / (64 * kRowBlocks) * hopper::kWarpgroup;
   // Large tiles need more registers than threads get evenly: those of a warpgroup that copies.
   static constexpr int kRegisters = J * R < 128 * 256 ? 0 : 240;
   static constexpr int kThreads = kConsumers + (kRegisters > 0 ? hopper::kWarpgroup : kGroup);
-  static constexpr int kUnits = b / 4;
-  static constexpr int kCodes = kUnits * kWnaUnit;  // of 8 rows
   // Where the parts of a stage begin: tokens twice with 64 columns, then the weight's.
   static constexpr int kHalf = J * kRowBytes;
   static constexpr int kCodesAt = 2 * kHalf;
-  static constexpr int kScalesAt = kCodesAt + R / kWnaUnitRows * kCodes;
-  static constexpr int kZerosAt = kScalesAt + R * Q * 2;
-  static constexpr int kStageBytes = (kZerosAt + R * Q + 1023) / 1024 * 1024;
+  static constexpr int kScalesAt = kCodesAt + R / kWnaUnitRows * Format::kCodes;
+  static constexpr int kZerosAt = kScalesAt + R * Format::kGroups * 2;
+  static constexpr int kZeros = R * Format::kGroups * Format::kZeroBytes;
+  static constexpr int kStageBytes = (kZerosAt + kZeros + 1023) / 1024 * 1024;
   static constexpr int kStages = kRingBytes / kStageBytes < 16 ? kRingBytes / kStageBytes : 16;
   static constexpr int kPitch = R + 4;  // of sums in shared memory, for its banks
   static constexpr int kBytes = 1024 + kStages * kStageBytes;
@@ -85,7 +81,9 @@ __device__ inline void load_rows(const TiledWna16Args& args, uint32_t stage, uin
   hopper::copy_in(stage + Shape::kScalesAt + in_tile * kQ * 2,
                   static_cast<const uint8_t*>(args.scale) + group * 2, rows * kQ * 2, barrier);
   if (args.zero == nullptr) return;
-  hopper::copy_in(stage + Shape::kZerosAt + in_tile * kQ, args.zero + group, rows * kQ, barrier);
+  constexpr int kZeroBytes = Shape::kZeroBytes;
+  hopper::copy_in(stage + Shape::kZerosAt + in_tile * kQ * kZeroBytes,
+                  args.zero + group * kZeroBytes, rows * kQ * kZeroBytes, barrier);
 }
 
 // The one thread that copies. The weight was written long ago: its first k-blocks need no kernel in
@@ -96,8 +94,8 @@ __device__ inline void load_wna_tile(const KBlockRing<Shape>& ring, const CUtens
   const int planes = planes_of(args.linear.end), plane_rows = Shape::kRows / planes;
   const int outputs = static_cast<int>(args.linear.outputs) / planes;
   const int rows = min(plane_rows, outputs - tile.row);
-  const int per_row =
-      Shape::kCodes / kWnaUnitRows + Shape::kGroups * (args.zero == nullptr ? 2 : 3);
+  const int of_group = 2 + (args.zero == nullptr ? 0 : Shape::kZeroBytes);
+  const int per_row = Shape::kCodes / kWnaUnitRows + Shape::kGroups * of_group;
   const int bytes = planes * rows * per_row + 2 * Shape::kHalf;
   const auto load_weight = [&](int number, int stage) {
     hopper::arrive_and_expect(ring.full_barrier(stage), bytes);
@@ -135,22 +133,40 @@ __device__ inline uint32_t multiply_pair(uint32_t a, uint32_t b) {
   return multiply_as<__nv_bfloat162>(a, b);
 }
 
+__device__ inline uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c, BFloat16 /*type*/) {
+  using Pair = __nv_bfloat162;
+  const Pair result = __hfma2(reinterpret_cast<const Pair&>(a), reinterpret_cast<const Pair&>(b),
+                              reinterpret_cast<const Pair&>(c));
+  return reinterpret_cast<const uint32_t&>(result);
+}
+
+// Numbers of a lane's two rows as the type that is multiplied, each twice in a register.
+template <int groups>
+using WnaPairs = uint32_t[2][groups];
+
 // The operand of four matrix instructions: 64 columns of the warp's 16 rows, dequantised.
 template <class T, class Shape>
 __device__ inline void dequantize_half(const WnaBlock<T, Shape>& block, int half,
-                                       const uint32_t (&scales)[2][Shape::kGroups],
+                                       const WnaPairs<Shape::kGroups>& scales,
+                                       const WnaPairs<Shape::kGroups>& shifts,
                                        uint32_t (&operand)[4][4]) {
-  constexpr int kOfGroup = kWnaColumns / kWnaChunk / Shape::kGroups;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int chunk = 2 * half + i, group = chunk / kOfGroup;
+    const int chunk = 2 * half + i;
 #pragma unroll
     for (int rows = 0; rows < 2; ++rows) {
       uint32_t pairs[4];
-      dequantize<T, Shape::kBits>(block.codes[rows], chunk, block.zeros[rows][group], pairs);
+      const uint32_t zero = block.zeros[rows][group_of<Shape::kGroups>(chunk, 0)];
+      dequantize<T, Shape::kBits>(block.codes[rows], block.high[rows], chunk, zero, pairs);
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
-        operand[2 * i + p / 2][p % 2 * 2 + rows] = multiply_pair<T>(pairs[p], scales[rows][group]);
+        const int group = group_of<Shape::kGroups>(chunk, p);
+        uint32_t& to = operand[2 * i + p / 2][p % 2 * 2 + rows];
+        if constexpr (Shape::kFloatZeros) {
+          to = multiply_add(pairs[p], scales[rows][group], shifts[rows][group], T{});
+        } else {
+          to = multiply_pair<T>(pairs[p], scales[rows][group]);
+        }
       }
     }
   }
@@ -164,14 +180,12 @@ __device__ inline int first_row() {
   return warpgroup * 64 * Shape::kRowBlocks + warp * 16 + lane / 4;
 }
 
-// The rows' scales as the type that is multiplied, twice in a register.
-template <class T, class Shape>
-__device__ inline void pair_scales(const WnaBlock<T, Shape>& block,
-                                   uint32_t (&scales)[2][Shape::kGroups]) {
+template <class T, int groups>
+__device__ inline void pair_up(const float (&numbers)[2][groups], WnaPairs<groups>& pairs) {
 #pragma unroll
-  for (int i = 0; i < 2 * Shape::kGroups; ++i) {
-    const float scale = block.scales[i / Shape::kGroups][i % Shape::kGroups];
-    scales[i / Shape::kGroups][i % Shape::kGroups] = hopper::pair(scale, scale, T{});
+  for (int i = 0; i < 2 * groups; ++i) {
+    const float number = numbers[i / groups][i % groups];
+    pairs[i / groups][i % groups] = hopper::pair(number, number, T{});
   }
 }
 
@@ -210,13 +224,14 @@ __device__ inline void multiply_wna_rows(const KBlockRing<Shape>& ring, const Ti
 #pragma unroll
     for (int i = 0; i < Shape::kRowBlocks; ++i) {
       const WnaBlock<T, Shape> block(stage, args, row + i * 64, lane);
-      uint32_t scales[2][Shape::kGroups];
-      pair_scales(block, scales);
+      WnaPairs<Shape::kGroups> scales, shifts;
+      pair_up<T>(block.scales, scales);
+      if constexpr (Shape::kFloatZeros) pair_up<T>(block.shifts, shifts);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         hopper::wait_for_products<1>();  // all but the last four
         if (i == 0 && half == 1 && last >= 0 && lane == 0) hopper::arrive(ring.empty_barrier(last));
-        dequantize_half(block, half, scales, operand[half]);
+        dequantize_half(block, half, scales, shifts, operand[half]);
         hopper::begin_products();
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
@@ -253,7 +268,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if constexpr (Shape::kRegisters > 0) hopper::take_registers<Shape::kRegisters>();
   multiply_wna_rows<T, Shape>(ring, args, tile.k_blocks());
   wait_for_previous();
-  store_shares<T, Shape, LinearEnd::kAdd>(args.linear, tile, ring.stages, rank, split);
+  store_shares<T, Shape, true>(args.linear, tile, ring.stages, rank, split);
 #else
   __trap();
 #endif

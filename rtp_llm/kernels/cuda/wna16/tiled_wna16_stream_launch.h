@@ -16,8 +16,8 @@ constexpr const char* kWna = "tiled_wna16";
 
 // In bytes read meanwhile, as measured on an H200 in bfloat16: codes become floats, or products of
 // many tokens take longer.
-template <int J, int R, int b, int Q>
-constexpr double kKBlockCost<WnaStreamShape<J, R, b, Q> > =
+template <int J, int R, class Format>
+constexpr double kKBlockCost<WnaStreamShape<J, R, Format> > =
     std::max(5500.0 + 72 * R + 50 * J, 1.38 * R * J);
 
 template <class Shape>
@@ -48,25 +48,40 @@ void launch_wna_stream(const TiledWna16Args& args, int split, void* stream) {
 // (tokens, rows) of a tile.
 template <int J, int R>
 struct WnaTile {
-  template <int bits, int groups>
-  using Shape = WnaStreamShape<J, R, bits, groups>;
+  template <class Format>
+  using Shape = WnaStreamShape<J, R, Format>;
 };
 
 // The quickest of three tiles.
-template <class T, class Low, class Middle, class High>
-void launch_quickest_wna(const TiledWna16Args& args, void* stream) {
-  visit_wna(args, [&](auto bits, auto groups) {
-    const auto plan = [&](auto shape) {
-      using Shape = decltype(shape);
-      return plan_stream<tiled_wna16_stream_kernel<T, Shape>, Shape>(
-          wna_tiles<Shape>(args.linear), args.linear.columns / kWnaColumns, kWna);
-    };
-    run_quickest<typename Low::template Shape<bits, groups>,
-                 typename Middle::template Shape<bits, groups>,
-                 typename High::template Shape<bits, groups> >(plan, [&](auto shape, int split) {
-      launch_wna_stream<T, decltype(shape)>(args, split, stream);
-    });
+template <class T, class Low, class Middle, class High, class Format>
+void launch_quickest_wna(const TiledWna16Args& args, Format /*format*/, void* stream) {
+  const auto plan = [&](auto shape) {
+    using Shape = decltype(shape);
+    return plan_stream<tiled_wna16_stream_kernel<T, Shape>, Shape>(
+        wna_tiles<Shape>(args.linear), args.linear.columns / kWnaColumns, kWna);
+  };
+  run_quickest<typename Low::template Shape<Format>, typename Middle::template Shape<Format>,
+               typename High::template Shape<Format> >(plan, [&](auto shape, int split) {
+    launch_wna_stream<T, decltype(shape)>(args, split, stream);
   });
+}
+
+// Up to kWnaNarrowRows rows.
+template <class T, class Format>
+void launch_narrow_wna(const TiledWna16Args& args, Format format, void* stream) {
+  if (args.linear.rows <= 16) {
+    launch_quickest_wna<T, WnaTile<16, 64>, WnaTile<16, 128>, WnaTile<16, 192> >(args, format,
+                                                                                 stream);
+  } else {
+    launch_quickest_wna<T, WnaTile<32, 64>, WnaTile<32, 128>, WnaTile<32, 192> >(args, format,
+                                                                                 stream);
+  }
+}
+
+template <class T, class Format>
+void launch_wide_wna(const TiledWna16Args& args, Format format, void* stream) {
+  launch_quickest_wna<T, WnaTile<64, 128>, WnaTile<128, 128>, WnaTile<256, 128> >(args, format,
+                                                                                  stream);
 }
 
 }  // namespace rtp_llm::cuda

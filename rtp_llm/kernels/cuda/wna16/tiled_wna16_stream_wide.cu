@@ -2,18 +2,14 @@
 #include "rtp_llm/kernels/cuda/wna16/tiled_wna16_stream_launch.h"
 
 namespace rtp_llm::cuda {
-namespace {
-
-template <class T>
-void pick_tokens(const TiledWna16Args& args, void* stream) {
-  launch_quickest_wna<T, WnaTile<64, 128>, WnaTile<128, 128>, WnaTile<256, 128> >(args, stream);
-}
-
-}  // namespace
 
 void wna_stream_wide(const TiledWna16Args& args, void* stream) {
-  if (args.linear.dtype == DType::kBFloat16) return pick_tokens<BFloat16>(args, stream);
-  pick_tokens<Float16>(args, stream);
+  visit_wna(args, [&](auto format) {
+    if (args.linear.dtype == DType::kBFloat16) {
+      return launch_wide_wna<BFloat16>(args, format, stream);
+    }
+    launch_wide_wna<Float16>(args, format, stream);
+  });
 }
 
 }  // namespace rtp_llm::cuda

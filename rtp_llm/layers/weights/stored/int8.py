@@ -81,7 +81,7 @@ class Int8Channels(StoredFormat):
         weight = numbers.float().mul_(scales[start : start + len(numbers)])
         return weight if self.factor == 1 else weight.mul_(self.factor)
 
-    def added_bytes(self, weights: int) -> int:
+    def added_bytes(self, weights: int, device: Device) -> int:
         return weights // GROUP_SIZE * torch.float32.itemsize  # of scales, for each group
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:

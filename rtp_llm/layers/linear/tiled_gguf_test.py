@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of GGUF blocks in tiles against the blocks' weights: a device's kernels, or references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from rtp_llm import ops
+from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.layers import LayerOptions, Shard
+from rtp_llm.layers.activation import GatedActivation
+from rtp_llm.layers.linear.tiled_gguf import TiledGgufLinear
+from rtp_llm.layers.norm import RMSNorm
+from rtp_llm.layers.weights.gguf_blocks import gguf_format
+from rtp_llm.layers.weights.shard_targets import LinearShards, ShardTarget
+from rtp_llm.ops.gguf.integers import INTEGERS
+from rtp_llm.testing.gguf.sized_blocks import sized_blocks, weights_of
+from rtp_llm.testing.operator_checks import DEVICE
+
+NATIVE = ops.has_kernel("tiled_wna16_linear", DEVICE)
+ROWS, COLUMNS = 64, 512
+LATE_HALF = Shard(COLUMNS, ((COLUMNS // 2, COLUMNS),))
+
+
+@pytest.fixture(autouse=True)
+def tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where there are no kernels, the references are tested."""
+    torch.manual_seed(0)
+    if not NATIVE:
+        monkeypatch.setattr(ops, "has_kernel", lambda name, kind: name.startswith("tiled"))
+    ops.allow_reference_ops(not NATIVE)
+    yield
+    ops.allow_reference_ops(False)
+
+
+def options(**formats: str) -> LayerOptions:
+    stored = {name: gguf_format(kind) for name, kind in formats.items()}
+    return LayerOptions(ModelSettings(dtype="bfloat16"), torch.device(DEVICE), formats=stored)
+
+
+class Loaded:
+    """A layer with a part of each of `kinds`, and its weight."""
+
+    def __init__(self, *kinds: str, rows: int = ROWS, columns: Shard | None = None) -> None:
+        parts = {f"part_{number}": kind for number, kind in enumerate(kinds)}
+        size = COLUMNS if columns is None else columns.size
+        shards = LinearShards(columns=columns)
+        self.layer = TiledGgufLinear(
+            size, dict.fromkeys(parts, rows), False, options(**parts), shards=shards
+        )
+        weights = []
+        with torch.device("cpu"):
+            for number, (_, target) in enumerate(self.layer.checkpoint_targets("layer")):
+                kind = kinds[number]
+                blocks = sized_blocks(kind, (rows, COLUMNS), 0.1, seed=number)
+                weights.append(weights_of(kind, blocks)[:, -size:])
+                if isinstance(target, ShardTarget):
+                    assert target.columns is not None
+                    ((first, last),) = target.columns.ranges
+                    blocks, target = blocks[:, first:last].contiguous(), target.target
+                target.write(0, blocks[:16])
+                target.write(16, blocks[16:])
+        self.weight = torch.cat(weights).to(DEVICE).double()
+        for matrix in self.layer.matrices:
+            if hasattr(matrix, "finish_loading"):
+                matrix.finish_loading()
+
+    def x(self, rows: int) -> Tensor:
+        return torch.randn(rows, self.weight.shape[1], device=DEVICE).bfloat16()
+
+    def product(self, x: Tensor) -> Tensor:
+        return x.double() @ self.weight.T
+
+
+def check(actual: Tensor, expected: Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
+    assert actual.shape == expected.shape and actual.dtype is dtype
+    error = (actual.double() - expected).norm() / expected.norm()
+    assert error < 6e-3, f"relative error {error}"
+
+
+@pytest.mark.parametrize("rows", [1, 8, 40])
+@pytest.mark.parametrize("columns", [None, LATE_HALF], ids=["whole", "a rank's"])
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_products_and_what_surrounds_them(kind: str, columns: Shard | None, rows: int) -> None:
+    loaded = Loaded(kind, kind, columns=columns)
+    layer, x = loaded.layer, loaded.x(rows)
+    check(layer(x), loaded.product(x))
+    check(layer.float_product(x), loaded.product(x), torch.float32)
+    size = loaded.weight.shape[1]
+    norm = RMSNorm(size, 1e-6, options())
+    norm.weight.data.uniform_(0.5, 1.5)
+    normed = torch.nn.functional.rms_norm(x.double(), (size,), norm.weight.double(), norm.eps)
+    gate, up = loaded.product(normed).chunk(2, dim=1)
+    silu = GatedActivation("silu")
+    check(layer.normed_gated(norm, x, None, silu), torch.nn.functional.silu(gate) * up)
+    total = torch.randn(rows, 2 * ROWS, device=DEVICE).bfloat16()
+    expected = total.double() + loaded.product(x)
+    added = layer.add_to(total, x)
+    assert (added is None) == (columns is None), "partial sums are not added yet"
+    check(total if added is None else total + added, expected)
+
+
+def test_parts_of_several_types() -> None:
+    loaded = Loaded("Q4_K", "Q4_K", "Q2_K", "Q6_K")
+    kinds = [type(matrix).__name__ for matrix in loaded.layer.matrices]
+    assert kinds == ["TiledGgufMatrix", "FloatMatrix", "TiledGgufMatrix"]
+    assert loaded.layer.fused() is None
+    x = loaded.x(3)
+    check(loaded.layer(x), loaded.product(x))
+
+
+def test_rows_that_make_no_tiles_become_floats() -> None:
+    loaded = Loaded("Q8_0", rows=24)
+    assert loaded.layer.matrices[0].weight.is_floating_point()
+    x, total = loaded.x(2), torch.zeros(2, 24, device=DEVICE).bfloat16()
+    check(loaded.layer(x), loaded.product(x))
+    assert loaded.layer.add_to(total, x) is not None
+
+
+def test_rows_of_an_embedding() -> None:
+    matrix = Loaded("Q6_K").layer.matrices[0]
+    ids = torch.tensor([3, 63, 0], dtype=torch.int32, device=DEVICE)
+    expected = weights_of("Q6_K", sized_blocks("Q6_K", (ROWS, COLUMNS), 0.1))[ids.long().cpu()]
+    check(matrix.lookup(ids), expected.double().to(DEVICE))

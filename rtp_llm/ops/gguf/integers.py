@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The integers that GGUF blocks hold, with their scales: scale * (code - half) + zero.
+
+For the types whose weights are such: what kernels of integers in groups multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rtp_llm.ops.gguf.fields import (
+    chunks,
+    f16,
+    fifth_bit,
+    nibbles,
+    pairs_of_bits,
+    scales_and_leasts,
+    shifts,
+)
+
+
+class Integers(NamedTuple):
+    """codes uint8 [..., weights]; scale and zero (if there is one) float32 [..., groups].
+
+    half is 2^(bits - 1).
+    """
+
+    codes: Tensor
+    scale: Tensor
+    zero: Tensor | None = None
+
+
+class IntegerKind(NamedTuple):
+    """Bits of a code, columns of a group, and the function that takes blocks apart.
+
+    `zeros`: whether groups have zero points.
+    """
+
+    bits: int
+    group: int
+    split: Callable[[Tensor], Integers]
+    zeros: bool = False
+
+    def num_bytes(self, weights: int) -> int:
+        """The bytes of so many weights with scales and zero points in 16 bits."""
+        return weights * self.bits // 8 + weights // self.group * (4 if self.zeros else 2)
+
+
+def split(kind: str, blocks: Tensor) -> Integers:
+    """Take blocks uint8 [..., bytes] of a type in INTEGERS apart."""
+    return INTEGERS[kind].split(blocks)
+
+
+def _q4_0(blocks: Tensor) -> Integers:
+    scale, packed = torch.split_with_sizes(blocks, (2, 16), -1)
+    return Integers(nibbles(packed), f16(scale))
+
+
+def _q4_1(blocks: Tensor) -> Integers:
+    scale, least, packed = torch.split_with_sizes(blocks, (2, 2, 16), -1)
+    return Integers(nibbles(packed), f16(scale), f16(least) + 8 * f16(scale))
+
+
+def _q5_0(blocks: Tensor) -> Integers:
+    scale, high, packed = torch.split_with_sizes(blocks, (2, 4, 16), -1)
+    return Integers(fifth_bit(packed, high), f16(scale))
+
+
+def _q5_1(blocks: Tensor) -> Integers:
+    scale, least, high, packed = torch.split_with_sizes(blocks, (2, 2, 4, 16), -1)
+    return Integers(fifth_bit(packed, high), f16(scale), f16(least) + 16 * f16(scale))
+
+
+def _q8_0(blocks: Tensor) -> Integers:
+    scale, numbers = torch.split_with_sizes(blocks, (2, 32), -1)
+    return Integers(numbers ^ 0x80, f16(scale))
+
+
+def _q4_k(blocks: Tensor) -> Integers:
+    scale, least, packed_scales, packed = torch.split_with_sizes(blocks, (2, 2, 12, 128), -1)
+    factors, offsets = scales_and_leasts(scale, least, packed_scales)
+    return Integers(chunks(packed).flatten(-2), factors, 8 * factors - offsets)
+
+
+def _q5_k(blocks: Tensor) -> Integers:
+    scale, least, packed_scales, high, packed = torch.split_with_sizes(
+        blocks, (2, 2, 12, 32, 128), -1
+    )
+    factors, offsets = scales_and_leasts(scale, least, packed_scales)
+    bits = high.unsqueeze(-2) >> shifts(blocks, 1, 8) & 1
+    codes = (chunks(packed) | bits << 4).flatten(-2)
+    return Integers(codes, factors, 16 * factors - offsets)
+
+
+def _q6_k(blocks: Tensor) -> Integers:
+    packed, high, scales, scale = torch.split_with_sizes(blocks, (128, 64, 16, 2), -1)
+    low = nibbles(torch.unflatten(packed, -1, (2, 64)))
+    codes = (low | pairs_of_bits(high).flatten(-2) << 4).flatten(-2)
+    return Integers(codes, f16(scale) * scales.view(torch.int8).float())
+
+
+INTEGERS: dict[str, IntegerKind] = {
+    "Q4_0": IntegerKind(4, 32, _q4_0),
+    "Q4_1": IntegerKind(4, 32, _q4_1, zeros=True),
+    "Q5_0": IntegerKind(5, 32, _q5_0),
+    "Q5_1": IntegerKind(5, 32, _q5_1, zeros=True),
+    "Q8_0": IntegerKind(8, 32, _q8_0),
+    "Q4_K": IntegerKind(4, 32, _q4_k, zeros=True),
+    "Q5_K": IntegerKind(5, 32, _q5_k, zeros=True),
+    "Q6_K": IntegerKind(6, 16, _q6_k),
+}
