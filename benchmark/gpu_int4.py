@@ -98,15 +98,12 @@ def main() -> None:
     report.notes.append(f"A copy reads and writes {rate / 1e12:.2f} TB/s.")
     for name in arguments.shape or SHAPES:
         for group in (Group(128, True), Group(32, False)):
-            products = Products(*SHAPES[name], group, device, peers)
+            weight = Weight.random(*SHAPES[name], group, device.torch_device)
+            products = Products(weight.packed(), 4, weight.floats(), device)
+            if peers is not None:
+                products.peers = peer_products(peers, weight, group, products.count)
             for rows in arguments.rows or ROWS:
-                times = products.times(rows, rounds)
-                limit = products.nbytes / rate * 1e6
-                ours, theirs = times["ours"], times["bf16"]
-                what = (name, group.columns, rows, ours, limit, 100 * limit / ours)
-                others = [times[each] for each in ("marlin", "machete") if each in times]
-                row = (*what, theirs, theirs / ours, *others)
-                report.add(**dict(zip(columns, row, strict=False)))
+                report.add(**products.row((name, group.columns, rows), columns, rate, rounds))
     report.print()
     report.write(arguments.json)
 
@@ -114,24 +111,29 @@ def main() -> None:
 class Products:
     """The ways to multiply by one kind of weight, each with enough weights to keep L2 cold."""
 
-    def __init__(
-        self, outputs: int, columns: int, group: Group, device: Device, peers: ModuleType | None
-    ) -> None:
-        self._device = device
-        weight = Weight.random(outputs, columns, group, device.torch_device)
-        first = weight.packed()
+    def __init__(self, first: TiledWna16, bits: int, floats: Tensor, device: Device) -> None:
+        """`floats` is what `first` stands for; `peers` are to have `count` weights each."""
+        self._device, self._bits = device, bits
         self.nbytes = sum(each.nbytes for each in first if each is not None)
-        count = max(2, -(-COLD_BYTES // self.nbytes))
+        count = self.count = max(2, -(-COLD_BYTES // self.nbytes))
         others = (
             TiledWna16(*(each if each is None else each.clone() for each in first))
             for _ in range(count - 1)
         )
         self._ours = (first, *others)
-        self._floats = weight.floats()
+        self._floats = floats
         self._bf16 = [self._floats.bfloat16() for _ in range(max(2, count // 4))]
-        self._peers = {}
-        if peers is not None:
-            self._peers = peer_products(peers, weight, group, count)
+        self.peers: dict[str, list[Product]] = {}
+
+    def row(
+        self, what: tuple[str, int | str, int], columns: tuple[str, ...], rate: float, rounds: int
+    ) -> dict[str, Any]:
+        """A row of the report for the rows in `what`, at a copy's `rate` in bytes a second."""
+        times, limit = self.times(what[2], rounds), self.nbytes / rate * 1e6
+        ours, theirs = times["ours"], times["bf16"]
+        others = [times[each] for each in ("marlin", "machete") if each in times]
+        found = (*what, ours, limit, 100 * limit / ours, theirs, theirs / ours, *others)
+        return dict(zip(columns, found, strict=False))
 
     def times(self, rows: int, rounds: int) -> dict[str, float]:
         """Microseconds of each way: medians of rounds in which all take turns.
@@ -154,10 +156,10 @@ class Products:
         largest = ops.skinny_linear_rows(self._bf16[0])
         bf16 = ops.skinny_linear if len(x) <= largest else functional.linear
         ways: dict[str, Callable[[], Tensor]] = {
-            "ours": lambda: ops.tiled_wna16_linear(x, *next(ours), 4),
+            "ours": lambda: ops.tiled_wna16_linear(x, *next(ours), self._bits),
             "bf16": lambda: bf16(x, next(floats)),
         }
-        for name, weights in self._peers.items():
+        for name, weights in self.peers.items():
             turns = itertools.cycle(weights)
             ways[name] = lambda turns=turns: next(turns)(x)  # type: ignore[misc]
         return ways
