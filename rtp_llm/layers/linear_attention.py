@@ -29,11 +29,14 @@ from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.tiled_gguf_matrix import makes_tiles
+from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GgufBlocks
 from rtp_llm.layers.weights.interleaved import Interleaved
 from rtp_llm.layers.weights.shard import Shard, concatenated
 from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
-from rtp_llm.layers.weights.stored_format import FLOAT
+from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget, weight_targets
+from rtp_llm.layers.weights.tiled_heads import TiledHeads
 
 # Number of tokens whose keys and corrections a state's ring holds. A step of up to half as many
 # tokens writes no state, and can be rolled back (see ops.gated_delta_rule).
@@ -49,8 +52,9 @@ class GatedDeltaNetShape:
     `num_heads` value heads of `value_size` share `num_key_heads` heads of queries and keys of
     `key_size`; consecutive value heads share a key head. The convolution spans `kernel_size`
     tokens. `interleaved`: the checkpoint has two projections, grouped by key head; `separate_z`:
-    instead of the first, one has q, k and v one after the other, and one z. `key_heads`: the
-    model's key heads that this tensor-parallel rank holds.
+    instead of the first, one has q, k and v one after the other, and one z. `tiled_output`: columns
+    of the last projection are in the order of TiledHeads, if blocks would be cut otherwise.
+    `key_heads`: the model's key heads that this tensor-parallel rank holds.
     """
 
     hidden_size: int
@@ -62,6 +66,7 @@ class GatedDeltaNetShape:
     norm_eps: float
     interleaved: bool = False
     separate_z: bool = False
+    tiled_output: bool = False
     key_heads: Shard | None = None
 
     checkpoint_name: ClassVar[str] = "linear_attn"
@@ -164,8 +169,29 @@ def _make_projection(
     return make_linear(hidden, rows, False, options, tensors, LinearShards(parts))
 
 
+def _tiled_heads(shape: GatedDeltaNetShape, stored: StoredFormat) -> TiledHeads | None:
+    """The order of the last projection's columns, if blocks keep them from the layers' order."""
+    if not shape.tiled_output or not isinstance(stored, GgufBlocks):
+        return None
+    count = shape.num_key_heads
+    heads = shape.key_heads or Shard(count, ((0, count),))
+    cut = shape.value_size % stored.column_block != 0
+    return TiledHeads(stored, heads, shape.num_heads // count, shape.value_size) if cut else None
+
+
+def _keeps_blocks(shape: GatedDeltaNetShape, tiled: TiledHeads, options: LayerOptions) -> bool:
+    """Whether the last projection stays in blocks: ranks cannot read columns of several places."""
+    sizes = shape.hidden_size, shape.values
+    kept = options.keeps("gguf_linear") or makes_tiles(*sizes, tiled.stored, options)
+    return shape.key_heads is None and kept
+
+
 class GatedDeltaNet(Mixer):
-    """Projections, convolution, gated delta rule, and a per-head norm gated by z."""
+    """Projections, convolution, gated delta rule, and a per-head norm gated by z.
+
+    `tiled`: the columns of the last projection are in that order in the checkpoint; they stay so if
+    `keeps_tiles`, and what is projected takes it on.
+    """
 
     def __init__(
         self,
@@ -185,6 +211,10 @@ class GatedDeltaNet(Mixer):
         self.norm = RMSNorm(shape.value_size, shape.norm_eps, options)
         parts = {"out_proj": shape.hidden_size}
         shards = LinearShards(columns=shape.shards[1])
+        self.tiled = _tiled_heads(shape, options.format_of("out_proj"))
+        self.keeps_tiles = self.tiled is not None and _keeps_blocks(shape, self.tiled, options)
+        if self.tiled is not None and not self.keeps_tiles:
+            options = replace(options, formats={})
         self.out_proj = make_linear(shape.values, parts, False, options, shards=shards)
 
     def cache_spec(self) -> CacheSpec:
@@ -213,7 +243,10 @@ class GatedDeltaNet(Mixer):
         out = self.backend.attend(projected[:, :channels], ba, self.index, weights, batch)
         gate = projected[:, channels : self._z_end].view(out.shape)
         mixed = ops.gated_rms_norm(out, gate, self.norm.weight, self.norm.eps)
-        return self.out_proj.add_to(residual, mixed.flatten(1))
+        mixed = mixed.flatten(1)
+        if self.tiled is not None and self.keeps_tiles:
+            mixed = self.tiled.tiled(mixed)
+        return self.out_proj.add_to(residual, mixed)
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         heads = self.shape.shards[2]
@@ -222,4 +255,8 @@ class GatedDeltaNet(Mixer):
         yield f"{path}A_log", shard_target(RowsTarget(self.a_log), heads)
         yield f"{path}dt_bias", shard_target(RowsTarget(self.dt_bias), heads)
         for name, child in self.named_children():
-            yield from weight_targets(child, f"{path}{name}.")
+            if child is self.out_proj and self.tiled is not None and not self.keeps_tiles:
+                for _, target in self.out_proj.part_targets(name, 0):
+                    yield f"{path}{name}.{BLOCKS}", self.tiled.float_target(target)
+            else:
+                yield from weight_targets(child, f"{path}{name}.")

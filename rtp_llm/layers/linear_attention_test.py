@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,18 @@ from torch import Tensor
 from rtp_llm.attention import BackendOptions, CacheGroups, ForwardBatch, GatedDeltaRuleBackend
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST, Capabilities
-from rtp_llm.layers import GatedDeltaNetShape, LayerOptions, RMSNorm, weight_targets
+from rtp_llm.distributed.tensor_parallel import planned_rank
+from rtp_llm.layers import (
+    GatedDeltaNetShape,
+    LayerOptions,
+    RMSNorm,
+    finish_loading,
+    weight_targets,
+)
 from rtp_llm.layers.linear_attention import GatedDeltaNet
+from rtp_llm.layers.weights.gguf_blocks import gguf_format
 from rtp_llm.testing.capabilities import HOPPER, ROCM, XPU
+from rtp_llm.testing.gguf.sized_blocks import sized_blocks, weights_of
 from rtp_llm.testing.light_transformers import light_transformers
 
 with light_transformers():
@@ -159,6 +169,35 @@ def test_half_precision_is_as_close_as_transformers_is(states: str) -> None:
     parts = [step([x[:40]])[0], *(step([x[at : at + 1]])[0] for at in range(40, 60))]
     error = torch.cat(parts).float() - exact
     assert 0 < error.square().mean().sqrt() < 2 * rough.square().mean().sqrt()
+
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_value_heads_that_blocks_do_not_let_go(rank: int | None) -> None:
+    """Heads of 16 in blocks of 32: activations follow the order of the file on one rank; of two
+    ranks each has the floats of its columns in the order of the layer."""
+    key_heads, per_key, size = 4, 2, 16
+    shape = GatedDeltaNetShape(HIDDEN, 8, key_heads, 16, size, 4, 1e-5, tiled_output=True)
+    if rank is not None:
+        shape = shape.on_rank(planned_rank(2) if rank == 0 else replace(planned_rank(2), rank=1))
+    stored = gguf_format("Q8_0")
+    settings = ModelSettings(dtype="float32", gguf_activations="float")
+    options = LayerOptions(settings, CPU, formats={"out_proj": stored})
+    backend = GatedDeltaRuleBackend(
+        shape.backend_config(BackendOptions(HOST, torch.float32, torch.float32, 16))
+    )
+    layer = GatedDeltaNet(0, shape, backend, options)
+    blocks = sized_blocks("Q8_0", (HIDDEN, key_heads * per_key * size), 1.0)
+    target = dict(layer.checkpoint_targets("net."))["net.out_proj.blocks"]
+    assert target.shape == blocks.shape
+    target.write(0, blocks)
+    finish_loading(layer)
+    heads = weights_of("Q8_0", blocks).view(HIDDEN, per_key, key_heads, size).transpose(1, 2)
+    own = slice(None) if rank is None else slice(2 * rank, 2 * rank + 2)
+    expected = heads[:, own].flatten(1)
+    x = torch.randn(5, shape.values)
+    assert (layer.keeps_tiles, layer.out_proj.columns) == (rank is None, expected.shape[1])
+    followed = layer.tiled.tiled(x) if layer.keeps_tiles else x
+    torch.testing.assert_close(layer.out_proj(followed), x @ expected.T, rtol=1e-5, atol=1e-4)
 
 
 def test_what_a_block_takes() -> None:

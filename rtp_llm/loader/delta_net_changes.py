@@ -12,14 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rtp_llm.gguf import TensorType
 from rtp_llm.loader.row_changes import RowChange
-from rtp_llm.ops.gguf.blocks import dequantize
-
-
-def floats(kind: TensorType, rows: Tensor) -> Tensor:
-    """The weights of rows of blocks, float32 [rows, columns]."""
-    return dequantize(kind.name, rows.view(len(rows), -1, kind.block_bytes)).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -63,25 +56,12 @@ class Decays(ValueRows):
 
 @dataclass(frozen=True)
 class ValueColumns(RowChange):
-    """Columns of value heads, `size` each. Blocks of `kind` that would be cut become floats."""
+    """Columns of value heads, or whole blocks of them."""
 
     heads: ValueHeads
-    size: int
-    kind: TensorType
 
     moves: ClassVar[bool] = True
 
-    @property
-    def makes_floats(self) -> bool:
-        return self.size % self.kind.elements != 0
-
-    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        if not self.makes_floats:
-            return stored
-        return stored[0], self.heads.key_heads * self.heads.per_key * self.size
-
     def apply(self, rows: Tensor) -> Tensor:
-        if self.makes_floats:
-            rows = floats(self.kind, rows)
         shape = len(rows), self.heads.per_key, self.heads.key_heads, -1
         return rows.view(shape).transpose(1, 2).reshape(rows.shape)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rtp_llm.gguf import GgufTensor, TensorType
-from rtp_llm.loader.delta_net_changes import Decays, ValueColumns, ValueHeads, ValueRows, floats
+from rtp_llm.loader.delta_net_changes import Decays, ValueColumns, ValueHeads, ValueRows
 from rtp_llm.loader.row_changes import HalvesInTurn, OneAdded, RowChange
 from rtp_llm.models.gguf.architectures import GgufArchitecture
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import HfName
+from rtp_llm.ops.gguf.blocks import dequantize
 
 _OF_HEADS = ("self_attn.q_proj", "self_attn.k_proj")
 # Keys and values of latents, as [heads, rows, columns].
@@ -34,7 +35,8 @@ class Dequantized(RowChange):
         return stored[0], stored[1] // self.kind.block_bytes * self.kind.elements
 
     def apply(self, rows: Tensor) -> Tensor:
-        return floats(self.kind, rows)
+        blocks = rows.view(len(rows), -1, self.kind.block_bytes)
+        return dequantize(self.kind.name, blocks).flatten(1)
 
 
 class GgufChanges:
@@ -78,5 +80,6 @@ class GgufChanges:
             case "in_proj_a" | "in_proj_b" | "dt_bias":
                 return ValueRows(heads, 1, rows)
             case "out_proj":
-                return ValueColumns(heads, size, tensor.type)
+                # Blocks that heads would cut stay where they are: see TiledHeads.
+                return None if size % tensor.type.elements else ValueColumns(heads)
         return None

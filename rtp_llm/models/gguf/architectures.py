@@ -239,6 +239,11 @@ def _separate_z(config: ModelConfig) -> ModelConfig:
     return replace(config, delta_net=net and replace(net, separate_z=True))
 
 
+def _tiled_output(config: ModelConfig) -> ModelConfig:
+    net = config.delta_net
+    return replace(config, delta_net=net and replace(net, tiled_output=True))
+
+
 def _split_keys_and_values(config: ModelConfig) -> ModelConfig:
     return replace(config, mla=config.mla and replace(config.mla, split_kv=True))
 
@@ -309,6 +314,15 @@ def _nextn_layers(keys: GgufKeys) -> int:
 
 
 _MIXTRAL = GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True)
+_QWEN35 = GgufArchitecture(
+    "Qwen3_5MoeForCausalLM",
+    HYBRID,
+    _qwen35moe,
+    norms_plus_one=True,
+    delta_net=True,
+    tiled_values=True,
+    adapt=_tiled_output,
+)
 _ROWS = {
     "llama": GgufArchitecture("LlamaForCausalLM", DENSE, _llama, paired_rows=True),
     "qwen2": GgufArchitecture("Qwen2ForCausalLM", DENSE, _qwen),
@@ -318,12 +332,8 @@ _ROWS = {
     "qwen3next": GgufArchitecture(
         "Qwen3NextForCausalLM", HYBRID, _qwen35moe, norms_plus_one=True, delta_net=True
     ),
-    "qwen35": GgufArchitecture(
-        "Qwen3_5ForCausalLM", HYBRID, _qwen35, False, True, delta_net=True, tiled_values=True
-    ),
-    "qwen35moe": GgufArchitecture(
-        "Qwen3_5MoeForCausalLM", HYBRID, _qwen35moe, False, True, delta_net=True, tiled_values=True
-    ),
+    "qwen35": replace(_QWEN35, name="Qwen3_5ForCausalLM", values=_qwen35),
+    "qwen35moe": _QWEN35,
     "deepseek2": GgufArchitecture("DeepseekV3ForCausalLM", DEEPSEEK, _deepseek2),
     "gpt-oss": GgufArchitecture("GptOssForCausalLM", GPT_OSS, _gpt_oss, adapt=_separate_gates),
     "bert": GgufArchitecture("BertModel", BERT, _bert),

@@ -12,6 +12,8 @@ import torch
 from rtp_llm.device import resolve_device
 from rtp_llm.layers import MoeBlock
 from rtp_llm.layers.gguf_matrix import GgufMatrix
+from rtp_llm.layers.linear.gguf import GgufLinear
+from rtp_llm.layers.linear_attention import GatedDeltaNet
 from rtp_llm.loader import explain
 from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
@@ -126,6 +128,8 @@ def test_logits_and_tokens_of_blocks(tmp_path: Path, name: str, kinds: Any) -> N
     model = open_model(file, gguf_activations="float")
     kept = [module for module in model.modules() if isinstance(module, GgufMatrix)]
     assert (len(kept) > 4) == (name != "gpt-oss"), "whose experts alone are blocks"
+    nets = [module.out_proj for module in model.modules() if isinstance(module, GatedDeltaNet)]
+    assert all(isinstance(each, GgufLinear) for each in nets), "also where heads cut blocks"
     found = ContiguousRunner(model, 1, 64).prefill(prompt)
     expected = expected_logits(reference, prompt)
     tolerance = HYBRID_TOLERANCE if name in _HYBRIDS else TOLERANCE
