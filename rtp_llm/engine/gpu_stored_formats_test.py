@@ -15,7 +15,9 @@ from rtp_llm.layers.linear.tiled_gguf import TiledGgufLinear
 from rtp_llm.layers.tiled_gguf_matrix import TiledGgufMatrix
 from rtp_llm.loader import explain
 from rtp_llm.quantization.int4 import dequantize_rows, quantize_rows
+from rtp_llm.testing.gguf.bert import save_bert_gguf
 from rtp_llm.testing.gguf.models import save_gguf
+from rtp_llm.testing.models.encoder_models import expected_states, save_encoder
 from rtp_llm.testing.models.open_model import model_settings, open_model
 from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import random_prompt, save_model
@@ -108,6 +110,41 @@ def test_blocks_of_gguf_stay_integers(tmp_path: Path, kinds: Any) -> None:
         error = float((found - exact).norm() / exact.norm())
         print(f"{kinds}: error {error:.3g}")
         assert error < 0.02
+
+
+def test_value_heads_that_cut_blocks_of_gguf(tmp_path: Path) -> None:
+    """Two heads of 64 share each block: it stays, and what is projected takes on its order."""
+    sizes = {**DENSE, "vocab_size": 320, "num_attention_heads": 4, "linear_value_head_dim": 64}
+    reference = save_model(tmp_path, "qwen3_5", seed=3, **sizes)
+    file = save_gguf(tmp_path / "tiny.gguf", reference, "qwen35", "Q4_K")[0]
+    net = open_model(file, torch.bfloat16, device=DEVICE).model.layers[0].linear_attn
+    assert net.keeps_tiles and isinstance(net.out_proj, TiledGgufLinear)
+    reference.bfloat16().save_pretrained(tmp_path)
+    exact, found = scores(tmp_path), scores(file)
+    error = float((found - exact).norm() / exact.norm())
+    print(f"error {error:.3g}")
+    assert error < 0.03
+
+
+def test_an_encoder_in_a_gguf_file(tmp_path: Path) -> None:
+    """Linear layers are tiled, embeddings are floats."""
+    from rtp_llm.request.params import PoolingParams
+    from rtp_llm.testing.engine.tiny_engine import TinyEngine
+
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512}
+    reference = save_encoder(tmp_path, "bert", **sizes)
+    file = save_bert_gguf(tmp_path / "tiny.gguf", reference, "Q4_K")
+    model = open_model(file, torch.bfloat16, device=DEVICE)
+    assert isinstance(model.model.layers[0].up, TiledGgufLinear)
+    engine = TinyEngine(file, device_type="cuda", dtype="bfloat16", kv_cache_mem_mb=None)
+    params = PoolingParams(pooling_type="mean", normalize=False)
+    prompts = [random_prompt(length, seed=length) for length in (1, 17, 300)]
+    requests = [engine.add_request(prompt, params) for prompt in prompts]
+    engine.run()
+    for request, prompt in zip(requests, prompts, strict=True):
+        found = torch.tensor(engine.outcomes[request, 0].pooled)
+        wanted = expected_states(reference, prompt).mean(0)
+        assert torch.cosine_similarity(found, wanted, dim=0) > 0.995
 
 
 @pytest.mark.parametrize("packing", INT8)
