@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from rtp_llm.ops.gguf.fields import (
+    IQ4,
     LOW,
     chunks,
     f16,
     fifth_bit,
+    iq4_xs_codes,
     nibbles,
     pairs_of_bits,
+    q3_k_codes,
     scales_and_leasts,
     shifts,
 )
 from rtp_llm.ops.moe.mxfp4_blocks import BIAS, E2M1
-
-# The numbers that the codes of IQ4_NL and IQ4_XS stand for.
-_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 def dequantize(kind: str, blocks: Tensor) -> Tensor:
@@ -103,28 +103,19 @@ def _q2_k(blocks: Tensor) -> Tensor:
 
 
 def _q3_k(blocks: Tensor) -> Tensor:
-    high, packed, packed_scales, scale = torch.split_with_sizes(blocks, (32, 64, 12, 2), -1)
-    low_scales, high_scales = torch.split_with_sizes(packed_scales, (8, 4), -1)
-    top = (high_scales.unsqueeze(-2) >> shifts(blocks, 2, 4) & 3).flatten(-2)
-    factors = f16(scale) * ((nibbles(low_scales) | top << 4).float() - 32)
-    # As in Q5_K, but a bit that is not set takes 4 away.
-    bits = high.unsqueeze(-2) >> shifts(blocks, 1, 8) & 1
-    numbers = (pairs_of_bits(packed).flatten(-3, -2) | bits << 2).flatten(-2).float() - 4
+    codes, factors = q3_k_codes(blocks)
+    numbers = codes.float() - 4
     return (factors.unsqueeze(-1) * torch.unflatten(numbers, -1, (16, 16))).flatten(-2)
 
 
 def _iq4_nl(blocks: Tensor) -> Tensor:
     scale, packed = torch.split_with_sizes(blocks, (2, 16), -1)
-    return f16(scale) * _looked_up(_IQ4, nibbles(packed))
+    return f16(scale) * _looked_up(IQ4, nibbles(packed))
 
 
 def _iq4_xs(blocks: Tensor) -> Tensor:
-    scale, high, low, packed = torch.split_with_sizes(blocks, (2, 2, 4, 128), -1)
-    low_scales = torch.stack((low & LOW, low >> 4), -1).flatten(-2)
-    top = (high.unsqueeze(-1) >> shifts(blocks, 2, 4).flatten() & 3).flatten(-2)
-    factors = f16(scale) * ((low_scales | top << 4).float() - 32)
-    numbers = _looked_up(_IQ4, nibbles(torch.unflatten(packed, -1, (8, 16))))
-    return (factors.unsqueeze(-1) * numbers).flatten(-2)
+    codes, factors = iq4_xs_codes(blocks)
+    return (factors.unsqueeze(-1) * _looked_up(IQ4, codes)).flatten(-2)
 
 
 def _mxfp4(blocks: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 LOW = 0xF
+# The numbers that the codes of IQ4_NL and IQ4_XS stand for.
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 def f16(blocks: Tensor) -> Tensor:
@@ -52,3 +54,23 @@ def scales_and_leasts(scale: Tensor, least: Tensor, packed: Tensor) -> tuple[Ten
     scales = torch.cat((first & 63, third & LOW | first >> 6 << 4), -1)
     leasts = torch.cat((second & 63, third >> 4 | second >> 6 << 4), -1)
     return f16(scale) * scales.float(), f16(least) * leasts.float()
+
+
+def q3_k_codes(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes uint8 [..., 256], of which 4 is zero, and float32 scales [..., 16] of Q3_K."""
+    high, packed, packed_scales, scale = torch.split_with_sizes(blocks, (32, 64, 12, 2), -1)
+    low_scales, high_scales = torch.split_with_sizes(packed_scales, (8, 4), -1)
+    top = (high_scales.unsqueeze(-2) >> shifts(blocks, 2, 4) & 3).flatten(-2)
+    factors = f16(scale) * ((nibbles(low_scales) | top << 4).float() - 32)
+    # As in Q5_K, but a bit that is not set takes 4 away.
+    bits = high.unsqueeze(-2) >> shifts(blocks, 1, 8) & 1
+    return (pairs_of_bits(packed).flatten(-3, -2) | bits << 2).flatten(-2), factors
+
+
+def iq4_xs_codes(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes uint8 [..., 8, 32] of IQ4, and float32 scales [..., 8] of IQ4_XS."""
+    scale, high, low, packed = torch.split_with_sizes(blocks, (2, 2, 4, 128), -1)
+    low_scales = torch.stack((low & LOW, low >> 4), -1).flatten(-2)
+    top = (high.unsqueeze(-1) >> shifts(blocks, 2, 4).flatten() & 3).flatten(-2)
+    factors = f16(scale) * ((low_scales | top << 4).float() - 32)
+    return nibbles(torch.unflatten(packed, -1, (8, 16))), factors

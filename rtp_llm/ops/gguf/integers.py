@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from rtp_llm.ops.gguf.fields import (
+    IQ4,
     chunks,
     f16,
     fifth_bit,
+    iq4_xs_codes,
     nibbles,
     pairs_of_bits,
+    q3_k_codes,
     scales_and_leasts,
     shifts,
 )
@@ -103,6 +106,27 @@ def _q6_k(blocks: Tensor) -> Integers:
     return Integers(codes, f16(scale) * scales.view(torch.int8).float())
 
 
+def _q3_k(blocks: Tensor) -> Integers:
+    codes, factors = q3_k_codes(blocks)
+    return Integers(codes + 28, factors)
+
+
+def _iq4_nl(blocks: Tensor) -> Integers:
+    scale, packed = torch.split_with_sizes(blocks, (2, 16), -1)
+    return Integers(_of_iq4(nibbles(packed)), f16(scale))
+
+
+def _iq4_xs(blocks: Tensor) -> Integers:
+    codes, factors = iq4_xs_codes(blocks)
+    return Integers(_of_iq4(codes).flatten(-2), factors)
+
+
+def _of_iq4(codes: Tensor) -> Tensor:
+    """8-bit codes of the numbers of IQ4."""
+    numbers = torch.tensor(IQ4, dtype=torch.int32, device=codes.device) + 128
+    return numbers.to(torch.uint8)[codes.to(torch.int32)]
+
+
 INTEGERS: dict[str, IntegerKind] = {
     "Q4_0": IntegerKind(4, 32, _q4_0),
     "Q4_1": IntegerKind(4, 32, _q4_1, zeros=True),
@@ -112,4 +136,7 @@ INTEGERS: dict[str, IntegerKind] = {
     "Q4_K": IntegerKind(4, 32, _q4_k, zeros=True),
     "Q5_K": IntegerKind(5, 32, _q5_k, zeros=True),
     "Q6_K": IntegerKind(6, 16, _q6_k),
+    "Q3_K": IntegerKind(6, 16, _q3_k),
+    "IQ4_NL": IntegerKind(8, 32, _iq4_nl),
+    "IQ4_XS": IntegerKind(8, 32, _iq4_xs),
 }

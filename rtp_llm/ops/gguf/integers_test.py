@@ -40,7 +40,7 @@ def test_integers_and_tiles_stand_for_the_weights_of_blocks(name: str) -> None:
     put_codes(packed, 16, codes[16:], integers.bits)
     tiled = with_numbers(packed, COLUMNS, scale, zero)
     floats = unpack(tiled, integers.bits)
-    if name in ("Q4_0", "Q5_0", "Q8_0"):  # whose scales are float16 in the file
+    if name in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL"):  # whose scales are float16 in the file
         assert torch.equal(floats, expected)
     assert (floats - expected).norm() < 4e-4 * expected.norm()
     kept = [0 if each is None else each.nbytes for each in tiled]
