@@ -8,7 +8,7 @@ first, then the pieces of the file without its own <unk>, <s> and </s>, and <mas
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +59,36 @@ def read_unigram(
         raise ModelFilesError(f"{file} is no unigram model of sentencepiece: {error}") from error
     first, padding, last, unknown, mask = (special.get(name, _SPECIAL[name]) for name in _SPECIAL)
     vocabulary = [*((each, 0.0) for each in (first, padding, last, unknown)), *pieces, (mask, 0.0)]
-    backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=_UNKNOWN, byte_fallback=False))
+    return make_unigram(vocabulary, special, _UNKNOWN, characters)
+
+
+def make_unigram(
+    vocabulary: Sequence[tuple[str, float]],
+    special: Mapping[str, str],
+    unknown_id: int,
+    characters: bytes,
+) -> tokenizers.Tokenizer:
+    """Build XLM-RoBERTa's tokenizer of pieces and their scores, in the order of ids.
+
+    `special` names the special tokens where they are not the usual ones; `characters`: the map of
+    sentencepiece's normalizer, or nothing. Raises ValueError for a map that cannot be read.
+    """
+    backend = tokenizers.Tokenizer(
+        models.Unigram([*vocabulary], unk_id=unknown_id, byte_fallback=False)
+    )
     if characters:
         backend.normalizer = normalizers.Precompiled(characters)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_SPACE, "always")]
     )
     backend.decoder = decoders.Metaspace(_SPACE, "always")
+    names = {key: special.get(key, text) for key, text in _SPECIAL.items()}
+    first, last, mask = (names[key] for key in ("bos_token", "eos_token", "mask_token"))
     backend.add_special_tokens(
         [
             tokenizers.AddedToken(each, special=True, lstrip=each == mask)
-            for each in (first, padding, last, unknown, mask)
+            for each in names.values()
+            if backend.token_to_id(each) is not None
         ]
     )
     backend.post_processor = processors.TemplateProcessing(

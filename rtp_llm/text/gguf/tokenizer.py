@@ -13,10 +13,13 @@ from rtp_llm.gguf.tokens import CONTROL, PREFIX, UNKNOWN, USER_DEFINED
 from rtp_llm.model_folder import name_of
 from rtp_llm.text.gguf.byte_bpe import byte_bpe, pre_tokenizer_of
 from rtp_llm.text.gguf.sentencepiece import sentencepiece_bpe
+from rtp_llm.text.gguf.unigram import unigram
 from rtp_llm.text.gguf.vocabulary import Vocabulary, read_vocabulary
 from rtp_llm.text.gguf.wordpiece import wordpiece
 from rtp_llm.text.tokenizer_json import parse_tokenizer_json
 
+# Of the models with a unigram model those that are read are XLM-RoBERTa's.
+_ENCODER = "bert"
 _WHOLE = "tokenizer.huggingface.json"
 
 
@@ -33,6 +36,8 @@ def read_tokenizer(metadata: Metadata) -> tokenizers.Tokenizer:
             backend, adds_bos = sentencepiece_bpe(vocabulary), True
         case "bert":
             return wordpiece(vocabulary)
+        case "t5" if metadata.architecture == _ENCODER:
+            return unigram(vocabulary)
         case other:
             raise vocabulary.error(
                 f"tokenizers of the kind {name_of(other)} ({PREFIX}model) are not read here; gpt2, "
