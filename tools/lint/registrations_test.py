@@ -20,6 +20,7 @@ def test_registrations_are_counted_by_file(
 ) -> None:
     _glue(tmp_path, "cpu/gemm/linear_glue.cc", 2)
     _glue(tmp_path, "cuda/norm/norm.cc", 0)
+    _glue(tmp_path, "xpu/bridge/bridge_ops.cc", 30)
     (tmp_path / registrations.KERNELS / "common").mkdir()
     (tmp_path / registrations.KERNELS / "common" / "schema.cc").write_text(
         'glue::implement_uncounted<schema_hash>(library, "schema_hash");\n'
