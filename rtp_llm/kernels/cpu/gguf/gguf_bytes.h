@@ -58,6 +58,15 @@ RTP_LLM_ALWAYS_INLINE Vec to_floats(Ints x) {
   return made;
 }
 
+// kWidth whole numbers of 8 bits.
+RTP_LLM_ALWAYS_INLINE void store_numbers(Vec numbers, int8_t* p) {
+  typedef int8_t Numbers __attribute__((vector_size(kWidth)));
+  Floats floats;
+  __builtin_memcpy(&floats, &numbers, sizeof floats);
+  const Numbers made = __builtin_convertvector(__builtin_convertvector(floats, Ints), Numbers);
+  __builtin_memcpy(p, &made, sizeof made);
+}
+
 // kWidth bytes, each a number.
 RTP_LLM_ALWAYS_INLINE Vec bytes_to_floats(const uint8_t* p) {
 #if defined(__AVX512F__)
@@ -82,9 +91,12 @@ RTP_LLM_ALWAYS_INLINE Vec bytes_to_floats(const int8_t* p) {
 #endif
 }
 
-// The same 4 bytes of x in all lanes. Loaded once: GCC would repeat the load in each product.
+// The same 4 bytes of x in all lanes. kKept: loaded once, where GCC would repeat the load in each
+// product.
+template <bool kKept>
 RTP_LLM_ALWAYS_INLINE Ints broadcast(const int32_t* word) {
   Ints value = Ints{} + *word;
+  if constexpr (!kKept) return value;
 #if defined(__AVX512F__)
   asm("" : "+v"(value));
 #elif defined(__AVX2__)

@@ -5,11 +5,13 @@
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
-// A panel as its codes, one to a byte, and floats: kScales for each group, then 16 leasts for each.
+// A panel as its codes, one to a byte, and floats: the scales of each group, then 16 leasts for
+// each.
 template <class Format>
 struct DecodedPanel {
   static constexpr int kGroups = Format::kColumns / kGgufGroup;
-  static constexpr int kScales = kGgufSteps / Format::kScaleSteps * kGgufPanelRows;
+  static constexpr int kHalves = kGgufSteps / Format::kScaleSteps;
+  static constexpr int kRest = Format::kSmallScales + kGroups * Format::kCodes;
   uint8_t* codes;
   float *scale, *least;
 
@@ -24,10 +26,13 @@ struct DecodedPanel {
   void decode(const uint8_t* panel, int64_t columns) const {
     const int64_t units = columns / Format::kColumns;
     for (int64_t u = 0; u < units; ++u) {
-      Format::scales(panel + u * Format::kHead, scale + u * kGroups * kScales,
-                     least + u * kGroups * kGgufPanelRows);
-      for (int64_t g = u * kGroups; g < (u + 1) * kGroups; ++g) {
-        const uint8_t* const from = panel + units * Format::kHead + g * Format::kCodes;
+      const GgufPlace at = gguf_place(Format::kNumbers, kRest, units, u);
+      typename Format::Scales scales;
+      scales.read(panel + at.numbers, panel + at.rest);
+      for (int group = 0; group < kGroups; ++group) {
+        const int64_t g = u * kGroups + group;
+        decode_scales(scales, group, g);
+        const uint8_t* const from = panel + at.rest + Format::kSmallScales + group * Format::kCodes;
         uint8_t* const to = codes + g * kGgufSteps * kGgufStepBytes;
 #pragma GCC unroll 8
         for (int s = 0; s < kGgufSteps; ++s) {
@@ -39,6 +44,23 @@ struct DecodedPanel {
       }
     }
   }
+
+ private:
+  // Of a group of a block, which is group `to` of the row.
+  RTP_LLM_ALWAYS_INLINE void decode_scales(const typename Format::Scales& scales, int group,
+                                           int64_t to) const {
+#pragma GCC unroll 2
+    for (int p = 0; p < kParts; ++p) {
+      const int at = p * kWidth;
+#pragma GCC unroll 2
+      for (int half = 0; half < kHalves; ++half) {
+        scales.scale(group, half, p).store(scale + (to * kHalves + half) * kGgufPanelRows + at);
+      }
+      if constexpr (Format::kLeasts) {
+        scales.least(group, p).store(least + to * kGgufPanelRows + at);
+      }
+    }
+  }
 };
 
 template <class Format, int kRows, int kPanels>
@@ -46,21 +68,17 @@ void multiply_decoded(const int32_t* x, const DecodedPanel<Format>* panels, int6
                       float* sums) {
   Vec sum[kRows][kPanels * kParts];
   clear(sum);
-  Group<kPanels> group;
+  Group<Decoded<Format>, kPanels> group;
 #pragma GCC unroll 2
   for (int p = 0; p < kPanels; ++p) {
     group.codes[p] = panels[p].codes;
-    group.scale[p] = panels[p].scale;
-    group.least[p] = panels[p].least;
+    group.scales[p] = {panels[p].scale, panels[p].least};
   }
-  for (int64_t g = 0; g < columns / kGgufGroup; ++g, x += kGgufQuantizedWords * kRows) {
+  const int64_t groups = columns / kGgufGroup;
+  for (group.index = 0; group.index < groups; ++group.index, x += kGgufQuantizedWords * kRows) {
     add_group<Decoded<Format>>(x, group, sum);
 #pragma GCC unroll 2
-    for (int p = 0; p < kPanels; ++p) {
-      group.codes[p] += kGgufSteps * kGgufStepBytes;
-      group.scale[p] += DecodedPanel<Format>::kScales;
-      group.least[p] += kGgufPanelRows;
-    }
+    for (int p = 0; p < kPanels; ++p) group.codes[p] += kGgufSteps * kGgufStepBytes;
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -86,11 +104,10 @@ void multiply_decoded_tiles(const GgufLinearArgs& args, const GgufRows& x, int64
   alignas(64) float sums[kManyRows * kPanels * kGgufPanelRows];
   const auto* const words = static_cast<const int32_t*>(x.words);
   for (int tile = 0; tile < x.tiles; ++tile) {
-    const int64_t begin = x.tile_begin(tile);
-    const int rows = x.tile_begin(tile + 1) - x.tile_begin(tile);
+    const int rows = x.tile_rows(args, tile);
     multiply_decoded_any<Format, kPanels>(
-        rows, words + begin * (args.k / kGgufGroup) * kGgufQuantizedWords, panels, args.k, sums);
-    store(args, x.first + begin, rows, panel, kPanels, sums);
+        rows, words + x.words_begin(args, tile) * kGgufQuantizedWords, panels, args.k, sums);
+    store(args, x.first + x.tile_begin(tile), rows, panel, kPanels, sums);
   }
 }
 

@@ -16,20 +16,29 @@ RTP_LLM_ALWAYS_INLINE Bytes as_high(Bytes x, int from) {
   return from <= 4 ? shift_left(x, 4 - from) : shift_right(x, from - 4);
 }
 
-RTP_LLM_ALWAYS_INLINE Vec float16_at(const uint8_t* head, int part) {
-  return Vec::load(reinterpret_cast<const Float16*>(head) + part * kWidth);
+RTP_LLM_ALWAYS_INLINE Vec float16_at(const uint8_t* numbers, int part) {
+  return Vec::load(reinterpret_cast<const Float16*>(numbers) + part * kWidth);
 }
 
-// What all formats have: kColumns of a block; a scale for kScaleSteps steps (4 columns each) and,
+// What all formats have: kColumns of a block, kNumbers bytes of its float16 numbers, kSmallScales
+// of scales and kCodes of each group's codes; a scale for kScaleSteps steps (4 columns each) and,
 // with kLeasts, something that is taken away for each 32; kOffset is what codes are too large by.
-// step() gives the codes of 16 rows by 4 columns, scales() writes those of a block, 16 rows each.
+// step() gives the codes of 16 rows by 4 columns; Scales has those of a block, a vector of a part
+// of the rows at a time. `half`: which of two scales of a group.
 struct SimpleFormat {
-  static constexpr int kColumns = 32, kHead = 32, kScaleSteps = 8;
+  static constexpr int kColumns = 32, kNumbers = 32, kSmallScales = 0, kScaleSteps = 8;
   static constexpr bool kLeasts = false, kSmall = true;
 
-  static RTP_LLM_ALWAYS_INLINE void scales(const uint8_t* head, float* scale, float* /*least*/) {
-    for (int p = 0; p < kParts; ++p) float16_at(head, p).store(scale + p * kWidth);
-  }
+  struct Scales {
+    const uint8_t* scales;
+
+    RTP_LLM_ALWAYS_INLINE void read(const uint8_t* numbers, const uint8_t* /*small*/) {
+      scales = numbers;
+    }
+    RTP_LLM_ALWAYS_INLINE Vec scale(int64_t /*group*/, int /*half*/, int part) const {
+      return float16_at(scales, part);
+    }
+  };
 };
 
 struct Q8_0 : SimpleFormat {
@@ -64,34 +73,39 @@ struct Q5_0 : SimpleFormat {
 
 // Blocks of 256 columns with 6-bit scales.
 struct SixBitFormat {
-  static constexpr int kColumns = 256, kHead = 256, kScaleSteps = 8, kOffset = 0;
+  static constexpr int kColumns = 256, kNumbers = 64, kSmallScales = 192, kScaleSteps = 8;
+  static constexpr int kOffset = 0;
   static constexpr bool kLeasts = true, kSmall = true;
 
-  static RTP_LLM_ALWAYS_INLINE void scales(const uint8_t* head, float* scale, float* least) {
-    const uint8_t* const packed = head + 4 * kGgufPanelRows;
-    alignas(64) uint8_t numbers[4 * kGgufStepBytes];
+  struct Scales {
+    Vec d[kParts], m[kParts];
+    alignas(64) uint8_t small[4 * kGgufStepBytes];
+
+    RTP_LLM_ALWAYS_INLINE void read(const uint8_t* numbers, const uint8_t* packed) {
 #pragma GCC unroll 2
-    for (int at = 0; at < kGgufStepBytes; at += kPartBytes) {
-      Bytes last = {};
+      for (int at = 0; at < kGgufStepBytes; at += kPartBytes) {
+        Bytes last = {};
 #pragma GCC unroll 3
-      for (int i = 0; i < 3; ++i) {
-        const Bytes part = load_bytes(packed + kGgufStepBytes * i + at);
-        store_bytes(part & 63, numbers + kGgufStepBytes * i + at);
-        last |= shift_right(part & 192, 6 - 2 * i);
+        for (int i = 0; i < 3; ++i) {
+          const Bytes part = load_bytes(packed + kGgufStepBytes * i + at);
+          store_bytes(part & 63, small + kGgufStepBytes * i + at);
+          last |= shift_right(part & 192, 6 - 2 * i);
+        }
+        store_bytes(last, small + 3 * kGgufStepBytes + at);
       }
-      store_bytes(last, numbers + 3 * kGgufStepBytes + at);
-    }
 #pragma GCC unroll 2
-    for (int p = 0; p < kParts; ++p) {
-      const Vec d = float16_at(head, p), m = float16_at(head + 2 * kGgufPanelRows, p);
-#pragma GCC unroll 8
-      for (int g = 0; g < 8; ++g) {
-        const int at = g * kGgufPanelRows + p * kWidth;
-        (d * bytes_to_floats(numbers + at)).store(scale + at);
-        (m * bytes_to_floats(numbers + 128 + at)).store(least + at);
+      for (int p = 0; p < kParts; ++p) {
+        d[p] = float16_at(numbers, p);
+        m[p] = float16_at(numbers + 2 * kGgufPanelRows, p);
       }
     }
-  }
+    RTP_LLM_ALWAYS_INLINE Vec scale(int64_t group, int /*half*/, int part) const {
+      return d[part] * bytes_to_floats(small + group * kGgufPanelRows + part * kWidth);
+    }
+    RTP_LLM_ALWAYS_INLINE Vec least(int64_t group, int part) const {
+      return m[part] * bytes_to_floats(small + 128 + group * kGgufPanelRows + part * kWidth);
+    }
+  };
 };
 
 struct Q4K : SixBitFormat {
@@ -111,7 +125,8 @@ struct Q5K : SixBitFormat {
 };
 
 struct Q6K {
-  static constexpr int kColumns = 256, kHead = 288, kScaleSteps = 4, kCodes = 384, kOffset = 32;
+  static constexpr int kColumns = 256, kNumbers = 32, kSmallScales = 256, kScaleSteps = 4;
+  static constexpr int kCodes = 384, kOffset = 32;
   static constexpr bool kLeasts = false, kSmall = true;
 
   static RTP_LLM_ALWAYS_INLINE Bytes step(const uint8_t* codes, int step, int part) {
@@ -120,18 +135,19 @@ struct Q6K {
     return nibbles_of(codes, step, part) | (as_high(pairs, 2 * (step % 4)) & 48);
   }
 
-  static RTP_LLM_ALWAYS_INLINE void scales(const uint8_t* head, float* scale, float* /*least*/) {
-    const auto* const numbers = reinterpret_cast<const int8_t*>(head) + 2 * kGgufPanelRows;
+  struct Scales {
+    Vec d[kParts];
+    const int8_t* small;
+
+    RTP_LLM_ALWAYS_INLINE void read(const uint8_t* numbers, const uint8_t* scales) {
+      small = reinterpret_cast<const int8_t*>(scales);
 #pragma GCC unroll 2
-    for (int p = 0; p < kParts; ++p) {
-      const Vec d = float16_at(head, p);
-#pragma GCC unroll 16
-      for (int g = 0; g < 16; ++g) {
-        const int at = g * kGgufPanelRows + p * kWidth;
-        (d * bytes_to_floats(numbers + at)).store(scale + at);
-      }
+      for (int p = 0; p < kParts; ++p) d[p] = float16_at(numbers, p);
     }
-  }
+    RTP_LLM_ALWAYS_INLINE Vec scale(int64_t group, int half, int part) const {
+      return d[part] * bytes_to_floats(small + (2 * group + half) * kGgufPanelRows + part * kWidth);
+    }
+  };
 };
 
 template <class Body>
@@ -154,11 +170,23 @@ void visit_format(GgufType type, Body&& body) {
   }
 }
 
-// Codes and scales as they come out of a format.
+// Codes and scales as they come out of a format, those of all groups of a row.
 template <class Format>
 struct Decoded {
   static constexpr int kScaleSteps = Format::kScaleSteps, kCodes = 512, kOffset = Format::kOffset;
   static constexpr bool kLeasts = Format::kLeasts, kSmall = Format::kSmall;
+  static constexpr int kHalves = kGgufSteps / kScaleSteps;
+
+  struct Scales {
+    const float *scales, *leasts;
+
+    RTP_LLM_ALWAYS_INLINE Vec scale(int64_t group, int half, int part) const {
+      return Vec::load(scales + (group * kHalves + half) * kGgufPanelRows + part * kWidth);
+    }
+    RTP_LLM_ALWAYS_INLINE Vec least(int64_t group, int part) const {
+      return Vec::load(leasts + group * kGgufPanelRows + part * kWidth);
+    }
+  };
 
   static RTP_LLM_ALWAYS_INLINE Bytes step(const uint8_t* codes, int step, int part) {
     return Q8_0::step(codes, step, part);

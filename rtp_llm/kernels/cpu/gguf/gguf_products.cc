@@ -13,7 +13,6 @@ namespace {
 using Products = std::vector<GgufLinearArgs>;
 
 constexpr int64_t kMaxWordBytes = 4 * 1024 * 1024;
-constexpr int64_t kMaxSplitRows = 512;
 
 const GgufKernels& gguf_kernels() {
   const CpuFeatures& features = cpu_features();
@@ -27,7 +26,7 @@ bool has_float_words(const GgufLinearArgs& args) { return args.activation_bits =
 // Bytes of a row of x as words.
 int64_t word_bytes(const GgufLinearArgs& args) {
   const int64_t words = has_float_words(args) ? kGgufFloatWords : kGgufQuantizedWords;
-  return args.k / kGgufGroup * words * 4;
+  return args.k / kGgufGroup * words * gguf_rows_each(args) * 4;
 }
 
 // All rows of x of one product: packed first, and multiplied in blocks that stay in a core's cache
@@ -38,10 +37,11 @@ class PackedProduct {
       : args_(args),
         kernels_(gguf_kernels()),
         floats_(has_float_words(args)),
-        many_(!floats_ && args.m > kernels_.few_rows),
-        tile_rows_(floats_ ? kernels_.float_tile_rows
-                   : many_ ? kernels_.many_tile_rows
-                           : kernels_.few_tile_rows),
+        many_(!floats_ && args.m * gguf_rows_each(args) > kernels_.few_rows),
+        tile_rows_((floats_ ? kernels_.float_tile_rows
+                    : many_ ? kernels_.many_tile_rows
+                            : kernels_.few_tile_rows) /
+                   gguf_rows_each(args)),
         row_bytes_(word_bytes(args)),
         block_rows_(panel_rows(args.m, row_bytes_, tile_rows_)),
         words_(words),
@@ -199,61 +199,13 @@ void in_parts(const Products& products, int64_t most, Run run) {
   if (rows > 0) run(part);
 }
 
-void multiply_packed(const Products& products, const ParallelFor& parallel) {
-  const int64_t row_bytes = std::max<int64_t>(1, word_bytes(products.front()));
-  const int64_t most = std::max<int64_t>(64, kMaxWordBytes / row_bytes);
-  in_parts(products, most, [&](const Products& part) { multiply_together(part, parallel); });
-}
-
-// Activations in 16 bits: each row of x is two rows in 8, whose results are added.
-void multiply_in_16_bits(const Products& products, const ParallelFor& parallel) {
-  thread_local Buffer rows, sums;
-  const GgufKernels& kernels = gguf_kernels();
-  const GgufLinearArgs& all = products.front();
-  const int64_t count = rows_of(products);
-  auto* const x = static_cast<float*>(rows.at_least(2 * count * all.k * 4));
-  auto* const results = static_cast<float*>(sums.at_least(2 * count * all.n * 4));
-  Products halves;
-  int64_t place = 0;
-  for (const GgufLinearArgs& args : products) {
-    GgufLinearArgs both = args;
-    both.m = 2 * args.m;
-    both.x = x + 2 * place * all.k;
-    both.x_stride = all.k;
-    both.bias = nullptr;
-    both.out = results + 2 * place * all.n;
-    both.dtype = both.out_dtype = DType::kFloat32;
-    both.activation_bits = 8;
-    halves.push_back(both);
-    place += args.m;
-  }
-  // run(args, row, place) for the rows of all products; `place` counts them.
-  const auto each_row = [&](int64_t bytes, auto run) {
-    parallel(0, count, grain_rows(bytes), [&](int64_t begin, int64_t end) {
-      int64_t start = 0;
-      for (const GgufLinearArgs& args : products) {
-        const int64_t last = std::min(end, start + args.m);
-        for (int64_t i = std::max(begin, start); i < last; ++i) run(args, i - start, i);
-        start += args.m;
-      }
-    });
-  };
-  each_row(all.k * 16, [&](const GgufLinearArgs& args, int64_t row, int64_t place) {
-    kernels.split(args, row, x + 2 * place * all.k);
-  });
-  multiply_packed(halves, parallel);
-  each_row(all.n * 12, [&](const GgufLinearArgs& args, int64_t row, int64_t place) {
-    kernels.add_pair(args, row, results + 2 * place * all.n);
-  });
-}
-
 }  // namespace
 
 void multiply_interleaved(const Products& products, const ParallelFor& parallel) {
   if (products.empty()) return;
-  if (products.front().activation_bits != 16) return multiply_packed(products, parallel);
-  in_parts(products, kMaxSplitRows,
-           [&](const Products& part) { multiply_in_16_bits(part, parallel); });
+  const int64_t row_bytes = std::max<int64_t>(1, word_bytes(products.front()));
+  const int64_t most = std::max<int64_t>(64, kMaxWordBytes / row_bytes);
+  in_parts(products, most, [&](const Products& part) { multiply_together(part, parallel); });
 }
 
 }  // namespace rtp_llm::cpu

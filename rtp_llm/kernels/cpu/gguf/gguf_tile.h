@@ -27,27 +27,29 @@ using namespace rtp_llm::cpu::RTP_LLM_ISA;  // NOLINT: the vectors of vec.h
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
-// Panels that meet a tile of few rows in registers, and rows of the tiles.
+// Panels that meet a tile of few rows in registers, and rows of the tiles: even numbers, since two
+// rows may belong together. One or two rows meet one panel at a time, so that memory is read in
+// order.
 #if defined(__AVX512F__)
 constexpr int kPassPanels = 4, kFewRows = 32, kFewTileRows = 4, kManyRows = 6, kFloatRows = 4;
-constexpr int few_panels(int rows) { return rows <= 2 ? 4 : 2; }
+constexpr int few_panels(int rows) { return rows <= 2 ? 1 : 2; }
 constexpr int many_panels(int /*rows*/) { return 2; }
 #elif defined(__AVX2__)
 constexpr int kPassPanels = 2, kFewRows = 4, kFewTileRows = 2, kManyRows = 4, kFloatRows = 2;
-constexpr int few_panels(int rows) { return rows == 1 ? 2 : 1; }
+constexpr int few_panels(int /*rows*/) { return 1; }
 constexpr int many_panels(int /*rows*/) { return 1; }
 #else
-constexpr int kPassPanels = 1, kFewRows = 1, kFewTileRows = 1, kManyRows = 1, kFloatRows = 1;
+constexpr int kPassPanels = 1, kFewRows = 2, kFewTileRows = 2, kManyRows = 2, kFloatRows = 1;
 constexpr int few_panels(int /*rows*/) { return 1; }
 constexpr int many_panels(int /*rows*/) { return 1; }
 #endif
 
-// One group of columns of some panels.
-template <int kPanels>
+// One group of columns of some panels; `index` is what their scales know it by.
+template <class Format, int kPanels>
 struct Group {
   const uint8_t* codes[kPanels];
-  const float* scale[kPanels];  // 16 for kScaleSteps steps
-  const float* least[kPanels];
+  typename Format::Scales scales[kPanels];
+  int64_t index;
 };
 
 template <int kRows, int kVectors>
@@ -63,14 +65,14 @@ RTP_LLM_ALWAYS_INLINE void clear(Vec (&sum)[kRows][kVectors]) {
 template <class Format, int kFirst, int kRows>
 RTP_LLM_ALWAYS_INLINE Ints start_of(const int32_t* x, int i) {
   if constexpr (Format::kOffset == 0) return Ints{};
-  const Ints start = broadcast(x + (kGgufSteps + kFirst / 4) * kRows + i);
+  const Ints start = broadcast<false>(x + (kGgufSteps + kFirst / 4) * kRows + i);
   if constexpr (Format::kScaleSteps < kGgufSteps) return start;
-  return start + broadcast(x + (kGgufSteps + 1) * kRows + i);
+  return start + broadcast<false>(x + (kGgufSteps + 1) * kRows + i);
 }
 
 // Adds the products of the steps that share a scale, of which the first is kFirst.
 template <class Format, int kFirst, int kRows, int kPanels>
-RTP_LLM_ALWAYS_INLINE void add_steps(const int32_t* x, const Group<kPanels>& group,
+RTP_LLM_ALWAYS_INLINE void add_steps(const int32_t* x, const Group<Format, kPanels>& group,
                                      Vec (&sum)[kRows][kPanels * kParts]) {
   constexpr int kVectors = kPanels * kParts, kSteps = Format::kScaleSteps;
   Ints dots[kRows][kVectors];
@@ -89,7 +91,7 @@ RTP_LLM_ALWAYS_INLINE void add_steps(const int32_t* x, const Group<kPanels>& gro
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const Ints column = broadcast(x + s * kRows + i);
+      const Ints column = broadcast<(kVectors > 1)>(x + s * kRows + i);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
         dots[i][v] = add_products<Format::kSmall>(w[v], column, dots[i][v]);
@@ -98,8 +100,7 @@ RTP_LLM_ALWAYS_INLINE void add_steps(const int32_t* x, const Group<kPanels>& gro
   }
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) {
-    const Vec scale =
-        Vec::load(group.scale[v / kParts] + kFirst / kSteps * kGgufPanelRows + v % kParts * kWidth);
+    const Vec scale = group.scales[v / kParts].scale(group.index, kFirst / kSteps, v % kParts);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const Vec x_scale = Vec::set(float_at(x + (kGgufSteps + 2) * kRows + i));
@@ -110,7 +111,7 @@ RTP_LLM_ALWAYS_INLINE void add_steps(const int32_t* x, const Group<kPanels>& gro
 
 // Adds the products of one group of columns, scaled, to the sums of kRows rows of x.
 template <class Format, int kRows, int kPanels>
-RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const Group<kPanels>& group,
+RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const Group<Format, kPanels>& group,
                                      Vec (&sum)[kRows][kPanels * kParts]) {
   add_steps<Format, 0>(x, group, sum);
   if constexpr (Format::kScaleSteps < kGgufSteps) {
@@ -119,7 +120,7 @@ RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const Group<kPanels>& gro
   if constexpr (Format::kLeasts) {
 #pragma GCC unroll 16
     for (int v = 0; v < kPanels * kParts; ++v) {
-      const Vec least = Vec::load(group.least[v / kParts] + v % kParts * kWidth);
+      const Vec least = group.scales[v / kParts].least(group.index, v % kParts);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         const Vec numbers = Vec::set(-float_at(x + (kGgufSteps + 3) * kRows + i));
@@ -131,19 +132,18 @@ RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const Group<kPanels>& gro
 
 // The same for x as floats; each weight is what a file's block stands for, bit by bit.
 template <class Format, int kRows, int kPanels>
-RTP_LLM_ALWAYS_INLINE void add_float_group(const float* x, const Group<kPanels>& group,
+RTP_LLM_ALWAYS_INLINE void add_float_group(const float* x, const Group<Format, kPanels>& group,
                                            Vec (&sum)[kRows][kPanels * kParts]) {
   for (int s = 0; s < kGgufSteps; ++s) {
 #pragma GCC unroll 4
     for (int v = 0; v < kPanels * kParts; ++v) {
-      const int at = v % kParts * kWidth;
-      const Vec scale =
-          Vec::load(group.scale[v / kParts] + s / Format::kScaleSteps * kGgufPanelRows + at);
+      const auto& scales = group.scales[v / kParts];
+      const Vec scale = scales.scale(group.index, s / Format::kScaleSteps, v % kParts);
       const Bytes codes = Format::step(group.codes[v / kParts], s, v % kParts);
 #pragma GCC unroll 4
       for (int c = 0; c < 4; ++c) {
         Vec weight = rounded(scale * to_floats(byte_of(codes, c) - Format::kOffset));
-        if constexpr (Format::kLeasts) weight = weight - Vec::load(group.least[v / kParts] + at);
+        if constexpr (Format::kLeasts) weight = weight - scales.least(group.index, v % kParts);
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
           sum[i][v] = fma(Vec::set(x[(4 * s + c) * kRows + i]), weight, sum[i][v]);
@@ -154,7 +154,7 @@ RTP_LLM_ALWAYS_INLINE void add_float_group(const float* x, const Group<kPanels>&
 }
 
 template <class Format, int kRows, int kPanels, class Word>
-RTP_LLM_ALWAYS_INLINE void add_any_group(const Word* x, const Group<kPanels>& group,
+RTP_LLM_ALWAYS_INLINE void add_any_group(const Word* x, const Group<Format, kPanels>& group,
                                          Vec (&sum)[kRows][kPanels * kParts]) {
   if constexpr (std::is_same_v<Word, float>) {
     add_float_group<Format>(x, group, sum);
@@ -166,38 +166,44 @@ RTP_LLM_ALWAYS_INLINE void add_any_group(const Word* x, const Group<kPanels>& gr
 template <class Word>
 constexpr int kWords = std::is_same_v<Word, float> ? kGgufFloatWords : kGgufQuantizedWords;
 
-// sums[i * 16 * kPanels + j]: row i of x by row j of kPanels panels, which are `next` bytes apart
-// from those that are fetched meanwhile.
+// To the second level of the cache.
+template <int kBytes>
+RTP_LLM_ALWAYS_INLINE void prefetch(const uint8_t* p) {
+#pragma GCC unroll 8
+  for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(p + line, 0, 2);
+}
+
+// sums[i * 16 * kPanels + j]: row i of x by row j of kPanels panels. Of more than one, those that
+// are `next` bytes away are fetched meanwhile; one is read in order, which the processor sees by
+// itself.
 template <class Format, class Word, int kRows, int kPanels>
 void multiply_panels(const Word* x, const uint8_t* const* panels, int64_t columns, int64_t next,
                      float* sums) {
   constexpr int kGroups = Format::kColumns / kGgufGroup;
-  constexpr int kScales = kGroups * kGgufSteps / Format::kScaleSteps * kGgufPanelRows;
+  constexpr int kRest = Format::kSmallScales + kGroups * Format::kCodes;
   const int64_t units = columns / Format::kColumns;
   Vec sum[kRows][kPanels * kParts];
   clear(sum);
-  alignas(64) float scale[kPanels][kScales];
-  alignas(64) float least[kPanels][Format::kLeasts ? kScales : 1];
   for (int64_t u = 0; u < units; ++u) {
-    Group<kPanels> group;
+    Group<Format, kPanels> group;
+    const GgufPlace at = gguf_place(Format::kNumbers, kRest, units, u);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
-      Format::scales(panels[p] + u * Format::kHead, scale[p], least[p]);
-      group.codes[p] = panels[p] + units * Format::kHead + u * kGroups * Format::kCodes;
-      group.scale[p] = scale[p];
-      group.least[p] = least[p];
+      const uint8_t* const numbers = panels[p] + at.numbers;
+      const uint8_t* const small = panels[p] + at.rest;
+      group.scales[p].read(numbers, small);
+      group.codes[p] = small + Format::kSmallScales;
+      if constexpr (kPanels > 1) {
+        prefetch<64>(numbers + next);
+        prefetch<Format::kSmallScales>(small + next);
+      }
     }
-    for (int g = 0; g < kGroups; ++g, x += kWords<Word> * kRows) {
+    for (group.index = 0; group.index < kGroups; ++group.index, x += kWords<Word> * kRows) {
       add_any_group<Format>(x, group, sum);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-#pragma GCC unroll 8
-        for (int line = 0; line < Format::kCodes; line += 64) {
-          __builtin_prefetch(group.codes[p] + next + line, 0, 2);
-        }
+        if constexpr (kPanels > 1) prefetch<Format::kCodes>(group.codes[p] + next);
         group.codes[p] += Format::kCodes;
-        group.scale[p] += kScales / kGroups;
-        if constexpr (Format::kLeasts) group.least[p] += kGgufPanelRows;
       }
     }
   }
@@ -225,10 +231,18 @@ void store_sums(const GgufLinearArgs& args, int64_t row, int rows, int64_t first
   }
 }
 
+// Sums of `rows` rows; those that belong together are added.
 void store(const GgufLinearArgs& args, int64_t row, int rows, int64_t panel, int panels,
-           const float* sums) {
+           float* sums) {
   const int64_t first = panel * kGgufPanelRows;
   const int64_t rest = args.n - first, most = panels * kGgufPanelRows;
+  if (args.activation_bits == 16) {
+    rows /= 2;
+    for (int64_t i = 0; i < rows * most; i += kWidth) {
+      const float* const pair = sums + i + i / most * most;
+      (Vec::load(pair) + Vec::load(pair + most)).store(sums + i);
+    }
+  }
   const int count = static_cast<int>(rest < most ? rest : most);
   visit_float_dtype(args.dtype, [&](auto element) {
     using T = decltype(element);
@@ -236,25 +250,6 @@ void store(const GgufLinearArgs& args, int64_t row, int rows, int64_t panel, int
       store_sums<T, T>(args, row, rows, first, count, static_cast<int>(most), sums);
     } else {
       store_sums<float, T>(args, row, rows, first, count, static_cast<int>(most), sums);
-    }
-  });
-}
-
-void add_pair(const GgufLinearArgs& args, int64_t row, const float* sums) {
-  visit_float_dtype(args.dtype, [&](auto element) {
-    using T = decltype(element);
-    const auto add = [&](auto* out) {
-      const T* const bias = static_cast<const T*>(args.bias);
-      for_vectors(args.n, [&](int64_t j, int lanes) {
-        Vec y = Vec::load(sums + j, lanes) + Vec::load(sums + args.n + j, lanes);
-        if (bias != nullptr) y = y + Vec::load(bias + j, lanes);
-        y.store(out + row * args.n + j, lanes);
-      });
-    };
-    if (args.out_dtype == args.dtype) {
-      add(static_cast<T*>(args.out));
-    } else {
-      add(static_cast<float*>(args.out));
     }
   });
 }
@@ -270,12 +265,10 @@ void multiply_pass(const GgufLinearArgs& args, const GgufRows& x, const uint8_t*
   alignas(64) float sums[kRows * kPanels * kGgufPanelRows];
   const uint8_t* panels[kPanels];
   for (int p = 0; p < kPanels; ++p) panels[p] = panel_at(args, last_panel, panel + p);
-  const int64_t begin = x.tile_begin(tile);
-  const auto* words =
-      static_cast<const Word*>(x.words) + begin * (args.k / kGgufGroup) * kWords<Word>;
+  const auto* words = static_cast<const Word*>(x.words) + x.words_begin(args, tile) * kWords<Word>;
   multiply_panels<Format, Word, kRows, kPanels>(words, panels, args.k, kPanels * args.panel_bytes(),
                                                 sums);
-  store(args, x.first + begin, kRows, panel, kPanels, sums);
+  store(args, x.first + x.tile_begin(tile), kRows, panel, kPanels, sums);
 }
 
 // A tile of kRows rows by panels from `panel` on, at most `most`; how many were done.
@@ -314,7 +307,7 @@ void multiply_tiles(const GgufLinearArgs& args, const GgufRows& x, const uint8_t
     for (int64_t pass = first; pass < last; pass += kPassPanels) {
       const int64_t end = pass + kPassPanels < last ? pass + kPassPanels : last;
       for (int tile = 0; tile < x.tiles; ++tile) {
-        const int rows = x.tile_begin(tile + 1) - x.tile_begin(tile);
+        const int rows = x.tile_rows(args, tile);
         for (int64_t panel = pass; panel < end;) {
           panel += multiply_any<Format, Word, kMaxRows>(rows, args, x, last_panel, panel,
                                                         end - panel, tile);
@@ -341,8 +334,8 @@ void multiply_floats(const GgufLinearArgs& args, const GgufRows& x, const uint8_
 
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 
-const GgufKernels kGgufKernels = {kFewRows,     kFewTileRows,    kManyRows,    kFloatRows,
-                                  quantize,     pack_floats,     split,        add_pair,
+const GgufKernels kGgufKernels = {kFewRows,     kFewTileRows,    kManyRows,
+                                  kFloatRows,   quantize,        pack_floats,
                                   multiply_few, multiply_floats, multiply_many};
 
 }  // namespace rtp_llm::cpu::RTP_LLM_INT8_ISA

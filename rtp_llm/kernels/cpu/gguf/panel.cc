@@ -9,40 +9,40 @@ namespace {
 constexpr int kRows = kGgufPanelRows;
 
 struct Layout {
-  int head, group;           // bytes of all rows
-  int nibbles, bits, pairs;  // where they are in the codes of a group; -1: none
+  int numbers, scales, group;  // bytes of all rows
+  int nibbles, bits, pairs;    // where they are in the codes of a group; -1: none
 };
 
 constexpr Layout layout_of(GgufType type) {
   switch (type) {
     case GgufType::kQ4_0:
-      return {32, 256, 0, -1, -1};
+      return {32, 0, 256, 0, -1, -1};
     case GgufType::kQ5_0:
-      return {32, 320, 64, 0, -1};
+      return {32, 0, 320, 64, 0, -1};
     case GgufType::kQ4K:
-      return {256, 256, 0, -1, -1};
+      return {64, 192, 256, 0, -1, -1};
     case GgufType::kQ5K:
-      return {256, 320, 64, 0, -1};
+      return {64, 192, 320, 64, 0, -1};
     case GgufType::kQ6K:
-      return {288, 384, 0, -1, 256};
+      return {32, 256, 384, 0, -1, 256};
     default:  // Q8_0
-      return {32, 512, -1, -1, -1};
+      return {32, 0, 512, -1, -1, -1};
   }
 }
 
-// Where a block of all rows has its head and its codes.
+// Where a block of all rows is.
 template <class Byte>
 struct Place {
-  Byte* head;
-  Byte* codes;
+  Byte *numbers, *scales, *codes;
 };
 
 template <class Byte>
 Place<Byte> place(GgufType type, Byte* panel, int64_t columns, int64_t index) {
   const Layout layout = layout_of(type);
   const int64_t units = columns / info_of(type).columns;
-  const int64_t groups = info_of(type).columns / kGgufGroup;
-  return {panel + index * layout.head, panel + units * layout.head + index * groups * layout.group};
+  const int64_t codes = info_of(type).columns / kGgufGroup * layout.group;
+  const GgufPlace at = gguf_place(layout.numbers, layout.scales + codes, units, index);
+  return {panel + at.numbers, panel + at.rest, panel + at.rest + layout.scales};
 }
 
 // The 4 bytes of a row in 64.
@@ -116,31 +116,29 @@ uint8_t read_six_bits(const uint8_t* parts, int index) {
 
 bool has_leasts(GgufType type) { return type == GgufType::kQ4K || type == GgufType::kQ5K; }
 
-void write_head(GgufType type, const GgufUnit& unit, int row, uint8_t* head) {
-  std::memcpy(head + 2 * row, &unit.scale, 2);
+void write_scales(GgufType type, const GgufUnit& unit, int row, const Place<uint8_t>& to) {
+  std::memcpy(to.numbers + 2 * row, &unit.scale, 2);
   if (has_leasts(type)) {
-    std::memcpy(head + 2 * kRows + 2 * row, &unit.least, 2);
-    uint8_t* const parts = head + 4 * kRows;
+    std::memcpy(to.numbers + 2 * kRows + 2 * row, &unit.least, 2);
     for (int g = 0; g < 8; ++g) {
-      write_six_bits(parts, g * kRows + row, unit.scales[g]);
-      write_six_bits(parts, 128 + g * kRows + row, unit.leasts[g]);
+      write_six_bits(to.scales, g * kRows + row, unit.scales[g]);
+      write_six_bits(to.scales, 128 + g * kRows + row, unit.leasts[g]);
     }
   } else if (type == GgufType::kQ6K) {
-    for (int g = 0; g < 16; ++g) head[2 * kRows + g * kRows + row] = unit.scales[g];
+    for (int g = 0; g < 16; ++g) to.scales[g * kRows + row] = unit.scales[g];
   }
 }
 
-void read_head(GgufType type, const uint8_t* head, int row, GgufUnit* unit) {
-  std::memcpy(&unit->scale, head + 2 * row, 2);
+void read_scales(GgufType type, const Place<const uint8_t>& from, int row, GgufUnit* unit) {
+  std::memcpy(&unit->scale, from.numbers + 2 * row, 2);
   if (has_leasts(type)) {
-    std::memcpy(&unit->least, head + 2 * kRows + 2 * row, 2);
-    const uint8_t* const parts = head + 4 * kRows;
+    std::memcpy(&unit->least, from.numbers + 2 * kRows + 2 * row, 2);
     for (int g = 0; g < 8; ++g) {
-      unit->scales[g] = read_six_bits(parts, g * kRows + row);
-      unit->leasts[g] = read_six_bits(parts, 128 + g * kRows + row);
+      unit->scales[g] = read_six_bits(from.scales, g * kRows + row);
+      unit->leasts[g] = read_six_bits(from.scales, 128 + g * kRows + row);
     }
   } else if (type == GgufType::kQ6K) {
-    for (int g = 0; g < 16; ++g) unit->scales[g] = head[2 * kRows + g * kRows + row];
+    for (int g = 0; g < 16; ++g) unit->scales[g] = from.scales[g * kRows + row];
   }
 }
 
@@ -156,7 +154,7 @@ void write_panel(GgufType type, const uint8_t* blocks, int rows, int64_t columns
     for (int64_t index = 0; index < columns / info.columns; ++index) {
       read_unit(type, blocks + row * row_bytes + index * info.bytes, &unit);
       const Place<uint8_t> to = place(type, panel, columns, index);
-      write_head(type, unit, row, to.head);
+      write_scales(type, unit, row, to);
       for (int g = 0; g < info.columns / kGgufGroup; ++g) {
         write_codes(layout, unit.codes + kGgufGroup * g, row, to.codes + layout.group * g);
       }
@@ -168,7 +166,7 @@ void read_panel_unit(GgufType type, const uint8_t* panel, int row, int64_t colum
                      GgufUnit* unit) {
   const Layout layout = layout_of(type);
   const Place<const uint8_t> from = place(type, panel, columns, index);
-  read_head(type, from.head, row, unit);
+  read_scales(type, from, row, unit);
   for (int g = 0; g < info_of(type).columns / kGgufGroup; ++g) {
     read_codes(layout, from.codes + layout.group * g, row, unit->codes + kGgufGroup * g);
   }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // 16 rows of GGUF blocks, interleaved: as many bytes as the rows have in a file.
 //
-// A panel has a head for each block of its rows, then the codes. Steps are 4 columns of 16 rows, a
-// byte each: a group of 32 columns has 8. Two steps share 64 bytes, one in low and one in high
-// nibbles; of fifth bits 64 bytes hold one step per bit, of pairs of bits four steps.
+// Blocks lie in a panel in the order in which products read them, so that memory is read from end
+// to end: the float16 numbers of two blocks (the last may be alone), then each of the two, its
+// small scales before its codes. Steps are 4 columns of 16 rows, a byte each: a group of 32 columns
+// has 8. Two steps share 64 bytes, one in low and one in high nibbles; of fifth bits 64 bytes hold
+// one step per bit, of pairs of bits four steps.
 //
-//        head of a block                                   codes of 32 columns
+//        float16 numbers           small scales            codes of 32 columns
 // Q8_0   scales[16]                                        8 x 64 bytes, the numbers plus 128
 // Q4_0   scales[16]                                        4 x 64 bytes of nibbles
 // Q5_0   scales[16]                                        64 bytes of fifth bits, nibbles
-// Q4_K   scales[16], leasts[16], 3 x 64 bytes of 6 bits    4 x 64 bytes of nibbles
-// Q5_K   the same                                          64 bytes of fifth bits, nibbles
-// Q6_K   scales[16], int8 [16 groups][16 rows]             nibbles, 2 x 64 bytes of pairs of bits
+// Q4_K   scales[16], leasts[16]    3 x 64 bytes of 6 bits  4 x 64 bytes of nibbles
+// Q5_K   the same                  the same                64 bytes of fifth bits, nibbles
+// Q6_K   scales[16]                int8 [16 groups][16]    nibbles, 2 x 64 bytes of pairs of bits
 //
 // The 6-bit numbers are [8 groups][16 rows] of scales, then of leasts; byte i of the three parts
 // has those at i, 64 + i and 128 + i, and two bits each of that at 192 + i, lowest first.
@@ -30,6 +32,18 @@ constexpr int kGgufStepBytes = 64;
 // Rows of the last panel that is interleaved, and all before it.
 constexpr int64_t interleaved_rows(GgufType type, int64_t rows) {
   return info_of(type).interleaved ? rows / kGgufPanelRows * kGgufPanelRows : 0;
+}
+
+// Where a block of a panel has its float16 numbers, and what follows them, in bytes.
+struct GgufPlace {
+  int64_t numbers, rest;
+};
+
+// Of block `index` of `count` in a row; `numbers` and `rest` are the bytes of each.
+constexpr GgufPlace gguf_place(int64_t numbers, int64_t rest, int64_t count, int64_t index) {
+  const int64_t second = index % 2, first = index - second, blocks = count - first == 1 ? 1 : 2;
+  const int64_t begin = first * (numbers + rest);
+  return {begin + second * numbers, begin + blocks * numbers + second * rest};
 }
 
 // Writes `rows` rows (16 or fewer: zeros then follow) of `columns` columns to a panel.
