@@ -33,7 +33,8 @@ class GgufMatrix(nn.Module):
         super().__init__()
         self._kind, self._columns, self._dtype = stored.kind.name, columns, options.dtype
         self._bits = activation_bits(options.settings.gguf_activations, parts)
-        self.blocks = options.parameter(*stored.shapes(rows, columns)[BLOCKS], dtype=torch.int8)
+        shape = stored.shapes(rows, columns)[BLOCKS]
+        self.blocks = options.parameter(*shape, dtype=torch.int8, lasting=True)
 
     def product(self, x: Tensor, bias: Tensor | None = None, float_results: bool = False) -> Tensor:
         """x [T, columns] @ weight.T + bias -> [T, rows] of x's dtype, or float32."""

@@ -16,7 +16,7 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST, Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
 from rtp_llm.layers.weights.stored_format import FLOAT, StoredFormat
-from rtp_llm.ops.huge_pages import empty_on
+from rtp_llm.ops.huge_pages import empty_lasting, empty_on
 
 if TYPE_CHECKING:
     from rtp_llm.layers.moe.dispatcher import ExpertHooks
@@ -100,7 +100,13 @@ class LayerOptions:
         """The format in which the checkpoint stores the weight of the child `name`."""
         return self.formats.get(f"{self.path}{name}", FLOAT)
 
-    def parameter(self, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
-        """Allocate a weight for the loader to fill; its memory is not touched before."""
+    def parameter(
+        self, *shape: int, dtype: torch.dtype | None = None, lasting: bool = False
+    ) -> nn.Parameter:
+        """Allocate a weight for the loader to fill; its memory is not touched before.
+
+        `lasting`: the layer keeps it as it is loaded, so that it may share pages with others.
+        """
         device = _NO_MEMORY if self.planned else self.device
-        return nn.Parameter(empty_on(device, shape, dtype or self.dtype), requires_grad=False)
+        make = empty_lasting if lasting else empty_on
+        return nn.Parameter(make(device, shape, dtype or self.dtype), requires_grad=False)

@@ -15,16 +15,21 @@ from rtp_llm.ops import huge_pages
 MIB = 2**20
 
 
-def asked_for_huge_pages(address: int) -> bool:
-    """Whether the mapping around `address` carries the kernel's flag of madvise."""
+def of_mapping(address: int, key: str) -> str:
+    """What the kernel says of the mapping around `address`."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         span = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
         if span:
             inside = int(span[1], 16) <= address < int(span[2], 16)
-        elif inside and line.startswith("VmFlags:"):
-            return " hg" in line
+        elif inside and line.startswith(f"{key}:"):
+            return line.removeprefix(f"{key}:")
     raise AssertionError(f"no mapping at {address:#x}")
+
+
+def asked_for_huge_pages(address: int) -> bool:
+    """Whether the mapping around `address` carries the kernel's flag of madvise."""
+    return " hg" in of_mapping(address, "VmFlags")
 
 
 @pytest.mark.skipif(
@@ -72,3 +77,52 @@ def test_on_another_device() -> None:
     assert (there.device.type, there.shape, there.dtype) == ("meta", (3, 4), torch.int8)
     here = huge_pages.empty_on(torch.device("cpu"), (3, 4), torch.int8)
     assert (here.device.type, here.shape, here.dtype) == ("cpu", (3, 4), torch.int8)
+
+
+def lasting(size: int) -> torch.Tensor:
+    return huge_pages.empty_lasting(torch.device("cpu"), (size,), torch.uint8)
+
+
+def resident(tensor: torch.Tensor) -> int:
+    """Bytes of memory in the mapping around a tensor."""
+    return int(of_mapping(tensor.data_ptr(), "Rss").split()[0]) * 1024
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without huge pages"
+)
+def test_small_tensors_that_last_share_huge_pages() -> None:
+    first, second = lasting(MIB // 2 + 1), lasting(MIB)
+    assert second.data_ptr() - first.data_ptr() == MIB // 2 + 64
+    assert all(asked_for_huge_pages(each.data_ptr() + each.numel() - 1) for each in (first, second))
+    assert first.untyped_storage().nbytes() == first.numel()
+    first.fill_(1)
+    second.fill_(2)
+    assert first.sum() == first.numel()
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without huge pages"
+)
+def test_a_tensor_that_dies_returns_its_memory_and_keeps_its_neighbours() -> None:
+    first, second, third = (lasting(8 * MIB).fill_(number) for number in (1, 2, 3))
+    before = resident(first)
+    view = second[5:]
+    del second
+    assert resident(first) == before
+    del view
+    assert resident(first) <= before - 7 * MIB
+    assert first.sum() == 8 * MIB and third.float().sum() == 3 * 8 * MIB
+
+
+def test_large_and_empty_tensors_that_last_are_those_of_empty() -> None:
+    assert lasting(65 * MIB).data_ptr() % (2 * MIB) == 0
+    assert lasting(0).shape == (0,)
+    there = huge_pages.empty_lasting(torch.device("meta"), (3,), torch.int8)
+    assert there.device.type == "meta"
+
+
+def test_tensors_that_last_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    monkeypatch.setattr(huge_pages, "_SHARING", huge_pages._Sharing())
+    assert lasting(MIB).shape == (MIB,)

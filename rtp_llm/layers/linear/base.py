@@ -129,7 +129,7 @@ class PlainLinear(Linear):
     """A weight [rows, columns] in the dtype of the activations."""
 
     def make_weight(self, options: LayerOptions) -> None:
-        self.weight = options.parameter(self.rows, self.columns)
+        self.weight = options.parameter(self.rows, self.columns, lasting=True)
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)

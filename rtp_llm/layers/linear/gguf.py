@@ -71,7 +71,8 @@ class FloatMatrix(nn.Module):
         self, rows: int, columns: int, stored: StoredFormat, options: LayerOptions
     ) -> None:
         super().__init__()
-        self._stored, self.weight = stored, options.parameter(rows, columns)
+        self._stored = stored
+        self.weight = options.parameter(rows, columns, lasting=True)
 
     def product(self, x: Tensor, bias: Tensor | None, float_results: bool) -> Tensor:
         product = ops.linear(x, self.weight, bias)
