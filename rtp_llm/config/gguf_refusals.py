@@ -21,7 +21,7 @@ GGUF_REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "classification head of a GGUF file",
-        "Scores of rerankers and classifiers are computed with heads of Hugging Face folders.",
+        "Of GGUF files scores are computed by Qwen3-Reranker, and by BERT with cls and cls.output.",
         "Serve the model's folder from the Hugging Face Hub.",
     ),
 )

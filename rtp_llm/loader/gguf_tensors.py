@@ -24,7 +24,7 @@ from rtp_llm.models.gguf.names import HfName, hf_name, is_beyond
 from rtp_llm.models.gguf.values import ROPE_DIVISORS, gguf_architecture
 from rtp_llm.models.refusals import refuse
 
-# Heads of rerankers; those that are served have rows of the logits head in them.
+# Heads that no model here has: those of rerankers with rows of the logits head.
 _SCORES = "cls."
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -40,17 +40,16 @@ class GgufTensors:
 def read_gguf_tensors(path: Path) -> GgufTensors:
     """The tensors of a GGUF model, those of several experts one by one.
 
-    Names that are not known stay; heads for scores are left out, and so are layers that predict
-    further tokens but for the one that drafts ("mtp."). Raises
-    CheckpointError or GgufError for broken files and UnsupportedModelError for an architecture or a
-    type that is not supported.
+    Names that are not known stay. Layers that predict further tokens are left out but for the one
+    that drafts ("mtp."), and heads for scores but for BERT's. Raises CheckpointError or GgufError
+    for broken files and UnsupportedModelError for an architecture or a type that is not supported.
     """
     model = language_model(path)
     row, keys = gguf_architecture(model), GgufKeys(model)
     found, layers = GgufTensors({}, {}), num_layers(keys)
     changes = GgufChanges(row, keys)
     for tensor in model.tensors.values():
-        if tensor.name == ROPE_DIVISORS or tensor.name.startswith(_SCORES):
+        if tensor.name == ROPE_DIVISORS:
             continue
         if tensor.type.why_refused:
             detail = f"{name_of(tensor.name)} is {tensor.type.name}: {tensor.type.why_refused}"
@@ -58,7 +57,7 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
         name = hf_name(tensor.name, row.tensors, layers)
         if name is not None:
             _add_parts(found, tensor, name, changes.of(tensor, name))
-        elif not is_beyond(tensor.name, layers):
+        elif not is_beyond(tensor.name, layers) and not tensor.name.startswith(_SCORES):
             _add(found, _entry(tensor, tensor.name, tensor.shape))
     return found
 

@@ -39,7 +39,10 @@ class HeadNames:
 
 
 class LabelHead(Layer):
-    """Scores float32 [R, labels] of pooled states [R, hidden], computed in float32."""
+    """Scores float32 [R, labels] of pooled states [R, hidden], computed in float32.
+
+    Weights in a stored format become floats while they load.
+    """
 
     first_bias: nn.Parameter | None
     norm_bias: nn.Parameter | None
@@ -48,6 +51,8 @@ class LabelHead(Layer):
         super().__init__()
         assert config.classifier is not None
         hidden, self.names, self._eps = config.hidden_size, names, config.rms_norm_eps
+        self._first_stored = options.format_of(names.first)
+        self._last_stored = options.format_of(names.last)
         self.first_bias = self.norm_bias = None
         if names.first:
             self.first = options.parameter(hidden, hidden)
@@ -71,14 +76,16 @@ class LabelHead(Layer):
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         names = self.names
         if names.first:
-            yield f"{names.first}.weight", RowsTarget(self.first)
+            for suffix, target in self._first_stored.float_targets(self.first.detach()):
+                yield f"{names.first}.{suffix}", target
         if self.first_bias is not None:
             yield f"{names.first}.bias", RowsTarget(self.first_bias)
         if names.norm:
             yield f"{names.norm}.weight", RowsTarget(self.norm)
         if self.norm_bias is not None:
             yield f"{names.norm}.bias", RowsTarget(self.norm_bias)
-        yield f"{names.last}.weight", RowsTarget(self.last)
+        for suffix, target in self._last_stored.float_targets(self.last.detach()):
+            yield f"{names.last}.{suffix}", target
         yield f"{names.last}.bias", RowsTarget(self.last_bias)
 
 

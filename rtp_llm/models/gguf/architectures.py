@@ -15,6 +15,7 @@ from rtp_llm.models.config_fields import MAX_LAYERS
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import (
     BERT,
+    BERT_WITH_HEAD,
     DEEPSEEK,
     DENSE,
     EXPERTS,
@@ -28,6 +29,7 @@ from rtp_llm.models.refusals import refuse
 
 Values = dict[str, Any]
 _SIGMOID = 2
+_MOST_LABELS = 2**16
 _NEAR, _FULL = "sliding_attention", "full_attention"
 
 
@@ -59,6 +61,9 @@ def find_architecture(keys: GgufKeys) -> GgufArchitecture | None:
         return None
     if row.name == "LlamaForCausalLM" and keys.integer("expert_count"):
         return _MIXTRAL
+    if row.tensors is BERT and keys.metadata.pooling == "rank":
+        has_both = keys.shape("cls.weight") and keys.shape("cls.output.weight")
+        return _BERT_CLASSIFIER if has_both else row
     if row.name == "DeepseekV3ForCausalLM" and not _has_sigmoid(keys):
         row = replace(row, name="DeepseekV2ForCausalLM")
     if keys.shape("blk.0.attn_k_b.weight") is not None:
@@ -279,6 +284,16 @@ def _bert(keys: GgufKeys) -> Values:
     }
 
 
+def _bert_classifier(keys: GgufKeys) -> Values:
+    """Labels are those of the file, if there are as many as the head has rows."""
+    rows = keys.size(0, ["cls.output.weight"]) or 1
+    if rows > _MOST_LABELS:
+        raise keys.error("classifier.output_labels", f"would be {rows}")
+    named = keys.metadata.texts(keys.metadata.of_model("classifier.output_labels")) or ()
+    labels = [*named] if len(named) == rows else [f"LABEL_{row}" for row in range(rows)]
+    return {**_bert(keys), "id2label": {str(row): label for row, label in enumerate(labels)}}
+
+
 def _query_scale(keys: GgufKeys, largest: int) -> float:
     """Queries are divided by its root: the width of a head, or of the model with so many layers the
     width for each head."""
@@ -314,6 +329,9 @@ def _nextn_layers(keys: GgufKeys) -> int:
 
 
 _MIXTRAL = GgufArchitecture("MixtralForCausalLM", MIXTRAL, _mixtral, paired_rows=True)
+_BERT_CLASSIFIER = GgufArchitecture(
+    "BertForSequenceClassification", BERT_WITH_HEAD, _bert_classifier
+)
 _QWEN35 = GgufArchitecture(
     "Qwen3_5MoeForCausalLM",
     HYBRID,

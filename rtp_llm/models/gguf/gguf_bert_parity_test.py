@@ -78,6 +78,37 @@ def test_the_file_says_how_to_pool(tmp_path: Path, number: int | None, kind: str
     assert read_pooling(file, "mean").params == PoolingParams(pooling_type=kind, normalize=True)
 
 
+@pytest.mark.parametrize("kinds", ["F32", "Q8_0"])
+def test_rerankers_give_scores(tmp_path: Path, kinds: str) -> None:
+    """As BGE's: XLM-RoBERTa with a head of two layers and one label."""
+    sizes = {"num_hidden_layers": 2, "num_labels": 1, **_WIDE}
+    name = "XLMRobertaForSequenceClassification"
+    reference = save_encoder(tmp_path, "xlm_roberta", of=name, **sizes)
+    file = save_bert_gguf(tmp_path / "tiny.gguf", reference, kinds, pooling_type=4)
+    engine = TinyEngine(file, gguf_activations="float", task="auto")
+    assert engine.ready.tasks == ("score", "classify", "reward")
+    prompts = [[7 + token % 190 for token in random_prompt(n, seed=n)] for n in (2, 40)]
+    params = PoolingParams(task="score", use_activation=False)
+    requests = [engine.add_request(prompt, params) for prompt in prompts]
+    engine.run()
+    for request, prompt in zip(requests, prompts, strict=True):
+        with torch.inference_mode():
+            wanted = reference(input_ids=torch.tensor([prompt])).logits[0]
+        found = torch.tensor(engine.outcomes[request, 0].pooled)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_labels_of_a_file(tmp_path: Path) -> None:
+    name = "XLMRobertaForSequenceClassification"
+    reference = save_encoder(tmp_path, "xlm_roberta", of=name, num_labels=3, num_hidden_layers=1)
+    for given, labels in ((["a", "b", "c"], ("a", "b", "c")), (["a"], ("LABEL_0", "LABEL_1"))):
+        keys = {"pooling_type": 4, "classifier__output_labels": given}
+        config = read_model_config(save_bert_gguf(tmp_path / "tiny.gguf", reference, **keys))
+        assert config.classifier is not None
+        assert config.classifier.labels[: len(labels)] == labels
+        assert config.tasks == ("classify", "reward")
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

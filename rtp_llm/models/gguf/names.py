@@ -113,6 +113,7 @@ _BERT_EMBEDDINGS = {
     "token_types": "model.embeddings.token_type_embeddings",
     "token_embd_norm": "model.embeddings.LayerNorm",
 }
+_BERT_HEAD = {"cls": "model.pooler.dense", "cls.output": "classifier"}
 # Of the layer that predicts further tokens, besides those of an ordinary layer. Copies of the
 # model's own embedding and head are left out.
 _NEXTN = {
@@ -152,6 +153,7 @@ DEEPSEEK = TensorNames(_DEEPSEEK, has_nextn=True)
 HYBRID = TensorNames(_HYBRID, has_nextn=True)
 SANDWICH = TensorNames(_SANDWICH)
 BERT = TensorNames(_BERT, _BERT_EMBEDDINGS, "model.encoder.layer")
+BERT_WITH_HEAD = replace(BERT, outside={**_BERT_EMBEDDINGS, **_BERT_HEAD})
 
 
 @dataclass(frozen=True)

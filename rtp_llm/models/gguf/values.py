@@ -69,8 +69,9 @@ def gguf_values(model: GgufModel) -> Values:
 
 
 def _check_head(row: GgufArchitecture, keys: GgufKeys) -> None:
-    """Refuse heads for scores, but for those of the tokens "yes" and "no"."""
-    if keys.metadata.pooling == "rank" and "score" not in model_tasks(row.name):
+    """Refuse heads for scores but for both layers of BERT's, and for those of the tokens "yes" and
+    "no"."""
+    if keys.metadata.pooling == "rank" and {"score", "classify"}.isdisjoint(model_tasks(row.name)):
         found = f"pooling_type is 4 in {keys.metadata.file}"
         raise refuse("classification head of a GGUF file", found, row.name)
 

@@ -28,7 +28,10 @@ _NAMES = {
     "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
+    "classifier.dense": "cls",
+    "classifier.out_proj": "cls.output",
 }
+_PREFIX = re.compile(r"^(bert|roberta)\.")
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 # Tensors that are never in blocks.
 _FLOATS = ("position_embd", "token_types")
@@ -39,7 +42,8 @@ WORDS = ("a", "man", "is", "eat", "food", "bread", "zurich", "is", "!", ".")
 def save_bert_gguf(
     file: Path, model: Any, kinds: Mapping[str, str] | str = "F32", **metadata: Any
 ) -> Path:
-    """Write a BertModel or RobertaModel (float32) and return the file.
+    """Write a BertModel, RobertaModel or RobertaForSequenceClassification (float32), and return
+    the file.
 
     `kinds`: the type of matrices, or types by name in the file ("" for all others). Matrices of
     other types than F32 are drawn anew and written into `model`. `metadata`: keys of the
@@ -47,8 +51,9 @@ def save_bert_gguf(
     """
     tensors: dict[str, Entry] = {}
     for full, parameter in model.named_parameters():
-        if full.startswith("pooler."):
+        if "pooler." in full:
             continue
+        full = _PREFIX.sub("", full)
         layer, (module, _, suffix) = _LAYER.match(full), _LAYER.sub("", full).rpartition(".")
         name = f"{f'blk.{layer[1]}.' if layer else ''}{_NAMES[module]}.{suffix}"
         data = parameter.data
