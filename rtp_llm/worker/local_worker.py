@@ -118,7 +118,7 @@ class LocalWorker(Worker):
             assert self.runner.sampled is not None
             self.runner.sampled.begin(plan)
         choice = self.sampler.beams.choice
-        order = choice.order(plan, self.runner.cache.block_size) if choice else None
+        order = choice.order(plan) if choice else None
         begun = self.runner.begin(plan, order)
         if self.drafter is not None:
             self.drafter.draft(begun)

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.worker.device_step import DeviceStep
-from rtp_llm.worker.graphs.beam_order_graphs import BeamOrderGraphs
 from rtp_llm.worker.graphs.shared_graphs import Ranks, SharedGraphs
 from rtp_llm.worker.graphs.step_graphs import StepDrafts, StepGraphs
-from rtp_llm.worker.inputs.beam_order import BeamOrder, BeamOrderer
+from rtp_llm.worker.inputs.beam_order import BeamOrder
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
 from rtp_llm.worker.inputs.step_inputs import StepInputs, padding
 from rtp_llm.worker.plan.step_plan import rows_are_tokens
@@ -78,7 +77,7 @@ class ModelRunner:
         self._layers = model if sampled is None else _Substituting(model, sampled)
         self._graphs: StepGraphs | None = None
         self._graph_states: Tensor | None = None
-        self._beam_graphs: BeamOrderGraphs | None = None
+        self._graph_batch: ForwardBatch | None = None  # the largest one
 
     def begin(self, plan: StepPlan, beams: BeamOrder | None = None) -> DeviceStep:
         """Copy forked blocks, and the numbers of the plan to the device; there ``beams`` order
@@ -91,8 +90,8 @@ class ModelRunner:
             captured = self._graphs.begin(plan)
             if captured is not None:
                 if beams is not None:
-                    assert self._beam_graphs is not None
-                    self._beam_graphs.apply(beams)
+                    assert self._graph_batch is not None
+                    beams.apply(self._graph_batch, self.cache, self.device)
                 return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
         batch = self.inputs.upload(plan)
         if beams is not None:
@@ -175,8 +174,7 @@ class ModelRunner:
         self._graph_states = self.model.stage_input(most.tokens)
         sizes_held = most, max_model_len, block_size
         inputs = self.inputs.for_graphs(*sizes_held, slot, self._graph_states)
-        orderer = BeamOrderer(inputs.whole.block_table, inputs.whole.slot_mapping, self.cache)
-        self._beam_graphs = BeamOrderGraphs(orderer, most.sequences, self.device)
+        self._graph_batch = inputs.whole
         if ranks is None:
             self._graphs = StepGraphs(
                 self._layers, inputs, self.device, sizes, session=session, drafts=self.drafts

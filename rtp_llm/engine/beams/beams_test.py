@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rtp_llm import ops
 from rtp_llm.engine.messages import RequestError
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.testing.engine.beam_reference import expected_beams, score_of
@@ -237,11 +238,13 @@ def test_steps_as_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with each_token_alone():
         eager = run(folder, enable_overlap=False)
         counts = capture_on_cpu(monkeypatch)
+        ordered = ops.kernel_calls("order_beams")
         replayed = run(folder, enable_overlap=True, enable_graphs=True)
     assert {each: outcome.tokens for each, outcome in replayed.outcomes.items()} == {
         each: outcome.tokens for each, outcome in eager.outcomes.items()
     }
-    assert sum(count for size, count in counts.items() if size.longest == 0) > 5
+    assert ops.kernel_calls("order_beams") - ordered > 5
+    assert sum(counts.values()) > 5
 
 
 @pytest.mark.parametrize(

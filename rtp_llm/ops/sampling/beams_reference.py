@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain PyTorch reference of the selection of beams."""
+"""Plain PyTorch references of the operators of beam search."""
 
 from __future__ import annotations
 
@@ -48,3 +48,71 @@ def select_beams_reference(
             going = tokens[group, :count][~torch.isin(tokens[group, :count], own_stops)]
             chosen = torch.cat((chosen, going[: len(has_row)]))
     return parents, tokens, totals, logprobs
+
+
+def choose_beams_reference(
+    parents: Tensor,
+    tokens: Tensor,
+    totals: Tensor,
+    widths: Tensor,
+    rows: Tensor,
+    cu_beams: Tensor,
+    cu_groups: Tensor,
+    stop_ids: Tensor,
+    cu_stops: Tensor,
+    scores: Tensor,
+    beam_parents: Tensor,
+    row_tokens: Tensor,
+) -> None:
+    """Plain PyTorch reference of `ops.choose_beams`: same arguments and results."""
+    stops = cu_stops.tolist()
+    for search, groups in enumerate(pairwise(cu_groups.tolist())):
+        own_stops = stop_ids[stops[search] : stops[search + 1]]
+        for group in range(*groups):
+            goes = (tokens[group] >= 0) & ~torch.isin(tokens[group], own_stops)
+            best = goes.nonzero()[: int(widths[group]), 0]
+            first = int(cu_beams[group])
+            beams = slice(first, first + len(best))
+            scores[beams] = totals[group, best]
+            beam_parents[beams] = parents[group, best] + first
+            has_row = rows[beams] >= 0
+            row_tokens[rows[beams][has_row].long()] = tokens[group, best][has_row]
+
+
+def order_beams_reference(
+    block_table: Tensor,
+    slot_mapping: Tensor,
+    positions: Tensor,
+    sequences: Tensor,
+    beam_parents: Tensor,
+    cu_beams: Tensor,
+    block_size: int,
+) -> Tensor:
+    """Plain PyTorch reference of `ops.order_beams`: same arguments and results."""
+    pairs = sequences.new_full((len(sequences), 2), -1)
+    before = block_table.clone()
+    for first, end in pairwise(cu_beams.tolist()):
+        own = sequences[first:end].long()
+        if first == end or int(own[0]) < 0:
+            continue
+        last, offset = divmod(int(positions[own[0]]), block_size)
+        parents = (beam_parents[first:end] - first).tolist()
+        owners = list(range(end - first)) if offset == 0 else _last_block_owners(parents)
+        source, target = before[own[parents], last], before[own[owners], last]
+        block_table[own, :last] = before[own[parents], :last]
+        block_table[own, last] = target
+        slot_mapping[own] = target * block_size + offset
+        if offset:
+            moved = source != target
+            pairs[first:end][moved] = torch.stack((source, target), 1)[moved]
+    return pairs
+
+
+def _last_block_owners(parents: list[int]) -> list[int]:
+    """Whose last block each beam gets, as LastBlockOwners of the runtime says."""
+    childless = iter([each for each in range(len(parents)) if each not in parents])
+    first = [parent not in parents[:beam] for beam, parent in enumerate(parents)]
+    return [
+        parent if is_first else next(childless)
+        for parent, is_first in zip(parents, first, strict=True)
+    ]

@@ -14,7 +14,6 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.engine.start import build_worker
-from rtp_llm.worker.graphs.beam_order_graphs import BeamOrderGraphs
 from rtp_llm.worker.graphs.step_graphs import Captured, StepGraphs
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 from rtp_llm.worker.inputs.graph_sizes import GraphSize
@@ -66,7 +65,7 @@ def capture_on_cpu(
     monkeypatch: pytest.MonkeyPatch, extended: Counter[GraphSize] | None = None
 ) -> Counter[GraphSize]:
     """Let engines on the CPU capture their steps as they would on a GPU; returns how often each
-    graph is replayed; those that order N beams count as steps of N tokens in none.
+    graph is replayed.
 
     ``extended`` counts the graphs that are replayed after sampling.
     """
@@ -84,14 +83,8 @@ def capture_on_cpu(
         extend = _Again(lambda: self._extend(size, hidden), further, size)
         return Captured(graph, hidden, drafts, extend)
 
-    def capture_order(self: BeamOrderGraphs, count: int, parents: Tensor) -> _Again:
-        run = self._orderer.order
-        size = GraphSize(count, count, 0)
-        return _Again(lambda: run(self._numbers(count), parents), counts, size)
-
     allowed = {key: why for key, why in CpuDevice.refused.items() if key != "graph_capture"}
     monkeypatch.setattr(CpuDevice, "refused", allowed)
     monkeypatch.setattr(build_worker, "missing_operators", lambda device: [])
     monkeypatch.setattr(StepGraphs, "_capture", capture)
-    monkeypatch.setattr(BeamOrderGraphs, "_capture", capture_order)
     return counts

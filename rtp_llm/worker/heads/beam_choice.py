@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.worker.inputs.beam_order import BeamOrder
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BeamChoice:
-    """Chooses for groups that overlap, all of them as `BeamGroup.advance` does without stop
+    """Chooses for groups that overlap, all of them as `BeamGroups.advance` does without stop
     strings; arrays are in the order of the BeamTable at the last selection."""
 
     def __init__(self, num_slots: int, device: Device, sampled: SampledTokens | None) -> None:
@@ -29,17 +30,17 @@ class BeamChoice:
         self._beam_of_slot = np.full(num_slots, -1, np.int32)
         self._overlaps = np.empty(0, np.bool_)  # of groups
         self._places: dict[object, int] = {}  # of the groups' first beams
-        # Room for all beams, and a last place for what nobody chooses. Graphs read the parents.
-        self._room = num_slots + 1
-        self._scores = self._zeros(torch.float32)
-        self._parents = self._zeros(torch.int64)
+        self._scores = self._zeros(num_slots, torch.float32)
+        self._parents = self._zeros(num_slots, torch.int32)
+        self._num_beams = 0  # at the last selection
+        self._chosen_starts: Tensor | None = None
 
     def __bool__(self) -> bool:
         """Whether a group overlaps."""
-        return bool(self._overlaps.any())
+        return bool(self._places)
 
-    def _zeros(self, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(self._room, dtype=dtype, device=self._device.torch_device)
+    def _zeros(self, size: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(size, dtype=dtype, device=self._device.torch_device)
 
     def arrange(
         self,
@@ -47,36 +48,26 @@ class BeamChoice:
         overlaps: Sequence[bool],
         starts: NDArray[np.int32],
         scores: NDArray[np.float32],
-        stop_ids: Sequence[NDArray[np.int32]],
     ) -> None:
         """Arrange the beams anew: ``groups`` begin at ``starts`` [G + 1], the host knows ``scores``
-        [B] of beams; ``stop_ids`` of each group end a sequence."""
-        places = dict(zip(groups, starts.tolist(), strict=False))
-        before, self._places = self._places, places
+        [B] of beams."""
         self._overlaps = np.array(overlaps, np.bool_)
-        self._widths = np.diff(starts)
+        self._widths, self._starts = np.diff(starts), starts[:-1]
+        before, self._places = self._places, {}
+        old = np.full(len(scores), -1, np.int32)
+        places = zip(groups, overlaps, starts.tolist(), self._widths.tolist(), strict=False)
+        for group, overlap, start, width in places:
+            if overlap:
+                self._places[group] = start
+                if group in before:
+                    old[start : start + width] = before[group] + np.arange(width)
         if not self:
             return
-        old = np.full(self._room, -1, np.int64)
-        for group, overlap, start, width in zip(
-            groups, overlaps, starts.tolist(), self._widths.tolist(), strict=False
-        ):
-            if overlap and group in before:
-                old[start : start + width] = before[group] + np.arange(width)
-        most = max(map(len, stop_ids), default=0)
-        stops = np.full((len(groups), max(1, most)), -2, np.int32)
-        for row, ids in zip(stops, stop_ids, strict=True):
-            row[: len(ids)] = ids
-        upload = self._device.upload_all
-        index, known, self._stops, self._starts, self._is_here = upload(
-            old,
-            np.pad(scores, (0, self._room - len(scores))),
-            stops,
-            starts[:-1, None].astype(np.int64),
-            np.repeat(self._overlaps, self._widths),
+        index, known, self._is_here = self._device.upload_all(
+            old, scores, np.repeat(self._overlaps, self._widths)
         )
         kept = self._scores.index_select(0, index.clamp(min=0))
-        self._scores = torch.where(index < 0, known, kept)
+        self._scores[: len(scores)] = torch.where(index < 0, known, kept)
 
     def scores(self, known: Tensor) -> Tensor:
         """The sums of all beams, float32 [B]: of others than these the host's, ``known``."""
@@ -89,49 +80,44 @@ class BeamChoice:
         beams: NDArray[np.int32],
         slots: NDArray[np.int32],
         rows: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Note which groups choose now: those whose beams all have candidates.
 
         ``beams``, ``slots`` and ``rows`` of the step's beams; ``has_candidates`` [B] of all.
-        Returns what `choose` takes, to be uploaded: how many beams each group goes on with [G, 1],
-        and which beams get their token in which of the step's rows.
+        Returns what `choose` takes, to be uploaded: with how many beams each group goes on [G], and
+        the row of the step that is to have each beam's token [B].
         """
-        complete = self._overlaps & np.logical_and.reduceat(
-            has_candidates, np.cumsum(self._widths) - self._widths
-        )
+        complete = self._overlaps & np.logical_and.reduceat(has_candidates, self._starts)
         self.of_complete = np.repeat(complete, self._widths)
-        here = self.of_complete[beams]
+        self._num_beams = len(has_candidates)
         self._beam_of_slot.fill(-1)
-        self._beam_of_slot[slots[here]] = beams[here]
-        widths = np.where(complete, self._widths, 0).astype(np.int64)[:, None]
-        return widths, beams[here].astype(np.int64), rows[here].astype(np.int64)
+        self._beam_of_slot[slots] = np.where(self.of_complete[beams], beams, -1)
+        token_rows = np.full(self._num_beams, -1, np.int32)
+        token_rows[beams] = rows
+        return np.where(complete, self._widths, 0).astype(np.int32), token_rows
 
     def choose(
-        self, selected: tuple[Tensor, ...], widths: Tensor, beams: Tensor, rows: Tensor
+        self,
+        selected: tuple[Tensor, ...],
+        widths: Tensor,
+        rows: Tensor,
+        constant: tuple[Tensor, Tensor, Tensor, Tensor],
     ) -> None:
-        """Go on with the best candidates that do not end a sequence; ``selected``: see
-        `select_beams`."""
+        """Go on with the best candidates that do not end a sequence; ``selected`` is the result of
+        `select_beams`, ``constant`` is what both operators are given of groups and stop ids."""
         assert self._sampled is not None
-        parents, tokens, totals, _ = selected
-        goes = (tokens[:, :, None] != self._stops[:, None, :]).all(2)
-        place = goes.cumsum(1)
-        goes &= place <= widths
-        places = torch.where(goes, place + (self._starts - 1), self._room - 1).view(-1)
-        self._scores.scatter_(0, places, totals.view(-1))
-        self._parents.scatter_(0, places, (parents.clamp(min=0) + self._starts).view(-1))
-        chosen = tokens.new_empty(self._room).scatter_(0, places, tokens.view(-1))
-        self._sampled.replace(rows, chosen.index_select(0, beams))
+        self._chosen_starts = constant[0]
+        state = self._scores, self._parents, self._sampled.tokens(self._sampled.max_rows)
+        ops.choose_beams(*selected[:3], widths, rows, *constant, *state)
 
-    def order(self, plan: StepPlan, block_size: int) -> BeamOrder | None:
+    def order(self, plan: StepPlan) -> BeamOrder | None:
         """How to order the block tables of a step, some of whose tokens the last choice names."""
         beams = self._beam_of_slot[plan.row_slots]
         named = plan.token_ids[plan.logit_rows] < 0
         rows = np.flatnonzero((beams >= 0) & named)
         if not len(rows):
             return None
-        rows = rows[np.argsort(beams[rows])]
-        numbers = np.empty((4, len(rows)), np.int32)
-        numbers[0] = plan.logit_rows[rows]  # those with one token come first, in their order
-        numbers[1] = beams[rows]
-        np.divmod(plan.positions[numbers[0]], block_size, out=(numbers[2], numbers[3]))
-        return BeamOrder(numbers, self._parents)
+        assert self._chosen_starts is not None
+        sequences = np.full(self._num_beams, -1, np.int32)
+        sequences[beams[rows]] = plan.logit_rows[rows]
+        return BeamOrder(sequences, self._parents, self._chosen_starts)

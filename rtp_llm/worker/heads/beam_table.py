@@ -160,7 +160,6 @@ class BeamTable:
             [search.overlaps for search in of_group],
             self.starts,
             self.beams.scores,
-            [search.stop_ids for search in of_group],
         )
 
     def overlaps(self, first: int) -> bool:
@@ -211,7 +210,8 @@ class BeamTable:
             values, ids, at, scores, *self._constant, self._k
         )
         if self.choice:
-            self.choice.choose(arrays, *uploaded)
+            starts, groups, _, *stops = self._constant
+            self.choice.choose(arrays, *uploaded, (starts, groups, *stops))
         if self._top:
             index = at.clamp(min=0)
             tops = (each[:, : self._top].index_select(0, index) for each in (values, ids))

@@ -13,7 +13,7 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch, HostNumbers
 from rtp_llm.attention.embeddings import IndexedEmbeddings
 from rtp_llm.attention.model_inputs import InputNeeds
-from rtp_llm.worker.inputs.beam_order import BeamOrder, BeamOrderer
+from rtp_llm.worker.inputs.beam_order import BeamOrder
 from rtp_llm.worker.inputs.embedding_store import EmbeddingStore
 from rtp_llm.worker.inputs.graph_embeddings import GraphEmbeddings
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
@@ -113,8 +113,7 @@ class StepInputs:
             host = replace(host, block_table=tuple(table.numpy() for table in tables))
             batch = replace(batch, block_table=tables, slot_mapping=slots)
         batch = replace(batch, host=replace(host, exact=not self._device.asynchronous))
-        orderer = BeamOrderer(batch.block_table, batch.slot_mapping, self._cache)
-        orderer.order(self._device.upload(beams.numbers), beams.parents)
+        beams.apply(batch, self._cache, self._device)
         return batch
 
     def for_graphs(

@@ -2,7 +2,6 @@
 // Checks the tensors of the sampling operators and describes them to kernels, for every device.
 #include <algorithm>
 
-#include "rtp_llm/kernels/common/sampling/beams.h"
 #include "rtp_llm/kernels/common/sampling/calls.h"
 #include "rtp_llm/kernels/common/sampling/rejection.h"
 #include "rtp_llm/kernels/common/sampling/sampling.h"
@@ -93,59 +92,6 @@ void check_rows(const int32_t* rows, int64_t size, const MutableRows& logits, co
     RTP_LLM_CHECK(rows[i] >= 0 && rows[i] < logits.num_rows, name, ": rows[", i, "] is ", rows[i],
                   " of ", logits.num_rows, " rows");
   }
-}
-
-void check_matrix(const Tensor& matrix, DType dtype, const char* what) {
-  check_dim(matrix, 2, what);
-  check_dtype(matrix, dtype, what);
-  check_contiguous(matrix, what);
-}
-
-// All but the results.
-SelectBeamsArgs args_of(const SelectBeamsCall& call) {
-  check_matrix(call.values, DType::kFloat32, "select_beams: values");
-  const int64_t rows = call.values.size(0), columns = call.values.size(1);
-  check_matrix(call.ids, DType::kInt32, "select_beams: ids");
-  check_sizes(call.ids, {rows, columns}, "select_beams: ids");
-  const int64_t beams = call.rows.numel(), searches = call.diversity_penalty.numel();
-  const int64_t groups = call.cu_beams.numel() - 1, stops = call.stop_ids.numel();
-  RTP_LLM_CHECK(groups >= 0, "select_beams: cu_beams is empty; expected one more than groups");
-  RTP_LLM_CHECK(beams * columns <= INT32_MAX && call.k >= 0, "select_beams: k is ", call.k, ", of ",
-                beams, " beams with ", columns, " candidates each");
-  check_vector(call.rows, DType::kInt32, beams, "select_beams: rows");
-  check_vector(call.scores, DType::kFloat32, beams, "select_beams: scores");
-  check_vector(call.cu_beams, DType::kInt32, groups + 1, "select_beams: cu_beams");
-  check_vector(call.cu_groups, DType::kInt32, searches + 1, "select_beams: cu_groups");
-  check_vector(call.diversity_penalty, DType::kFloat32, searches,
-               "select_beams: diversity_penalty");
-  check_vector(call.stop_ids, DType::kInt32, stops, "select_beams: stop_ids");
-  check_vector(call.cu_stops, DType::kInt32, searches + 1, "select_beams: cu_stops");
-  return {call.values.data<float>(),
-          call.ids.data<int32_t>(),
-          call.rows.data<int32_t>(),
-          call.scores.data<float>(),
-          call.cu_beams.data<int32_t>(),
-          call.cu_groups.data<int32_t>(),
-          call.diversity_penalty.data<float>(),
-          call.stop_ids.data<int32_t>(),
-          call.cu_stops.data<int32_t>(),
-          rows,
-          columns,
-          beams,
-          groups,
-          searches,
-          stops,
-          call.k,
-          nullptr,
-          nullptr,
-          nullptr,
-          nullptr};
-}
-
-// Offsets of parts of `size` things.
-void check_parts(const int32_t* cu, int64_t parts, int64_t size, const char* what) {
-  RTP_LLM_CHECK(cu[0] == 0 && std::is_sorted(cu, cu + parts + 1) && cu[parts] == size, what,
-                " must rise from 0 to ", size);
 }
 
 }  // namespace
@@ -248,31 +194,6 @@ Prepared<AddLogitBiasArgs, void> prepare(const AddLogitBiasCall& call) {
 
 void check_indices(const AddLogitBiasArgs& args) {
   check_rows(args.rows, args.size, args.logits, "add_logit_bias");
-}
-
-Prepared<SelectBeamsArgs, std::tuple<Tensor, Tensor, Tensor, Tensor>> prepare(
-    const SelectBeamsCall& call) {
-  SelectBeamsArgs args = args_of(call);
-  const auto make = [&](DType dtype) {
-    return empty(call.values, {args.num_groups, args.k}, dtype);
-  };
-  Tensor parents = make(DType::kInt32), tokens = make(DType::kInt32);
-  Tensor totals = make(DType::kFloat32), logprobs = make(DType::kFloat32);
-  args.parents = parents.data<int32_t>();
-  args.tokens = tokens.data<int32_t>();
-  args.totals = totals.data<float>();
-  args.logprobs = logprobs.data<float>();
-  return {args, {std::move(parents), std::move(tokens), std::move(totals), std::move(logprobs)}};
-}
-
-void check_indices(const SelectBeamsArgs& args) {
-  check_parts(args.cu_beams, args.num_groups, args.num_beams, "select_beams: cu_beams");
-  check_parts(args.cu_groups, args.num_searches, args.num_groups, "select_beams: cu_groups");
-  check_parts(args.cu_stops, args.num_searches, args.num_stops, "select_beams: cu_stops");
-  for (int64_t beam = 0; beam < args.num_beams; ++beam) {
-    RTP_LLM_CHECK(args.rows[beam] == -1 || args.is_row(args.rows[beam]), "select_beams: rows[",
-                  beam, "] is ", args.rows[beam], " of ", args.num_rows, " rows");
-  }
 }
 
 }  // namespace rtp_llm::glue

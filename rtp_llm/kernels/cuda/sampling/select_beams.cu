@@ -4,31 +4,13 @@
 // them out of order.
 #include "rtp_llm/kernels/common/sampling/beams.h"
 #include "rtp_llm/kernels/cuda/launch.h"
+#include "rtp_llm/kernels/cuda/sampling/beam_parts.h"
 #include "rtp_llm/kernels/cuda/sampling/sampling.h"
 
 namespace rtp_llm::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Part `index` of `size` things. Offsets are kept within them: the host cannot check them.
-struct Part {
-  int begin, end;
-
-  __device__ Part(const int32_t* cu, int64_t index, int64_t size)
-      : begin(within(cu[index], size)), end(max(begin, within(cu[index + 1], size))) {}
-
- private:
-  __device__ static int within(int offset, int64_t size) {
-    return offset < 0 ? 0 : offset < size ? offset : static_cast<int>(size);
-  }
-};
-
-__device__ inline int count_of(const int32_t* tokens, int size, int token) {
-  int count = 0;
-  for (int i = 0; i < size; ++i) count += tokens[i] == token ? 1 : 0;
-  return count;
-}
 
 // A group of beams that takes its turn.
 class BeamGroup {

@@ -2,26 +2,11 @@
 // The selection of beams, a group of items for each search: a candidate finds its own rank among
 // those of its group of beams.
 #include "rtp_llm/kernels/xpu/device.h"
+#include "rtp_llm/kernels/xpu/sampling/beam_parts.h"
 #include "rtp_llm/kernels/xpu/sampling/sampling.h"
 
 namespace rtp_llm::xpu {
 namespace {
-
-// Part `index` of `size` things, kept within them.
-struct Part {
-  int64_t begin, end;
-};
-
-Part part_of(const int32_t* cu, int64_t index, int64_t size) {
-  const int64_t begin = std::clamp<int64_t>(cu[index], 0, size);
-  return {begin, std::clamp<int64_t>(cu[index + 1], begin, size)};
-}
-
-int64_t count_of(const int32_t* tokens, int64_t size, int32_t token) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < size; ++i) count += tokens[i] == token ? 1 : 0;
-  return count;
-}
 
 // A group of beams that takes its turn; `chosen` are the tokens of earlier ones.
 struct BeamTurn {

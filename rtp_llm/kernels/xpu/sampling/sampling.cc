@@ -80,4 +80,19 @@ void select_beams(Queue& queue, const SelectBeamsArgs& args, void* scratch) {
   submit(queue, {"beams_kernel", "select_beams", args.num_searches, kMaxItems}, given);
 }
 
+RTP_LLM_OPERATOR(choose_beams)
+void choose_beams(Queue& queue, const ChooseBeamsArgs& args) {
+  submit(queue, {"order_beams_kernel", "choose_beams", args.num_searches, items_for(args.k)}, args);
+}
+
+int64_t order_beams_scratch(const OrderBeamsArgs& args) {
+  return args.num_beams * (args.table_width + 2) * int64_t{sizeof(int32_t)};
+}
+
+RTP_LLM_OPERATOR(order_beams, scratch)
+void order_beams(Queue& queue, const OrderBeamsArgs& args, void* scratch) {
+  const ScratchOrderArgs given{args, static_cast<int32_t*>(scratch)};
+  submit(queue, {"order_beams_kernel", "order_beams", args.num_groups, kMaxItems}, given);
+}
+
 }  // namespace rtp_llm::xpu

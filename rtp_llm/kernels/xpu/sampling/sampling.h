@@ -34,4 +34,9 @@ struct ScratchBeamsArgs {
   int32_t* chosen;  // [num_beams]
 };
 
+struct ScratchOrderArgs {
+  OrderBeamsArgs order;
+  int32_t* scratch;  // [num_beams, table_width + 2]
+};
+
 }  // namespace rtp_llm::xpu
