@@ -279,16 +279,22 @@ class Scheduler:
             QueueFullError: no place now.
         """
     def reorder(
-        self, ids: Sequence[int], parents: Sequence[int], last_tokens: Sequence[int]
+        self,
+        ids: NDArray[np.int64],
+        parents: NDArray[np.int32],
+        last_tokens: NDArray[np.int32],
+        widths: Sequence[int],
     ) -> None:
-        """The next step of a beam search, at the same times as `fork`.
+        """The next step of groups of beams, at the same times as `fork`; arrays [N].
 
-        Sequence ``ids[i]`` continues what ``ids[parents[i]]`` had before its last commit, with
-        ``last_tokens[i]``; full blocks of the cache are shared. If a step with these beams is in
-        flight, the device has ordered its block tables by the same choice.
+        The first ``widths[0]`` beams are a group, and so on. In a group, sequence ``ids[i]``
+        continues what ``ids[parents[i]]`` had before its last commit, with ``last_tokens[i]``; full
+        blocks of the cache are shared. If a step with these beams is in flight, the device has
+        ordered its block tables by the same choice.
 
         Raises:
-            ValueError: these are not beams of one length; nothing has changed.
+            ValueError: these are not beams of one length; the group has not changed, earlier ones
+                have.
         """
     def tokens_of(self, id: int) -> tuple[int, int, NDArray[np.int32]]:
         """Slot, prompt length, and prompt with committed output int32 [T], of a sequence.
@@ -845,3 +851,34 @@ class SuffixProposer:
     @property
     def num_cached(self) -> int:
         """Outputs that are kept for other sequences."""
+
+def choose_continuations(
+    parents: NDArray[np.int32],
+    tokens: NDArray[np.int32],
+    totals: NDArray[np.float32],
+    logprobs: NDArray[np.float32],
+    steps: Sequence[tuple[int, int, int, bool]],
+    stop_ids: NDArray[np.int32],
+    texts: NDArray[np.bool_] | None = None,
+) -> tuple[
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+    NDArray[np.float32],
+    list[int],
+    list[tuple[int, int, int, float, float, bool]],
+]:
+    """The step of groups of beams, from candidates [R, k] as `select_beams` returns them.
+
+    A group is a tuple of ``steps``: the row of its candidates, its width, its number of beams after
+    this step, and whether all of its sequences end with it. They also end with one of ``stop_ids``
+    [G, N], and with the candidates that ``texts`` [G, k] marks. The best ones that do not end go
+    on.
+
+    Returns parents, tokens, log-probabilities and sums of all beams [sum of widths], the number of
+    beams of each group that go on (the others are copies of the last one, with a sum of -inf), and
+    what ends: group, parent, token, sum, log-probability, and whether it is stopped by its token.
+
+    Raises:
+        ValueError: sizes that do not fit together.
+    """

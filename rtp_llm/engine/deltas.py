@@ -128,8 +128,10 @@ def _token_logprobs(
     wanted: list[int],
     ranks: list[int] | None = None,
 ) -> list[TokenLogprob]:
-    values, all_values = _float32(chosen), _float32(top_values)
-    all_ids = _int32(top_ids)
+    values = _float32(chosen)
+    if ranks is None and not any(wanted):
+        return [TokenLogprob(*each, []) for each in zip(ids, values, strict=True)]
+    all_ids, all_values = _int32(top_ids), _float32(top_values)
     result = []
     ranked: Iterable[int | None] = ranks if ranks is not None else repeat(None, len(ids))
     columns = zip(ids, values, wanted, ranked, strict=True)

@@ -91,7 +91,7 @@ class ModelRunner:
             if captured is not None:
                 if beams is not None:
                     assert self._graph_batch is not None
-                    beams.apply(self._graph_batch, self.cache, self.device)
+                    beams.apply(self._graph_batch, self.cache)
                 return DeviceStep(plan, self.device, partial(self._graphs.batch, plan), captured)
         batch = self.inputs.upload(plan)
         if beams is not None:

@@ -176,6 +176,7 @@ class CacheManager {
                     std::vector<int32_t>* blocks) const;
   bool Offer(const int32_t* tokens, std::vector<int32_t>* blocks, bool latest,
              SequenceCache* cache);
+  void ReorderPaths(const std::vector<SequenceCache*>& caches, const std::vector<int32_t>& parents);
   bool MakeFree(int32_t group, int32_t needed);
   void CheckTables(int32_t group, const std::vector<const SequenceCache*>& live) const;
 

@@ -34,28 +34,41 @@ void CacheManager::Reorder(const std::vector<SequenceCache*>& caches,
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
     BlockPool& pool = *pools_[group];
-    std::vector<std::vector<int32_t>> blocks;
+    std::vector<std::vector<int32_t>> blocks(caches.size());  // of those that move
+    std::vector<int32_t> last_blocks;
+    last_blocks.reserve(caches.size());
     for (size_t i = 0; i < caches.size(); ++i) {
-      blocks.push_back(caches[parents[i]]->tables[group].blocks);
-      blocks[i][last] = caches[owners[i]]->tables[group].blocks[last];
-      if (parents[i] != static_cast<int32_t>(i)) {
-        pool.Acquire(Holder::kRequest, blocks[i].data(), last);
-      }
+      last_blocks.push_back(caches[owners[i]]->tables[group].blocks[last]);
+      if (parents[i] == static_cast<int32_t>(i)) continue;
+      blocks[i] = caches[parents[i]]->tables[group].blocks;
+      pool.Acquire(Holder::kRequest, blocks[i].data(), last);
     }
     for (size_t i = 0; i < caches.size(); ++i) {
       BlockTable& table = caches[i]->tables[group];
-      const bool stays = parents[i] == static_cast<int32_t>(i);
-      if (!stays) pool.Release(Holder::kRequest, table.blocks.data(), last);
-      table.blocks = std::move(blocks[i]);
-      table.changed_from = stays ? std::min(table.changed_from, last) : 0;
+      if (parents[i] == static_cast<int32_t>(i)) {
+        if (table.blocks[last] == last_blocks[i]) continue;
+        table.changed_from = std::min(table.changed_from, last);
+      } else {
+        pool.Release(Holder::kRequest, table.blocks.data(), last);
+        table.blocks.swap(blocks[i]);
+        table.changed_from = 0;
+      }
+      table.blocks[last] = last_blocks[i];
     }
   }
-  std::vector<PrefixPath> paths;
-  for (const int32_t parent : parents) {
-    const PrefixPath& from = caches[parent]->path;
-    paths.push_back(from.is_open() ? prefix_->Copy(from) : PrefixPath());
+  ReorderPaths(caches, parents);
+}
+
+void CacheManager::ReorderPaths(const std::vector<SequenceCache*>& caches,
+                                const std::vector<int32_t>& parents) {
+  std::vector<PrefixPath> paths(caches.size());
+  for (size_t i = 0; i < caches.size(); ++i) {
+    const PrefixPath& from = caches[parents[i]]->path;
+    const bool moves = parents[i] != static_cast<int32_t>(i);
+    if (moves && from.is_open()) paths[i] = prefix_->Copy(from);
   }
   for (size_t i = 0; i < caches.size(); ++i) {
+    if (parents[i] == static_cast<int32_t>(i)) continue;
     if (caches[i]->path.is_open()) prefix_->Close(&caches[i]->path);
     caches[i]->path = std::move(paths[i]);
   }

@@ -9,7 +9,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -19,6 +21,7 @@
 
 #include "rtp_llm/cpp/cache/errors.h"
 #include "rtp_llm/cpp/pybind/async_writer.h"
+#include "rtp_llm/cpp/pybind/beams.h"
 #include "rtp_llm/cpp/pybind/cache_store.h"
 #include "rtp_llm/cpp/pybind/scheduler_config.h"
 #include "rtp_llm/cpp/pybind/speculative.h"
@@ -32,6 +35,7 @@ namespace rtp_llm {
 namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style>;
+using Ids = py::array_t<int64_t, py::array::c_style>;
 
 const Tokens& RequireFlat(const Tokens& tokens) {
   if (tokens.ndim() != 1) throw std::invalid_argument("prompt: a one-dimensional array is needed");
@@ -84,7 +88,7 @@ std::vector<int32_t> Add(Scheduler& scheduler, const std::vector<int64_t>& ids,
                        std::move(options));
 }
 
-using Drafts = std::tuple<py::array_t<int64_t, py::array::c_style>, Tokens, Tokens>;
+using Drafts = std::tuple<Ids, Tokens, Tokens>;
 
 bool Schedule(Scheduler& scheduler, const std::optional<Drafts>& drafts) {
   if (!drafts) return scheduler.Schedule();
@@ -305,12 +309,30 @@ void BindConnector(py::class_<Scheduler>& scheduler) {
       .def("unpin", &Scheduler::Unpin, py::arg("id"));
 }
 
+// Beams of several groups, of widths[g] beams each, whose parents are counted within the group.
+void ReorderGroups(Scheduler& scheduler, const Ids& ids, const Tokens& parents,
+                   const Tokens& last_tokens, const std::vector<int32_t>& widths) {
+  const auto total = std::accumulate(widths.begin(), widths.end(), py::ssize_t{0});
+  const bool positive = std::all_of(widths.begin(), widths.end(), [](int32_t w) { return w > 0; });
+  if (!positive || ids.size() != total || parents.size() != total || last_tokens.size() != total) {
+    throw py::value_error("reorder: the arrays and widths differ in the number of beams");
+  }
+  py::ssize_t first = 0;
+  for (const int32_t width : widths) {
+    const auto part = [&](const auto& array) {
+      return std::vector(array.data() + first, array.data() + first + width);
+    };
+    scheduler.Reorder(part(ids), part(parents), part(last_tokens));
+    first += width;
+  }
+}
+
 void BindForks(py::class_<Scheduler>& scheduler) {
   scheduler
       .def("fork", &Scheduler::Fork, py::arg("id"), py::arg("ids"), py::kw_only(),
            py::arg("last_tokens") = std::vector<int32_t>())
-      .def("reorder", &Scheduler::Reorder, py::arg("ids"), py::arg("parents"),
-           py::arg("last_tokens"))
+      .def("reorder", &ReorderGroups, py::arg("ids"), py::arg("parents"), py::arg("last_tokens"),
+           py::arg("widths"))
       .def(
           "tokens_of",
           [](const Scheduler& scheduler, int64_t id) {
@@ -365,6 +387,7 @@ PYBIND11_MODULE(_runtime, module) {
   BindCacheStore(module);
   BindStepChannel(module);
   BindSpeculative(module);
+  BindBeams(module);
 }
 
 }  // namespace rtp_llm

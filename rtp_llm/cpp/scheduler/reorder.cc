@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "rtp_llm/cpp/scheduler/scheduler.h"
 
@@ -21,15 +20,17 @@ struct Scheduler::Continuation {
   bool stays = false;
 };
 
-void Scheduler::CheckReorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
-                             const std::vector<int32_t>& last_tokens) const {
+std::vector<int32_t> Scheduler::CheckReorder(const std::vector<int64_t>& ids,
+                                             const std::vector<int32_t>& parents,
+                                             const std::vector<int32_t>& last_tokens) const {
   const size_t count = ids.size();
   if (parents.size() != count || last_tokens.size() != count) {
     throw std::invalid_argument("reorder: " + std::to_string(parents.size()) + " parents and " +
                                 std::to_string(last_tokens.size()) + " last_tokens for " +
                                 std::to_string(count) + " ids");
   }
-  std::unordered_set<int64_t> seen;
+  std::vector<int32_t> slots;
+  slots.reserve(count);
   int32_t length = -1;
   for (size_t i = 0; i < count; ++i) {
     // Messages are made where they are needed: this is a part of every step.
@@ -39,7 +40,9 @@ void Scheduler::CheckReorder(const std::vector<int64_t>& ids, const std::vector<
       }
     };
     const int32_t slot = sequences_.Find(ids[i]);
-    require(slot >= 0 && seen.insert(ids[i]).second, " does not exist, or occurs twice");
+    const bool is_new = std::find(slots.begin(), slots.end(), slot) == slots.end();
+    require(slot >= 0 && is_new, " does not exist, or occurs twice");
+    slots.push_back(slot);
     const Sequence& sequence = sequences_[slot];
     const bool started = sequence.leader < 0 && sequence.followers.empty();
     require(sequence.options->beam_search && started, " is not a beam that has begun");
@@ -50,19 +53,20 @@ void Scheduler::CheckReorder(const std::vector<int64_t>& ids, const std::vector<
             " has a parent that is not one of the ids");
     require(last_tokens[i] >= 0, " has a last token that is negative");
   }
+  return slots;
 }
 
 void Scheduler::Reorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
                         const std::vector<int32_t>& last_tokens) {
-  CheckReorder(ids, parents, last_tokens);
-  if (IsInStep(ids)) return ReorderInStep(ids, parents, last_tokens);
+  const std::vector<int32_t> slots = CheckReorder(ids, parents, last_tokens);
+  if (IsInStep(slots)) return ReorderInStep(slots, parents, last_tokens);
   std::vector<Continuation> continuations;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    Sequence& parent = sequences_[sequences_.Find(ids[parents[i]])];
+  continuations.reserve(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
     const bool stays = parents[i] == static_cast<int32_t>(i);
-    continuations.push_back(Continue(&parent, last_tokens[i], stays));
+    continuations.push_back(Continue(&sequences_[slots[parents[i]]], last_tokens[i], stays));
   }
-  for (size_t i = 0; i < ids.size(); ++i) Replace(sequences_.Find(ids[i]), &continuations[i]);
+  for (size_t i = 0; i < slots.size(); ++i) Replace(slots[i], &continuations[i]);
 }
 
 Scheduler::Continuation Scheduler::Continue(Sequence* parent, int32_t last_token, bool stays) {
@@ -128,28 +132,31 @@ void Scheduler::KeepBeamsTogether() {
   pending_beams_.clear();
 }
 
-bool Scheduler::IsInStep(const std::vector<int64_t>& ids) const {
-  return std::all_of(ids.begin(), ids.end(), [this](int64_t id) {
-    const Sequence& sequence = sequences_[sequences_.Find(id)];
-    return sequence.awaits_reorder && sequence.step_tokens > 0;
+bool Scheduler::IsInStep(const std::vector<int32_t>& slots) const {
+  return std::all_of(slots.begin(), slots.end(), [this](int32_t slot) {
+    return sequences_[slot].awaits_reorder && sequences_[slot].step_tokens > 0;
   });
 }
 
-void Scheduler::ReorderInStep(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+void Scheduler::ReorderInStep(const std::vector<int32_t>& slots,
+                              const std::vector<int32_t>& parents,
                               const std::vector<int32_t>& last_tokens) {
   std::vector<SequenceCache*> caches;
-  std::vector<std::vector<int32_t>> tokens;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    caches.push_back(&sequences_[sequences_.Find(ids[i])].cache);
-    const Sequence& parent = sequences_[sequences_.Find(ids[parents[i]])];
-    tokens.emplace_back(parent.tokens.begin(), parent.tokens.end() - 1);
-    tokens.back().push_back(last_tokens[i]);
+  std::vector<std::vector<int32_t>> tokens(slots.size());  // of those that get another history
+  caches.reserve(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    caches.push_back(&sequences_[slots[i]].cache);
+    if (parents[i] == static_cast<int32_t>(i)) continue;
+    const std::vector<int32_t>& history = sequences_[slots[parents[i]]].tokens;
+    tokens[i].reserve(history.capacity());  // it grows in the next step
+    tokens[i].assign(history.begin(), history.end());
   }
-  cache_.Reorder(caches, parents, sequences_[sequences_.Find(ids[0])].computed);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    Sequence& sequence = sequences_[sequences_.Find(ids[i])];
+  cache_.Reorder(caches, parents, sequences_[slots[0]].computed);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Sequence& sequence = sequences_[slots[i]];
     sequence.awaits_reorder = false;
-    sequence.tokens = std::move(tokens[i]);
+    if (!tokens[i].empty()) sequence.tokens.swap(tokens[i]);
+    sequence.tokens.back() = last_tokens[i];
   }
 }
 

@@ -215,14 +215,16 @@ class Scheduler {
   void CheckFork(int64_t id, const std::vector<int64_t>& ids,
                  const std::vector<int32_t>& last_tokens) const;
   bool SharesCache(const Sequence& parent) const;
-  void CheckReorder(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
-                    const std::vector<int32_t>& last_tokens) const;
+  // The slots of `ids`.
+  std::vector<int32_t> CheckReorder(const std::vector<int64_t>& ids,
+                                    const std::vector<int32_t>& parents,
+                                    const std::vector<int32_t>& last_tokens) const;
   struct Continuation;
   Continuation Continue(Sequence* parent, int32_t last_token, bool stays);
   void Replace(int32_t slot, Continuation* by);
   void KeepBeamsTogether();
-  bool IsInStep(const std::vector<int64_t>& ids) const;
-  void ReorderInStep(const std::vector<int64_t>& ids, const std::vector<int32_t>& parents,
+  bool IsInStep(const std::vector<int32_t>& slots) const;
+  void ReorderInStep(const std::vector<int32_t>& slots, const std::vector<int32_t>& parents,
                      const std::vector<int32_t>& last_tokens);
   static void Inherit(const Sequence& parent, Sequence* child);
   void StartFork(Sequence* parent, Sequence* child);

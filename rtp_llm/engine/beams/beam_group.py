@@ -6,17 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtp_llm.engine.beams.beam_history import BeamHistory
 from rtp_llm.engine.beams.stop_texts import StopTexts
 from rtp_llm.engine.beams.top_tokens import TopHistory, TopTokens
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.worker.heads.beam_table import BeamRows
-
-_ROOM = 64  # tokens
 
 
 @dataclass(frozen=True)
@@ -32,26 +30,22 @@ class Hypothesis:
     top: TopTokens | None = None
 
 
-class Candidates(NamedTuple):
-    """The best continuations of a group's beams, [k or fewer], the best one first: see
-    `select_beams`. ``stops`` bool: tokens that end a sequence."""
+@dataclass(frozen=True)
+class _Ended:
+    """A sequence that has ended after ``length`` tokens: beam ``parent`` and its last token."""
 
-    parents: NDArray[np.int32]
-    tokens: NDArray[np.int32]
-    totals: NDArray[np.float32]
-    logprobs: NDArray[np.float32]
-    stops: NDArray[np.bool_]
-
-
-class Chosen(NamedTuple):
-    """Beams go on from ``parents`` [W], indexes of beams, with ``tokens`` [W]."""
-
-    parents: list[int]
-    tokens: list[int]
+    score: float
+    length: int
+    parent: int
+    token: int
+    logprob: float
+    stopped: bool
+    top: TopTokens | None
 
 
 class BeamGroup:
-    """Chooses the continuations of beams, like transformers' beam search."""
+    """Keeps what its beams have chosen and which sequences have ended, like transformers' beam
+    search. `BeamGroups` takes its steps, together with those of other groups."""
 
     def __init__(
         self,
@@ -65,87 +59,77 @@ class BeamGroup:
         """``widths``: the number of beams after each step; the last one holds for the rest. The
         last one of max_tokens steps is how many ended sequences are kept. ``stop_ids`` and
         ``stop_texts`` end a sequence, and so does its length of ``max_tokens``."""
-        self._stop_texts = stop_texts
+        self.stop_texts = stop_texts
         self.top = TopHistory(max(widths[:max_tokens]), top) if top else None
         self._widths, self._max_tokens, self._search = widths[:max_tokens], max_tokens, search
         self.rows = BeamRows(max(self._widths))
         self.num_candidates = _num_candidates(self._widths, len(stop_ids))
-        self._first = np.arange(self.rows.width)
-        self._length = 0
-        self._tokens = np.empty((self.rows.width, _ROOM), np.int32)
-        self._logprobs = np.empty((self.rows.width, _ROOM), np.float32)
-        self.ended: list[Hypothesis] = []  # the best ones, the best first
+        self._history = BeamHistory()
+        self._ended: list[_Ended] = []  # the best ones, the best first
 
-    def advance(self, found: Candidates) -> Chosen | None:
-        """Choose among the candidates. None: the search of the group is over."""
-        self._length += 1
-        width = self._widths[min(self._length, len(self._widths)) - 1]
-        if self._stop_texts is not None:
-            stops = found.stops | self._stop_texts.found(found.parents, found.tokens)
-            found = found._replace(stops=stops)
-        ends = found.stops if self._length < self._max_tokens else np.ones_like(found.stops)
-        ended = np.flatnonzero(ends[:width])
-        if len(ended):
-            self._end(found, ended)
-        going = np.flatnonzero(~ends)[:width] if len(ended) else self._first[:width]
-        going = going[: len(found.tokens)]
-        if not len(going):
-            return None
-        self.rows.choose(found.totals[going])
-        if len(going) < self.rows.width:  # the others are copies that count for nothing
-            going = np.pad(going, (0, self.rows.width - len(going)), mode="edge")
-        parents, tokens = found.parents[going], found.tokens[going]
-        self._continue(parents, tokens, found.logprobs[going])
-        if not self._can_improve():
-            return None
-        return Chosen(parents.tolist(), tokens.tolist())
+    @property
+    def next_width(self) -> int:
+        """The number of beams after the next step."""
+        return self._widths[min(self._history.length + 1, len(self._widths)) - 1]
 
-    def _continue(
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the next step is the last one."""
+        return self._history.length + 1 >= self._max_tokens
+
+    def end(self, parent: int, token: int, total: float, logprob: float, stopped: bool) -> None:
+        """A sequence ends with the next step: beam ``parent`` and its ``token``; ``total`` is the
+        sum of its log-probabilities."""
+        length = self._history.length + 1
+        top = None if self.top is None else self.top.of(parent)
+        score = self._score(total, length)
+        self._ended.append(_Ended(score, length, parent, token, logprob, stopped, top))
+        self._ended.sort(key=lambda each: -each.score)
+        del self._ended[self._widths[-1] :]
+
+    def go_on(
         self,
         parents: NDArray[np.int32],
         tokens: NDArray[np.int32],
         logprobs: NDArray[np.float32],
-    ) -> None:
-        before = self._length - 1
-        if before == self._tokens.shape[1]:
-            self._tokens = np.tile(self._tokens, (1, 2))
-            self._logprobs = np.tile(self._logprobs, (1, 2))
-        if (parents != self._first).any():
-            self._tokens[:, :before] = self._tokens[parents, :before]
-            self._logprobs[:, :before] = self._logprobs[parents, :before]
-        self._tokens[:, before] = tokens
-        self._logprobs[:, before] = logprobs
-        if self._stop_texts is not None:
-            self._stop_texts.follow(parents, tokens)
+    ) -> bool:
+        """The beams go on from ``parents`` [W] with ``tokens`` [W], and `rows` has their scores.
+        Returns whether one may still become one of the best; otherwise the search is over."""
+        self._history.add(parents, tokens, logprobs)
+        if self.stop_texts is not None:
+            self.stop_texts.follow(parents, tokens)
         if self.top is not None:
             self.top.follow(parents)
+        return self._can_improve()
 
-    def _end(self, found: Candidates, ended: NDArray[np.int64]) -> None:
-        parents, before = found.parents[ended], self._length - 1
-        tokens = np.column_stack((self._tokens[parents, :before], found.tokens[ended]))
-        logprobs = np.column_stack((self._logprobs[parents, :before], found.logprobs[ended]))
-        scores = self._scores(found.totals[ended], self._length)
-        stopped = found.stops[ended]
-        tops = [None if self.top is None else self.top.of(each) for each in parents.tolist()]
-        for each in zip(scores.tolist(), tokens, logprobs, stopped.tolist(), tops, strict=True):
-            self.ended.append(Hypothesis(*each))
-        self.ended.sort(key=lambda each: -each.score)
-        del self.ended[self._widths[-1] :]
-
-    def _scores(self, totals: NDArray[np.float32], length: int) -> NDArray[np.float64]:
+    def _score(self, total: float, length: int) -> float:
         with np.errstate(over="ignore", divide="ignore"):
-            return totals / np.float64(length) ** self._search.length_penalty
+            return float(np.float64(total) / np.float64(length) ** self._search.length_penalty)
 
     def _can_improve(self) -> bool:
         """Whether a beam may still become one of the best that have ended."""
-        if len(self.ended) < self._widths[-1]:
+        if len(self._ended) < self._widths[-1]:
             return True
         stopping = self._search.early_stopping
         if stopping is True:
             return False
         at_the_end = stopping == "never" and self._search.length_penalty > 0
-        length = self._max_tokens if at_the_end else self._length
-        return bool(self._scores(self.rows.scores[:1], length)[0] > self.ended[-1].score)
+        length = self._max_tokens if at_the_end else self._history.length
+        return self._score(self.rows.scores[0], length) > self._ended[-1].score
+
+    def best(self) -> list[Hypothesis]:
+        """The best sequences that have ended, the best one first."""
+        before = self._history.of([(each.parent, each.length - 1) for each in self._ended])
+        return [
+            Hypothesis(
+                each.score,
+                np.append(tokens, np.int32(each.token)),
+                np.append(logprobs, np.float32(each.logprob)),
+                each.stopped,
+                each.top,
+            )
+            for each, (tokens, logprobs) in zip(self._ended, before, strict=True)
+        ]
 
 
 def _num_candidates(widths: Sequence[int], stops: int) -> int:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtp_llm.engine.beams.beam_group import BeamGroup, Candidates, Hypothesis
+from rtp_llm.engine.beams.beam_group import BeamGroup, Hypothesis
+from rtp_llm.engine.beams.continuations import Continuations, choose_continuations
+from rtp_llm.engine.beams.top_tokens import TopHistory
 from rtp_llm.engine.columns import beam_columns, error_columns
 from rtp_llm.engine.messages import INDEX_BITS, SEQUENCE_ERRORS, RequestError, StepOutput
 from rtp_llm.worker.heads.beam_table import BeamRows, BeamTable, SearchRows
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from rtp_llm.worker.grammar.constraints import Constraints
     from rtp_llm.worker.heads.beam_table import Selected
     from rtp_llm.worker.worker import StepOutputs
+
+_NO_IDS = np.empty(0, np.int64)
 
 
 @dataclass(eq=False)
@@ -51,13 +55,13 @@ class _Search:
 
     prepared: PreparedSearch
     rows: SearchRows
-    ids: dict[BeamRows, list[int]]  # of each group's sequences
+    ids: dict[BeamRows, NDArray[np.int64]]  # of each group's sequences
     cached_tokens: int = -1
 
     @property
     def best(self) -> list[Hypothesis]:
         """The best sequences that have ended."""
-        every = [each for group in self.prepared.groups for each in group.ended]
+        every = [each for group in self.prepared.groups for each in group.best()]
         return sorted(every, key=lambda each: -each.score)[: self.prepared.count]
 
 
@@ -95,7 +99,8 @@ class BeamGroups:
             raise RequestError("invalid", f"request_id={request} is in use")
         groups, ids, next_id = [], {}, first
         for group in prepared.groups:
-            ids[group.rows] = [*range(next_id, next_id := next_id + group.rows.width)]
+            ids[group.rows] = np.arange(next_id, next_id + group.rows.width)
+            next_id += group.rows.width
             groups.append(group.rows)
         penalty, stop_ids = prepared.diversity_penalty, prepared.stop_ids
         own = range(first, next_id), groups, prepared.k, penalty, stop_ids, prepared.top
@@ -122,7 +127,7 @@ class BeamGroups:
         """Arrays of the beams and the groups in the order of the table."""
         searches = [*self._searches.values()]
         places = [(search, rows) for search in searches for rows in search.rows.groups]
-        ids = np.array([each for search, rows in places for each in search.ids[rows]], np.int64)
+        ids = np.concatenate([_NO_IDS, *(search.ids[rows] for search, rows in places)])
         self._beams = np.argsort(ids)
         self._ids = ids[self._beams]
         of_rows = {group.rows: group for each in searches for group in each.prepared.groups}
@@ -153,12 +158,8 @@ class BeamGroups:
             beams = self._beams_of(result.ids)
         # What is not there has been replaced since then.
         self._table.beams.there[beams[(beams >= 0) & (result.num_tokens > 0)]] = True
-        if sampled.beams is not None:
-            for search, group, found in self._complete(sampled.beams):
-                if search.cached_tokens < 0:
-                    own = result.ids >> INDEX_BITS == search.rows.ids[0] >> INDEX_BITS
-                    search.cached_tokens = int(result.cached_tokens[own.argmax()])
-                self._choose(search, group, found, changes)
+        if sampled.beams is not None and self._groups:
+            self._choose(sampled.beams, result, changes)
         result.tokens[rows] = -1
         result.num_tokens[rows] = 0
         result.finish[rows] = 0
@@ -180,48 +181,73 @@ class BeamGroups:
                 changes.messages.append(error_columns(ended, int(result.finish[row])))
                 changes.ended += ended
 
-    def _complete(self, selected: Selected) -> Iterator[tuple[_Search, BeamGroup, Candidates]]:
-        """The groups of searches whose beams have all sampled, and what they choose from."""
-        if not self._groups:
-            return
-        beams, starts = self._table.beams, self._table.starts[:-1]
-        waits = np.logical_or.reduceat(~beams.there, starts)
-        # Groups of a search choose in one step: the later ones count what the earlier ones choose.
-        complete = np.flatnonzero(np.bincount(self._search_of, waits)[self._search_of] == 0)
-        places = {rows: at for at, rows in enumerate(selected.groups)}
-        groups = [self._groups[each] for each in complete.tolist()]
-        at = [places[group.rows] for _, group in groups]
-        tokens = selected.tokens[at]
-        counts = np.count_nonzero(tokens >= 0, axis=1).tolist()
-        stops = (tokens[:, :, None] == self._stops[complete][:, None, :]).any(2)
-        every = zip(groups, at, counts, stops, strict=True)
-        for (search, group), place, count, is_stop in every:
-            _take_top(group, selected, place)
-            yield (
-                search,
-                group,
-                Candidates(
-                    selected.parents[place, :count],
-                    selected.tokens[place, :count],
-                    selected.totals[place, :count],
-                    selected.logprobs[place, :count],
-                    is_stop[:count],
-                ),
-            )
+    def _complete(self) -> NDArray[np.int64]:
+        """The groups of searches whose beams have all sampled: groups of a search choose in one
+        step, as the later ones count what the earlier ones choose."""
+        there = self._table.beams.there
+        if there.all():
+            return np.arange(len(self._groups))
+        waits = np.logical_or.reduceat(~there, self._table.starts[:-1])
+        return np.flatnonzero(np.bincount(self._search_of, waits)[self._search_of] == 0)
 
-    def _choose(
-        self, search: _Search, group: BeamGroup, found: Candidates, changes: _Changes
+    def _choose(self, selected: Selected, result: Result, changes: _Changes) -> None:
+        """Let all groups that can choose do so."""
+        complete = self._complete()
+        if not len(complete):
+            return
+        groups = [self._groups[each] for each in complete.tolist()]
+        places = {rows: at for at, rows in enumerate(selected.groups)}
+        at = [places[group.rows] for _, group in groups]
+        for (search, group), place in zip(groups, at, strict=True):
+            if search.cached_tokens < 0:
+                own = result.ids >> INDEX_BITS == search.rows.ids[0] >> INDEX_BITS
+                search.cached_tokens = int(result.cached_tokens[own.argmax()])
+            if group.top is not None:
+                _take_top(group, group.top, selected, place)
+        found = choose_continuations(
+            [group for _, group in groups], selected, at, self._stops[complete]
+        )
+        self._table.choose(complete, found.scores)
+        self._go_on(groups, found, changes)
+
+    def _go_on(
+        self,
+        groups: Sequence[tuple[_Search, BeamGroup]],
+        found: Continuations,
+        changes: _Changes,
     ) -> None:
-        """Let a group choose, and end its sequences if they do not go on, or the whole search."""
-        chosen, ids = group.advance(found), search.ids[group.rows]
-        if chosen is not None:
-            self._scheduler.reorder(ids, *chosen)
-            self._constraints.reorder(ids, *chosen)
-        elif len(search.rows.groups) > 1:  # the other groups go on
+        """Let beams go on in the cache, and end those that do not."""
+        going: list[int] = []
+        over = []
+        for number, (search, group) in enumerate(groups):
+            if found.counts[number] and group.go_on(*found.of(number)):
+                going.append(number)
+            else:
+                over.append((search, group))
+        if going:
+            self._reorder(groups, going, found)
+        for search, group in over:
+            self._end(search, group, changes)
+
+    def _reorder(
+        self, groups: Sequence[tuple[_Search, BeamGroup]], going: list[int], found: Continuations
+    ) -> None:
+        widths = [groups[each][1].rows.width for each in going]
+        ids = [groups[each][0].ids[groups[each][1].rows] for each in going]
+        parents, tokens = found.parents, found.tokens
+        if len(going) < len(groups):
+            parents, tokens, _ = map(np.concatenate, zip(*map(found.of, going), strict=True))
+        self._scheduler.reorder(np.concatenate(ids), parents, tokens, widths)
+        for number, own in zip(going, ids, strict=True):
+            self._constraints.reorder(own, *found.of(number)[:2])
+
+    def _end(self, search: _Search, group: BeamGroup, changes: _Changes) -> None:
+        """End a group that does not go on, or the whole search if it was the last one."""
+        if len(search.rows.groups) > 1:  # the other groups go on
             search.rows.groups.remove(group.rows)
             self._table.refresh()
             self._index()
-            changes.ended += ids
+            changes.ended += search.ids[group.rows].tolist()
         else:
             best, cached = search.best, search.cached_tokens
             request = search.rows.ids[0] >> INDEX_BITS
@@ -230,10 +256,9 @@ class BeamGroups:
             changes.ended += self.remove(request)
 
 
-def _take_top(group: BeamGroup, selected: Selected, place: int) -> None:
+def _take_top(group: BeamGroup, top: TopHistory, selected: Selected, place: int) -> None:
     """Give a group, number ``place`` of those selected for, the most likely tokens of its beams."""
-    if group.top is not None:
-        assert selected.top_values is not None and selected.top_ids is not None
-        first = sum(rows.width for rows in selected.groups[:place])
-        own = slice(first, first + group.rows.width)
-        group.top.take(selected.top_values[own], selected.top_ids[own])
+    assert selected.top_values is not None and selected.top_ids is not None
+    first = sum(rows.width for rows in selected.groups[:place])
+    own = slice(first, first + group.rows.width)
+    top.take(selected.top_values[own], selected.top_ids[own])

@@ -21,7 +21,7 @@ def select_beams(
     stop_ids: Tensor,
     cu_stops: IndexTensor,
     k: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Select the k best continuations of each group of beams, of the best tokens of each beam.
 
     values float32 [R, C], descending in each row, and ids int32 [R, C]: log-probabilities and their
@@ -35,24 +35,21 @@ def select_beams(
     candidates as it has beams, the best ones without the stop ids of the search: stop_ids int32,
     those of search s at [cu_stops[s], cu_stops[s + 1]).
 
-    Returns parents int32 [G, k] (beams, counted from the group's first one), tokens int32 [G, k],
-    totals float32 [G, k], descending (ties: the lowest beam first, then the first column), and
-    logprobs float32 [G, k], the candidates' values; -1, -1, -inf and -inf where a group has fewer
-    than k. RuntimeError on a mismatch, and on rows and offsets outside their tensors.
+    Returns int32 [2, G, k], parents (beams, counted from the group's first one) and tokens, and
+    float32 [2, G, k], totals, descending (ties: the lowest beam first, then the first column), and
+    log-probabilities, the candidates' values; -1 and -inf where a group has fewer than k.
+    RuntimeError on a mismatch, and on rows and offsets outside their tensors.
 
     Source: Vijayakumar et al., "Diverse Beam Search" (2016), with Hamming diversity.
     """
-    shape = cu_beams.shape[0] - 1, k
-    parents = values.new_empty(shape, dtype=torch.int32)
-    totals = values.new_empty(shape)
-    return parents, torch.empty_like(parents), totals, torch.empty_like(totals)
+    shape = 2, cu_beams.shape[0] - 1, k
+    return values.new_empty(shape, dtype=torch.int32), values.new_empty(shape)
 
 
 @operator
 def choose_beams(
-    parents: Tensor,
-    tokens: Tensor,
-    totals: Tensor,
+    numbers: Tensor,
+    values: Tensor,
     widths: Tensor,
     rows: IndexTensor,
     cu_beams: IndexTensor,
@@ -65,7 +62,7 @@ def choose_beams(
 ) -> None:
     """In place: each group goes on with its best continuations that do not end a sequence.
 
-    parents, tokens and totals [G, k]: the results of `select_beams`, which was given cu_beams,
+    numbers and values [2, G, k]: the results of `select_beams`, which was given cu_beams,
     cu_groups, stop_ids and cu_stops. widths int32 [G]: the number of beams with which a group goes
     on, at most all of its own; 0: it chooses nothing. rows int32 [B]: where the token of a beam is
     written, -1: nowhere.

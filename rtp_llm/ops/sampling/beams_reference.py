@@ -20,7 +20,7 @@ def select_beams_reference(
     stop_ids: Tensor,
     cu_stops: Tensor,
     k: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Plain PyTorch reference of `ops.select_beams`: same arguments and results."""
     shape, columns = (len(cu_beams) - 1, k), values.shape[1]
     parents = torch.full(shape, -1, dtype=torch.int32, device=values.device)
@@ -47,13 +47,12 @@ def select_beams_reference(
             logprobs[group, :count] = own_values.flatten()[best]
             going = tokens[group, :count][~torch.isin(tokens[group, :count], own_stops)]
             chosen = torch.cat((chosen, going[: len(has_row)]))
-    return parents, tokens, totals, logprobs
+    return torch.stack((parents, tokens)), torch.stack((totals, logprobs))
 
 
 def choose_beams_reference(
-    parents: Tensor,
-    tokens: Tensor,
-    totals: Tensor,
+    numbers: Tensor,
+    values: Tensor,
     widths: Tensor,
     rows: Tensor,
     cu_beams: Tensor,
@@ -65,7 +64,7 @@ def choose_beams_reference(
     row_tokens: Tensor,
 ) -> None:
     """Plain PyTorch reference of `ops.choose_beams`: same arguments and results."""
-    stops = cu_stops.tolist()
+    (parents, tokens), totals, stops = numbers, values[0], cu_stops.tolist()
     for search, groups in enumerate(pairwise(cu_groups.tolist())):
         own_stops = stop_ids[stops[search] : stops[search + 1]]
         for group in range(*groups):

@@ -34,11 +34,12 @@ def random_choice(searches: list[list[int]], k: int, vocab: int) -> list[Tensor]
     stops = [number % 4 for number in range(len(searches))]
     rows = torch.randperm(2 * beams)[:beams].int()
     rows[torch.rand(beams) < 0.2] = -1
-    goes = [0 if place % 3 == 2 else max(0, width - place % 2) for place, width in enumerate(widths)]
+    goes = [max(0, width - place % 2) for place, width in enumerate(widths)]
+    goes[2::3] = [0] * len(goes[2::3])
+    parents = torch.stack([torch.randint(0, max(1, width), (k,)) for width in widths]).int()
     return [
-        torch.stack([torch.randint(0, max(1, width), (k,)) for width in widths]).int(),
-        tokens,
-        -torch.rand(groups, k),
+        torch.stack((parents, tokens)),
+        -torch.rand(2, groups, k),
         int32(*goes),
         rows,
         offsets(widths),
@@ -73,10 +74,10 @@ def test_a_choice_equals_the_reference(searches: list[list[int]], k: int) -> Non
 
 def test_a_choice_by_hand() -> None:
     scores, parents, rows = torch.zeros(5), int32(7, 7, 7, 7, 7), int32(*[9] * 4)
-    found = int32(0, 1, 1, 0).view(1, 4), int32(3, 5, 8, 4).view(1, 4)
-    totals = torch.tensor([[-1.0, -2, -3, -4]])
+    numbers = int32(0, 1, 1, 0, 3, 5, 8, 4).view(2, 1, 4)
+    values = torch.tensor([[[-1.0, -2, -3, -4]], [[0, 0, 0, 0]]])
     one = int32(0, 2), int32(0, 1), int32(5), int32(0, 1)
-    ops.choose_beams(*found, totals, int32(2), int32(3, 1), *one, scores, parents, rows)
+    ops.choose_beams(numbers, values, int32(2), int32(3, 1), *one, scores, parents, rows)
     assert scores.tolist() == [-1, -3, 0, 0, 0]
     assert parents.tolist() == [0, 1, 7, 7, 7]
     assert rows.tolist() == [9, 8, 9, 3]
@@ -140,7 +141,7 @@ def test_nothing_to_do() -> None:
     pairs = ops.order_beams(table, int32(0, 0), int32(0, 0), int32(), int32(), int32(0), 4)
     assert pairs.shape == (0, 2)
     given = random_choice([[2], [3]], 4, 9)
-    given[3].zero_()
+    given[2].zero_()
     before = [each.clone() for each in given]
     ops.choose_beams(*given)
     assert all(map(torch.equal, given, before))
@@ -156,7 +157,7 @@ def test_traceable() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     given = random_choice([[3, 3], [2]], 4, 9)
-    names = ("parents", "tokens", "totals", "widths", "rows", "cu_beams", "cu_groups", "stop_ids")
+    names = ("numbers", "values", "widths", "rows", "cu_beams", "cu_groups", "stop_ids")
     for place, name in enumerate((*names, "cu_stops", "scores", "beam_parents", "row_tokens")):
         wrong = given[place].double()
         with pytest.raises(RuntimeError, match=f"choose_beams: {name} is"):
@@ -174,9 +175,9 @@ def test_wrong_arguments_are_named() -> None:
 def test_numbers_outside_their_tensors_are_named() -> None:
     given = random_choice([[3, 3], [2]], 4, 9)
     for place, number, problem in (
-        (3, 4, r"widths\[0\] is 4 of 3 beams"),
-        (4, 99, r"rows\[0\] is 99 of 16 rows"),
-        (5, 1, "cu_beams must rise from 0 to 8"),
+        (2, 4, r"widths\[0\] is 4 of 3 beams"),
+        (3, 99, r"rows\[0\] is 99 of 16 rows"),
+        (4, 1, "cu_beams must rise from 0 to 8"),
     ):
         wrong = given[place].clone()
         wrong[0] = number

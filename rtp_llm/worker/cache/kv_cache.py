@@ -40,6 +40,7 @@ class KVCache:
             _memory(group, blocks, block_size, device)
             for group, blocks in zip(self.groups, num_blocks, strict=True)
         )
+        self._pages: dict[int, Tensor] = {}  # views of it
         parts = [iter(memory) for memory in self.memory]
         nothing = torch.empty(0, device=device)
         self.layers: tuple[Tensor, ...] = tuple(
@@ -52,8 +53,11 @@ class KVCache:
 
     def copy_blocks(self, group: int, pairs: Tensor) -> None:
         """Copy whole blocks of all layers of a group; pairs int32 [P, 2] of (source, target)."""
-        if self.groups[group].layers:
-            ops.copy_blocks(_as_pages(self.memory[group]), pairs)
+        if not self.groups[group].layers:
+            return
+        if group not in self._pages:
+            self._pages[group] = _as_pages(self.memory[group])
+        ops.copy_blocks(self._pages[group], pairs)
 
     def copy_forked(self, group: int, pairs: Tensor) -> None:
         """The same for pairs that only the device knows; those with source -1 are skipped."""

@@ -88,17 +88,20 @@ class Constraints:
             self._constrained[slot] = True
 
     def reorder(
-        self, ids: Sequence[int], parents: Sequence[int], last_tokens: Sequence[int]
+        self,
+        ids: NDArray[np.int64],
+        parents: NDArray[np.int32],
+        last_tokens: NDArray[np.int32],
     ) -> None:
         """Let beam ``ids[i]`` continue what ``ids[parents[i]]`` has with ``last_tokens[i]``."""
-        if ids[0] not in self._by_id:
+        if int(ids[0]) not in self._by_id:
             return
-        continued, used = [], set()
-        for parent in parents:
-            constraint, _ = self._by_id[ids[parent]]
+        beams, continued, used = ids.tolist(), [], set()
+        for parent in parents.tolist():
+            constraint, _ = self._by_id[beams[parent]]
             continued.append(constraint.copy() if parent in used else constraint)
             used.add(parent)
-        for each, constraint, token in zip(ids, continued, last_tokens, strict=True):
+        for each, constraint, token in zip(beams, continued, last_tokens.tolist(), strict=True):
             self._by_id[each] = constraint, self._by_id[each][1]
             self.accept(each, token)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.worker.inputs.beam_order import BeamOrder
+from rtp_llm.worker.inputs.kept_upload import KeptUpload
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -27,6 +28,7 @@ class BeamChoice:
     def __init__(self, num_slots: int, device: Device, sampled: SampledTokens | None) -> None:
         """``sampled``: where the next step finds the tokens; None: no steps overlap."""
         self._device, self._sampled = device, sampled
+        self._kept = KeptUpload(device)
         self._beam_of_slot = np.full(num_slots, -1, np.int32)
         self._overlaps = np.empty(0, np.bool_)  # of groups
         self._places: dict[object, int] = {}  # of the groups' first beams
@@ -69,10 +71,13 @@ class BeamChoice:
         kept = self._scores.index_select(0, index.clamp(min=0))
         self._scores[: len(scores)] = torch.where(index < 0, known, kept)
 
-    def scores(self, known: Tensor) -> Tensor:
+    def scores(self, known: NDArray[np.float32]) -> Tensor:
         """The sums of all beams, float32 [B]: of others than these the host's, ``known``."""
         here = self._scores[: len(known)]
-        return here if self._overlaps.all() else torch.where(self._is_here, here, known)
+        if self and self._overlaps.all():
+            return here
+        uploaded = self._device.upload(known)
+        return torch.where(self._is_here, here, uploaded) if self else uploaded
 
     def prepare(
         self,
@@ -98,7 +103,7 @@ class BeamChoice:
 
     def choose(
         self,
-        selected: tuple[Tensor, ...],
+        selected: tuple[Tensor, Tensor],
         widths: Tensor,
         rows: Tensor,
         constant: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -107,8 +112,16 @@ class BeamChoice:
         `select_beams`, ``constant`` is what both operators are given of groups and stop ids."""
         assert self._sampled is not None
         self._chosen_starts = constant[0]
-        state = self._scores, self._parents, self._sampled.tokens(self._sampled.max_rows)
-        ops.choose_beams(*selected[:3], widths, rows, *constant, *state)
+        row_tokens = self._sampled.tokens(self._sampled.max_rows)
+        ops.choose_beams(
+            *selected,
+            widths,
+            rows,
+            *constant,
+            self._scores,
+            self._parents,
+            row_tokens,
+        )
 
     def order(self, plan: StepPlan) -> BeamOrder | None:
         """How to order the block tables of a step, some of whose tokens the last choice names."""
@@ -120,4 +133,5 @@ class BeamChoice:
         assert self._chosen_starts is not None
         sequences = np.full(self._num_beams, -1, np.int32)
         sequences[beams[rows]] = plan.logit_rows[rows]
-        return BeamOrder(sequences, self._parents, self._chosen_starts)
+        (uploaded,) = self._kept.upload(sequences)
+        return BeamOrder(uploaded, self._parents, self._chosen_starts)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.worker.heads.beam_choice import BeamChoice
+from rtp_llm.worker.inputs.kept_upload import KeptUpload
 
 if TYPE_CHECKING:
     from rtp_llm.device import Device
@@ -38,13 +39,6 @@ class BeamRows:
         self.part = np.full(width, -1, np.int32)
         self.row = np.zeros(width, np.int32)
         self.there = np.zeros(width, np.bool_)
-
-    def choose(self, scores: NDArray[np.float32]) -> None:
-        """Go on with as many beams as there are ``scores`` [W or fewer], before they sample."""
-        self.scores.fill(-np.inf)
-        self.scores[: len(scores)] = scores
-        self.part.fill(-1)
-        self.there.fill(False)
 
     def move(self, whole: BeamRows, start: int) -> None:
         """Make these beams the ones from ``start`` on of ``whole``."""
@@ -75,8 +69,8 @@ class SearchRows:
 
 @dataclass(frozen=True)
 class Selected:
-    """The best continuations of G ``groups``, arrays [G, k], the best one first: what
-    `select_beams` returns. It means something for groups whose beams all had candidates.
+    """The best continuations of G ``groups``, arrays [G, k], the best one first, as `select_beams`
+    finds them. They mean something for groups whose beams all had candidates.
 
     ``top_values`` and ``top_ids`` [B, n]: the most likely tokens of all beams of these groups, if a
     search asks for them.
@@ -93,8 +87,9 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """A selection on the device: ``arrays`` are those of Selected for ``groups``. ``is_beam`` bool
-    [L]: which of the step's rows with log-probabilities are beams."""
+    """A selection on the device: ``arrays`` are what `select_beams` returns for ``groups``, and the
+    most likely tokens of Selected. ``is_beam`` bool [L]: which of the step's rows with
+    log-probabilities are beams."""
 
     groups: Sequence[BeamRows]
     is_beam: NDArray[np.bool_]
@@ -113,6 +108,7 @@ class BeamTable:
         self, num_slots: int, device: Device, sampled: SampledTokens | None = None
     ) -> None:
         self._device = device
+        self._kept = KeptUpload(device)
         self.choice = BeamChoice(num_slots, device, sampled)
         self._beam_of_slot = np.full(num_slots, -1, np.int32)
         self._searches: dict[int, SearchRows] = {}  # by the first id
@@ -162,6 +158,17 @@ class BeamTable:
             self.beams.scores,
         )
 
+    def choose(self, groups: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+        """The numbered ``groups`` go on, before they sample, with ``scores`` of their beams, one
+        group after the other; -inf: there is no such beam."""
+        own: NDArray[np.bool_] | slice = slice(None)
+        if len(groups) < len(self.groups):
+            chooses = np.zeros(len(self.groups), np.bool_)
+            chooses[groups] = True
+            own = np.repeat(chooses, np.diff(self.starts))
+        beams = self.beams
+        beams.scores[own], beams.part[own], beams.there[own] = scores, -1, False
+
     def overlaps(self, first: int) -> bool:
         """Whether the search whose first sequence is ``first`` overlaps."""
         return self._searches[first].overlaps
@@ -197,21 +204,21 @@ class BeamTable:
             self.beams.part[beams[found]] = len(self._parts)
         self.beams.row[beams[found]] = found
         self._parts.append((values, ids))
-        choosing: tuple[NDArray[np.int64], ...] = ()
+        choosing: tuple[NDArray[np.int32], ...] = ()
         if self.choice:
             has_candidates = self.beams.part >= 0
             choosing = self.choice.prepare(has_candidates, beams[found], slots[found], rows[found])
         places, values, ids = self._candidates()
-        at, scores, *uploaded = self._device.upload_all(places, self.beams.scores, *choosing)
+        at, *uploaded = self._kept.upload(places, *choosing)
+        scores = self.choice.scores(self.beams.scores)
         if self.choice:
-            scores = self.choice.scores(scores)
             self.beams.part[self.choice.of_complete] = -1  # they have chosen
-        arrays: tuple[Tensor, ...] = ops.select_beams(
-            values, ids, at, scores, *self._constant, self._k
-        )
+        selected = ops.select_beams(values, ids, at, scores, *self._constant, self._k)
+        arrays: tuple[Tensor, ...] = selected
         if self.choice:
-            starts, groups, _, *stops = self._constant
-            self.choice.choose(arrays, *uploaded, (starts, groups, *stops))
+            widths, token_rows = uploaded
+            starts, groups, _, stop_ids, ends = self._constant
+            self.choice.choose(selected, widths, token_rows, (starts, groups, stop_ids, ends))
         if self._top:
             index = at.clamp(min=0)
             tops = (each[:, : self._top].index_select(0, index) for each in (values, ids))

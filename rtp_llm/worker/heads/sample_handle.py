@@ -97,5 +97,6 @@ class SampleHandle:
         if self._scores is not None:
             logprobs = Logprobs(self._scores.rows, self._scores.wanted, *arrays[:3])
         if self._beams is not None:
-            beams = Selected(self._beams.groups, *arrays[-len(self._beams.arrays) :])
+            numbers, values, *tops = arrays[-len(self._beams.arrays) :]
+            beams = Selected(self._beams.groups, *numbers, *values, *tops)
         return Sampled(tokens, broken, logprobs, beams=beams)

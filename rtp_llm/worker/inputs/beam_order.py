@@ -11,28 +11,22 @@ from torch import Tensor
 from rtp_llm import ops
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rtp_llm.attention.batch import ForwardBatch
-    from rtp_llm.device import Device
     from rtp_llm.worker.cache.kv_cache import KVCache
 
 
 @dataclass(frozen=True)
 class BeamOrder:
-    """How beams of a step go on, see `ops.order_beams`. ``sequences`` int32 [B]: a beam's sequence
-    in the step, whose only token has the same number, -1: it is not in the step. ``parents`` int32
-    [B or more] and ``cu_beams`` int32 [G + 1] are on the device."""
+    """How beams of a step go on, on the device: the arguments of `ops.order_beams`."""
 
-    sequences: NDArray[np.int32]
+    sequences: Tensor
     parents: Tensor
     cu_beams: Tensor
 
-    def apply(self, batch: ForwardBatch, cache: KVCache, device: Device) -> None:
+    def apply(self, batch: ForwardBatch, cache: KVCache) -> None:
         """Order the tables and slots of ``batch`` in place, and copy the last blocks that several
         beams go on from."""
-        beams = device.upload(self.sequences), self.parents, self.cu_beams
+        beams = self.sequences, self.parents, self.cu_beams
         places = zip(batch.block_table, batch.slot_mapping, strict=True)
         for group, (table, slots) in enumerate(places):
             pairs = ops.order_beams(table, slots, batch.positions, *beams, cache.block_size)

@@ -113,7 +113,7 @@ class StepInputs:
             host = replace(host, block_table=tuple(table.numpy() for table in tables))
             batch = replace(batch, block_table=tables, slot_mapping=slots)
         batch = replace(batch, host=replace(host, exact=not self._device.asynchronous))
-        beams.apply(batch, self._cache, self._device)
+        beams.apply(batch, self._cache)
         return batch
 
     def for_graphs(

@@ -18,6 +18,15 @@ T* matrix_of(const Tensor& matrix, DType dtype, int64_t rows, int64_t columns, c
   return matrix.data<T>();
 }
 
+// Two matrices, one after the other.
+template <class T>
+T* pairs_of(const Tensor& pairs, DType dtype, int64_t rows, int64_t columns, const char* what) {
+  check_dtype(pairs, dtype, what);
+  check_sizes(pairs, {2, rows, columns}, what);
+  check_contiguous(pairs, what);
+  return pairs.data<T>();
+}
+
 template <class T>
 T* vector_of(const Tensor& vector, DType dtype, int64_t size, const char* what) {
   check_dtype(vector, dtype, what);
@@ -50,8 +59,7 @@ void check_parts(const int32_t* cu, int64_t parts, int64_t size, const char* wha
 
 }  // namespace
 
-Prepared<SelectBeamsArgs, std::tuple<Tensor, Tensor, Tensor, Tensor>> prepare(
-    const SelectBeamsCall& call) {
+Prepared<SelectBeamsArgs, std::tuple<Tensor, Tensor>> prepare(const SelectBeamsCall& call) {
   check_dim(call.values, 2, "select_beams: values");
   SelectBeamsArgs args = {};
   args.num_rows = call.values.size(0);
@@ -76,16 +84,14 @@ Prepared<SelectBeamsArgs, std::tuple<Tensor, Tensor, Tensor, Tensor>> prepare(
                                             args.num_searches, "select_beams: diversity_penalty");
   args.stop_ids = index_of(call.stop_ids, args.num_stops, "select_beams: stop_ids");
   args.cu_stops = index_of(call.cu_stops, args.num_searches + 1, "select_beams: cu_stops");
-  const auto make = [&](DType dtype) {
-    return empty(call.values, {args.num_groups, args.k}, dtype);
-  };
-  Tensor parents = make(DType::kInt32), tokens = make(DType::kInt32);
-  Tensor totals = make(DType::kFloat32), logprobs = make(DType::kFloat32);
-  args.parents = parents.data<int32_t>();
-  args.tokens = tokens.data<int32_t>();
-  args.totals = totals.data<float>();
-  args.logprobs = logprobs.data<float>();
-  return {args, {std::move(parents), std::move(tokens), std::move(totals), std::move(logprobs)}};
+  const int64_t found = args.num_groups * args.k;
+  Tensor numbers = empty(call.values, {2, args.num_groups, args.k}, DType::kInt32);
+  Tensor values = empty(call.values, {2, args.num_groups, args.k}, DType::kFloat32);
+  args.parents = numbers.data<int32_t>();
+  args.tokens = args.parents + found;
+  args.totals = values.data<float>();
+  args.logprobs = args.totals + found;
+  return {args, {std::move(numbers), std::move(values)}};
 }
 
 void check_indices(const SelectBeamsArgs& args) {
@@ -100,26 +106,26 @@ void check_indices(const SelectBeamsArgs& args) {
 
 Prepared<ChooseBeamsArgs, void> prepare(const ChooseBeamsCall& call) {
   ChooseBeamsArgs args = {};
-  check_dim(call.parents, 2, "choose_beams: parents");
+  check_dim(call.numbers, 3, "choose_beams: numbers");
   check_index(call.cu_groups, "choose_beams: cu_groups");
   check_vector_of_any_size(call.scores, DType::kFloat32, "choose_beams: scores");
   check_index(call.row_tokens, "choose_beams: row_tokens");
   args.num_groups = groups_of(call.cu_beams, "choose_beams: cu_beams");
   args.num_searches = call.cu_groups.numel() - 1;
   RTP_LLM_CHECK(args.num_searches >= 0, "choose_beams: cu_groups is empty");
-  args.k = call.parents.size(1);
+  args.k = call.numbers.size(2);
   args.num_beams = call.rows.numel();
   args.num_scores = call.scores.numel();
   args.num_stops = call.stop_ids.numel();
   args.num_rows = call.row_tokens.numel();
   RTP_LLM_CHECK(args.num_scores >= args.num_beams, "choose_beams: scores is ",
                 call.scores.describe(), "; expected at least ", args.num_beams, " numbers");
-  args.parents = matrix_of<int32_t>(call.parents, DType::kInt32, args.num_groups, args.k,
-                                    "choose_beams: parents");
-  args.tokens = matrix_of<int32_t>(call.tokens, DType::kInt32, args.num_groups, args.k,
-                                   "choose_beams: tokens");
-  args.totals = matrix_of<float>(call.totals, DType::kFloat32, args.num_groups, args.k,
-                                 "choose_beams: totals");
+  const int64_t found = args.num_groups * args.k;
+  args.parents = pairs_of<int32_t>(call.numbers, DType::kInt32, args.num_groups, args.k,
+                                   "choose_beams: numbers");
+  args.tokens = args.parents + found;
+  args.totals = pairs_of<float>(call.values, DType::kFloat32, args.num_groups, args.k,
+                                "choose_beams: values");
   args.widths = index_of(call.widths, args.num_groups, "choose_beams: widths");
   args.rows = index_of(call.rows, args.num_beams, "choose_beams: rows");
   args.cu_beams = call.cu_beams.data<int32_t>();
