@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,8 +11,6 @@ from rtp_llm import ops
 from rtp_llm.attention import (
     AttentionBackend,
     AttentionConfig,
-    CacheScales,
-    ForwardBatch,
     Rotation,
     fp8_dequant,
 )
@@ -25,15 +21,12 @@ from rtp_llm.attention.triton import TritonAttentionBackend
 from rtp_llm.device.capabilities import HOST
 from rtp_llm.ops.attention.decode_attention_reference import decode_attention_reference
 from rtp_llm.ops.attention.triton_attention_reference import triton_paged_attention_reference
-from rtp_llm.testing.attention.steps import shape_of, step_of
+from rtp_llm.testing.attention.scaled_steps import cache_scales, scaled_step
 from rtp_llm.testing.packages import pretend_installed
-from rtp_llm.testing.paged_batches import PagedBatch
 
 HALF, NARROW = torch.bfloat16, torch.float8_e4m3fn
 CONFIG = AttentionConfig(HOST, HALF, NARROW, 4, 2, 64, 16)
-# So large, or so small, that without scales they would be clipped at 448, or round to zero.
-KEY, VALUE = 40.0, 1e-5
-SCALES = CacheScales.of(KEY / 100, VALUE / 100, torch.device("cpu"))
+SCALES = cache_scales(torch.device("cpu"))
 
 
 class _Others(TritonAttentionBackend):
@@ -59,27 +52,6 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)
 
 
-def steps_of(lengths: list[tuple[int, int]]) -> tuple[ForwardBatch, Tensor, Tensor]:
-    """A step over a cache of 8 bits whose new tokens are not stored yet, its packed projection,
-    and attention over the numbers before they are rounded."""
-    batch = PagedBatch.random(lengths, shape_of(CONFIG), HALF)
-    sizes = torch.tensor([KEY, VALUE], dtype=HALF).view(2, 1, 1, 1, 1)
-    batch = replace(batch, q=batch.q / KEY, kv_cache=batch.kv_cache * sizes)
-    step = step_of(batch)
-    places = torch.cat([torch.arange(keys - queries, keys) for queries, keys in lengths])
-    rows = torch.repeat_interleave(torch.tensor([queries for queries, _ in lengths]))
-    size = CONFIG.block_size
-    slots = batch.block_table[rows, places // size].long() * size + places % size
-    flat = batch.kv_cache.flatten(1, 2)
-    new = flat[:, slots].transpose(0, 1)  # [T, 2, Hk, D]
-    qkv = torch.cat((batch.q.flatten(1), new.flatten(1)), 1)
-    own = torch.stack((SCALES.keys, SCALES.values)).view(2, 1, 1, 1, 1)
-    narrow = (batch.kv_cache.float() / own).to(NARROW)
-    narrow.flatten(1, 2).view(torch.uint8)[:, slots] = 0
-    step = replace(step, kv_cache=(narrow,), positions=places.int(), slot_mapping=(slots.int(),))
-    return step, qkv, batch.expected()
-
-
 def backends() -> list[AttentionBackend]:
     made: list[AttentionBackend] = [_Others(CONFIG)]
     made += [kind(CONFIG, _Others(CONFIG)) for kind in (Fp8DequantBackend, DecodeBackend)]
@@ -94,14 +66,14 @@ def test_keys_and_values_are_stored_and_read_with_their_scales(
     lengths: list[tuple[int, int]],
 ) -> None:
     for backend in backends():
-        step, qkv, expected = steps_of(lengths)
+        step, qkv, expected = scaled_step(lengths, CONFIG)
         actual = backend.attend(qkv.clone(), 0, 0, step, Rotation()).double()
         error = (actual - expected.flatten(1)).norm() / expected.norm()
         assert error < 0.05, (backend.name, error)
 
 
 def test_layers_without_scales_store_numbers_as_they_are() -> None:
-    step, qkv, expected = steps_of([(30, 30)])
+    step, qkv, expected = scaled_step([(30, 30)], CONFIG)
     backend = _Others(CONFIG)
     actual = backend.attend(qkv, 0, 0, step, Rotation()).double()
     assert (actual - expected.flatten(1)).norm() / expected.norm() > 0.5
