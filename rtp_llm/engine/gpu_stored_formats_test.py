@@ -11,8 +11,8 @@ import torch
 
 from rtp_llm.layers.linear.int4 import TiledInt4Linear
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
-from rtp_llm.layers.linear.tiled_gguf import TiledGgufLinear
-from rtp_llm.layers.tiled_gguf_matrix import TiledGgufMatrix
+from rtp_llm.layers.linear.tiled_stored import TiledStoredLinear
+from rtp_llm.layers.tiled_matrix import TiledGgufMatrix
 from rtp_llm.loader import explain
 from rtp_llm.quantization.int4 import dequantize_rows, quantize_rows
 from rtp_llm.testing.gguf.bert import save_bert_gguf
@@ -33,7 +33,7 @@ Q4_K_M = {"": "Q4_K", "blk.0.attn_v.weight": "Q6_K", "output.weight": "Q6_K"}
 GGUF = (Q4_K_M, "Q5_K", "Q8_0", "Q4_0")
 DENSE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 SIZES = {"qwen3": DENSE, "qwen3_moe": {**DENSE, "moe_intermediate_size": 64}}
-FLOATS = ("modelopt nvfp4", "nvfp4", "mxfp4", "nf4", "nested nf4", "mlx")
+FLOATS = ("modelopt nvfp4", "nvfp4", "nf4", "nested nf4", "mlx")
 INT8 = {
     "w8a8": W8A8Int8Linear,
     "w8a8 static": W8A8Int8Linear,
@@ -100,7 +100,7 @@ def test_blocks_of_gguf_stay_integers(tmp_path: Path, kinds: Any) -> None:
     file = save_gguf(tmp_path / "tiny.gguf", reference, "qwen3", kinds)[0]
     model = open_model(file, torch.bfloat16, device=DEVICE)
     assert isinstance(model.model.embed_tokens.matrix, TiledGgufMatrix)
-    assert isinstance(model.model.layers[0].mlp.gate_up_proj, TiledGgufLinear)
+    assert isinstance(model.model.layers[0].mlp.gate_up_proj, TiledStoredLinear)
     said = explain(file, device=DEVICE, settings=model_settings(torch.bfloat16))
     assert "as they are" in said and "become" not in said
     reference.bfloat16().save_pretrained(tmp_path)
@@ -118,7 +118,7 @@ def test_value_heads_that_cut_blocks_of_gguf(tmp_path: Path) -> None:
     reference = save_model(tmp_path, "qwen3_5", seed=3, **sizes)
     file = save_gguf(tmp_path / "tiny.gguf", reference, "qwen35", "Q4_K")[0]
     net = open_model(file, torch.bfloat16, device=DEVICE).model.layers[0].linear_attn
-    assert net.keeps_tiles and isinstance(net.out_proj, TiledGgufLinear)
+    assert net.keeps_tiles and isinstance(net.out_proj, TiledStoredLinear)
     reference.bfloat16().save_pretrained(tmp_path)
     exact, found = scores(tmp_path), scores(file)
     error = float((found - exact).norm() / exact.norm())
@@ -135,7 +135,7 @@ def test_an_encoder_in_a_gguf_file(tmp_path: Path) -> None:
     reference = save_encoder(tmp_path, "bert", **sizes)
     file = save_bert_gguf(tmp_path / "tiny.gguf", reference, "Q4_K")
     model = open_model(file, torch.bfloat16, device=DEVICE)
-    assert isinstance(model.model.layers[0].up, TiledGgufLinear)
+    assert isinstance(model.model.layers[0].up, TiledStoredLinear)
     engine = TinyEngine(file, device_type="cuda", dtype="bfloat16", kv_cache_mem_mb=None)
     params = PoolingParams(pooling_type="mean", normalize=False)
     prompts = [random_prompt(length, seed=length) for length in (1, 17, 300)]
@@ -145,6 +145,17 @@ def test_an_encoder_in_a_gguf_file(tmp_path: Path) -> None:
         found = torch.tensor(engine.outcomes[request, 0].pooled)
         wanted = expected_states(reference, prompt).mean(0)
         assert torch.cosine_similarity(found, wanted, dim=0) > 0.995
+
+
+def test_mxfp4_stays_integers(tmp_path: Path) -> None:
+    stored, wide = make(tmp_path, "mxfp4", "qwen3")
+    model = open_model(stored, torch.bfloat16, device=DEVICE)
+    layer = model.model.layers[1].mlp.down_proj
+    assert isinstance(layer, TiledStoredLinear) and layer.fused() is not None
+    exact = scores(wide)
+    error = float((scores(stored) - exact).norm() / exact.norm())
+    print(f"error {error:.3g}")
+    assert error < 0.02
 
 
 @pytest.mark.parametrize("packing", INT8)

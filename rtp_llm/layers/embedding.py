@@ -15,7 +15,7 @@ from rtp_llm.layers.gguf_matrix import GgufMatrix
 from rtp_llm.layers.layer import Layer
 from rtp_llm.layers.linear.factory import make_float_product, make_linear
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.tiled_gguf_matrix import TiledGgufMatrix, makes_tiles
+from rtp_llm.layers.tiled_matrix import TiledMatrix, tiled_matrix
 from rtp_llm.layers.weights.gguf_blocks import GgufBlocks
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.shard_targets import LinearShards, shard_target
@@ -41,14 +41,13 @@ class Embedding(Layer):
 
     def _matrix(
         self, rows: int, hidden: int, options: LayerOptions
-    ) -> GgufMatrix | TiledGgufMatrix | None:
+    ) -> GgufMatrix | TiledMatrix | None:
         stored = self._stored
         if not isinstance(stored, GgufBlocks):
             return None
         if options.keeps("gguf_linear"):
             return GgufMatrix(rows, hidden, stored, options, (_HEAD,))
-        tiled = makes_tiles(rows, hidden, stored, options)
-        return TiledGgufMatrix(rows, hidden, stored, options) if tiled else None
+        return tiled_matrix(rows, hidden, stored, options)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.lookup(ids)

@@ -29,7 +29,7 @@ from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
-from rtp_llm.layers.tiled_gguf_matrix import makes_tiles
+from rtp_llm.layers.tiled_matrix import makes_tiles
 from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GgufBlocks
 from rtp_llm.layers.weights.interleaved import Interleaved
 from rtp_llm.layers.weights.shard import Shard, concatenated

@@ -88,6 +88,7 @@ class LinearKind:
 
 
 _FLOAT = frozenset({FLOAT.name})
+_MXFP4 = frozenset({"mxfp4_packed"})
 _INT_GROUPS = frozenset({"gptq", "awq", "pack_quantized"})
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
@@ -140,20 +141,20 @@ KINDS: dict[str, LinearKind] = {
         formats=_FLOAT | GGUF_FORMATS,
         as_stored=True,
     ),
-    "tiled_gguf": LinearKind(
-        "rtp_llm.layers.linear.tiled_gguf:TiledGgufLinear",
+    "tiled_stored": LinearKind(
+        "rtp_llm.layers.linear.tiled_stored:TiledStoredLinear",
         lambda request: (
-            bool(request.stored & TILED_FORMATS)
+            bool(request.stored & (TILED_FORMATS | _MXFP4))
             and request.keeps_stored("tiled_wna16_linear")
             and request.options.dtype is torch.bfloat16
         ),
-        formats=_FLOAT | GGUF_FORMATS,
+        formats=_FLOAT | GGUF_FORMATS | _MXFP4,
         as_stored=True,
     ),
     "mxfp4": LinearKind(
         "rtp_llm.layers.linear.mxfp4:Mxfp4Linear",
         lambda request: request.keeps_stored("mxfp4_grouped_linear"),
-        formats=frozenset({"mxfp4_packed"}),
+        formats=_MXFP4,
         as_stored=True,
     ),
     "mlx": LinearKind(

@@ -12,8 +12,8 @@ import torch
 
 from rtp_llm import ops
 from rtp_llm.device import resolve_device
-from rtp_llm.layers.linear.tiled_gguf import TiledGgufLinear
-from rtp_llm.layers.tiled_gguf_matrix import TiledGgufMatrix
+from rtp_llm.layers.linear.tiled_stored import TiledStoredLinear
+from rtp_llm.layers.tiled_matrix import TiledGgufMatrix
 from rtp_llm.loader import explain
 from rtp_llm.testing.gguf.models import save_gguf
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
@@ -81,7 +81,7 @@ def test_what_stays_integers_and_what_becomes_floats(tmp_path: Path) -> None:
     ]
     tiles = TiledGgufMatrix.__name__
     assert kinds == [[tiles, tiles], [tiles, "FloatMatrix", tiles]]
-    assert isinstance(layers[0].mlp.gate_up_proj, TiledGgufLinear)
+    assert isinstance(layers[0].mlp.gate_up_proj, TiledStoredLinear)
     assert layers[0].mlp.gate_up_proj.fused() is not None
     assert isinstance(model.model.embed_tokens.matrix, TiledGgufMatrix)
     assert [each.mlp.down_proj.matrices[0].bits for each in layers] == [4, 6]

@@ -33,6 +33,17 @@ class TiledWna16(NamedTuple):
     zero: Tensor | None
 
 
+class Integers(NamedTuple):
+    """Weights scale * (code - half) + zero, with half = 2^(bits - 1).
+
+    codes uint8 [..., weights]; scale and zero (if there is one) float32 [..., groups].
+    """
+
+    codes: Tensor
+    scale: Tensor
+    zero: Tensor | None = None
+
+
 def has_kernels(dtype: torch.dtype, device_type: str) -> bool:
     """Whether a device multiplies x of `dtype` by packed weights."""
     is_16_bit = dtype in (torch.float16, torch.bfloat16)

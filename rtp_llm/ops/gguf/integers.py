@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integers that GGUF blocks hold, with their scales: scale * (code - half) + zero.
+"""The integers that GGUF blocks hold, with their scales.
 
 For the types whose weights are such: what kernels of integers in groups multiply.
 """
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rtp_llm.ops.gemm.tiled_wna16_layout import Integers
 from rtp_llm.ops.gguf.fields import (
     IQ4,
     chunks,
@@ -24,17 +25,6 @@ from rtp_llm.ops.gguf.fields import (
     scales_and_leasts,
     shifts,
 )
-
-
-class Integers(NamedTuple):
-    """codes uint8 [..., weights]; scale and zero (if there is one) float32 [..., groups].
-
-    half is 2^(bits - 1).
-    """
-
-    codes: Tensor
-    scale: Tensor
-    zero: Tensor | None = None
 
 
 class IntegerKind(NamedTuple):

@@ -29,3 +29,13 @@ def dequantize_rows(blocks: Tensor, scales: Tensor, start: int = 0) -> Tensor:
     numbers = numbers_of(blocks).view(rows, 2 * pairs // BLOCK, BLOCK)
     exponents = scales[start : start + rows].to(torch.int32) - BIAS
     return torch.ldexp(numbers, exponents.unsqueeze(-1)).view(rows, 2 * pairs)
+
+
+def integers_of(blocks: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes uint8 [rows, K] of 5 bits, of which 16 is zero, and scales float32 [rows, K / 32].
+
+    Twice the numbers of blocks uint8 [rows, K / 2] are whole; scales uint8 as in dequantize_rows.
+    """
+    codes = (2 * numbers_of(blocks) + 16).to(torch.uint8)
+    ones = torch.ones(scales.shape, device=scales.device)
+    return codes, torch.ldexp(ones, scales.to(torch.int32) - BIAS - 1)

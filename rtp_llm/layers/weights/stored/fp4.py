@@ -99,12 +99,22 @@ class PackedMxfp4(Mxfp4):
     rounds_activations = False
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        why = self.why_experts_dequantized(dtype, device)
+        tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
+        return self.why_not_tiled(dtype) if why and tiles else why
+
+    def why_not_tiled(self, dtype: torch.dtype) -> str:
+        """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
+        return "" if dtype is torch.bfloat16 else "GPUs multiply it with activations in bfloat16"
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if multiplies_mxfp4(device.capabilities()):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
 
-    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return self.why_dequantized(dtype, device)
+    def added_bytes(self, weights: int, device: Device) -> int:
+        # Of 5 bits, and scales of 16.
+        return 0 if multiplies_mxfp4(device.capabilities()) else weights // 32 * (20 + 2 - 16 - 1)
 
 
 def multiplies_mxfp4(capabilities: Capabilities) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of GGUF blocks in tiles against the blocks' weights: a device's kernels, or references."""
+"""Layers of blocks in tiles against the blocks' weights: a device's kernels, or references."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.layers import LayerOptions, Shard
 from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.linear.tiled_gguf import TiledGgufLinear
+from rtp_llm.layers.linear.tiled_stored import TiledStoredLinear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.weights.gguf_blocks import gguf_format
 from rtp_llm.layers.weights.shard_targets import LinearShards, ShardTarget
+from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4
+from rtp_llm.ops.gemm.tiled_wna16_layout import TiledWna16, unpack
 from rtp_llm.ops.gguf.integers import INTEGERS
+from rtp_llm.ops.moe.mxfp4_blocks import dequantize_rows
 from rtp_llm.testing.gguf.sized_blocks import sized_blocks, weights_of
 from rtp_llm.testing.operator_checks import DEVICE
 
@@ -49,7 +52,7 @@ class Loaded:
         parts = {f"part_{number}": kind for number, kind in enumerate(kinds)}
         size = COLUMNS if columns is None else columns.size
         shards = LinearShards(columns=columns)
-        self.layer = TiledGgufLinear(
+        self.layer = TiledStoredLinear(
             size, dict.fromkeys(parts, rows), False, options(**parts), shards=shards
         )
         weights = []
@@ -119,6 +122,32 @@ def test_rows_that_make_no_tiles_become_floats() -> None:
     x, total = loaded.x(2), torch.zeros(2, 24, device=DEVICE).bfloat16()
     check(loaded.layer(x), loaded.product(x))
     assert loaded.layer.add_to(total, x) is not None
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_mxfp4_is_exact(rows: int) -> None:
+    stored = {"part": PackedMxfp4()}
+    settings = ModelSettings(dtype="bfloat16")
+    layer = TiledStoredLinear(
+        COLUMNS,
+        {"part": ROWS},
+        False,
+        LayerOptions(settings, torch.device(DEVICE), formats=stored),
+    )
+    with torch.device("cpu"):
+        blocks = torch.randint(256, (ROWS, COLUMNS // 2), dtype=torch.uint8)
+        scales = torch.randint(112, 128, (ROWS, COLUMNS // 32), dtype=torch.uint8)
+        weight = dequantize_rows(blocks, scales)
+        for (_, target), tensor in zip(
+            layer.checkpoint_targets("layer"), (blocks, scales), strict=True
+        ):
+            target.write(0, tensor)
+    (matrix,) = layer.matrices
+    matrix.finish_loading()
+    packed = TiledWna16(matrix.weight.data, matrix.scale.data, None)
+    assert torch.equal(unpack(packed, 5).cpu(), weight)
+    x = torch.randn(rows, COLUMNS, device=DEVICE).bfloat16()
+    check(layer(x), x.double() @ weight.to(DEVICE).double().T)
 
 
 def test_rows_of_an_embedding() -> None:
