@@ -47,6 +47,7 @@ GGUF_SHAPES = {
     ),
     "qwen3-0.6b": GgufShape("qwen3", 28, 1024, 3072, 16, 8, 128, 151936),
     "qwen3-4b": GgufShape("qwen3", 36, 2560, 9728, 32, 8, 128, 151936),
+    "qwen3-8b": GgufShape("qwen3", 36, 4096, 12288, 32, 8, 128, 151936),
     "small": GgufShape("qwen3", 2, 512, 1024, 4, 2, 128, 32768),
 }
 

@@ -2,15 +2,20 @@
 """Weights of GGUF files in tiles on a GPU: products against the copy rate and bfloat16.
 
 As ./dev bench gpu_int4, for random integers with scales and zero points as the types have them. The
-limit is the time to read what a type takes on the GPU, not in the file.
+limit is the time to read what a type takes on the GPU, not in the file. `--step RECIPE` times a
+step of the Qwen3-8B shape in a file of such a recipe instead, which the package gguf writes.
 """
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
-from benchmark.gpu_int4 import COLUMNS, ROWS, SHAPES, Products
+from benchmark.gguf_shapes import RECIPES, gguf_file
+from benchmark.gpu_int4 import COLUMNS, MEMORY, ROWS, SHAPES, Products, print_steps
 from benchmark.gpu_time import copy_bandwidth, the_gpu
 from benchmark.report import Report, parser
 from rtp_llm.ops.gemm.tiled_wna16_layout import (
@@ -30,8 +35,12 @@ def main() -> None:
     flags.add_argument("--shape", choices=SHAPES, action="append", help="default: all")
     flags.add_argument("--type", choices=INTEGERS, action="append", help="default: six of them")
     flags.add_argument("--rows", type=int, action="append", help="default: 1 to 2,048")
+    flags.add_argument("--step", choices=RECIPES, help="a step of the whole model instead")
     arguments = flags.parse_args()
     device, rounds = the_gpu(), 3 if arguments.quick else 7
+    if arguments.step:
+        time_step(arguments.step, rounds)
+        return
     rate = copy_bandwidth(device, rounds)
     columns = ("weight", "type", *COLUMNS[2:])
     report = Report(f"GGUF weights on {device.description()}", columns)
@@ -59,6 +68,18 @@ def random_weight(
     zero = scale * (torch.rand(shape, device=device) - 0.5) * (1 << bits - 2) if zeros else None
     found = with_numbers(packed, columns, scale, zero)
     return found, unpack(found, bits)
+
+
+def time_step(recipe: str, rounds: int) -> None:
+    """Print the milliseconds of a step of the Qwen3-8B shape; the embedding is the head, too."""
+    from benchmark.gpu_engine import GpuEngine
+
+    with tempfile.TemporaryDirectory(dir=MEMORY if Path(MEMORY).is_dir() else None) as folder:
+        file = gguf_file("qwen3-8b", recipe, Path(folder))
+        engine = GpuEngine("qwen3-8b", model=str(file), load_format="auto", max_seq_len=1024)
+        weights = engine.built.ready.weight_bytes / 2**30
+        print(f"{recipe}: {file.stat().st_size / 2**30:.2f} GiB, on the GPU {weights:.2f}")
+        print_steps(engine, rounds)
 
 
 if __name__ == "__main__":

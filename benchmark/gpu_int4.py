@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from rtp_llm.device import Device
 from rtp_llm.ops.gemm.int_groups import dequantize, groups_in_order, pack_bytes
 from rtp_llm.ops.gemm.tiled_wna16_layout import TiledWna16, pack
 
+if TYPE_CHECKING:
+    from benchmark.gpu_engine import GpuEngine
+
 SHAPES = {
     "square": (8192, 8192),
     "qkv": (6144, 4096),
@@ -40,7 +43,7 @@ SHAPES = {
 }
 ROWS = (1, 8, 16, 32, 512, 2048)
 COLUMNS = ("weight", "group", "rows", "us", "limit us", "% of limit", "bf16 us", "x bf16")
-_MEMORY = "/dev/shm"
+MEMORY = "/dev/shm"
 _EMBEDDINGS = ("model.embed_tokens", "lm_head")
 COLD_BYTES = 200 << 20  # of weights, several times the L2 cache
 LIMIT = 8e-3  # relative error; rounding weights, their scales and the result to bfloat16
@@ -234,13 +237,18 @@ def time_step(device: Device, rounds: int) -> None:
     """Print the milliseconds of a step of the Qwen3-8B shape with INT4 weights at batch 1 to 64."""
     from benchmark.gpu_engine import GpuEngine
 
-    with tempfile.TemporaryDirectory(dir=_MEMORY if Path(_MEMORY).is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY if Path(MEMORY).is_dir() else None) as folder:
         write_checkpoint(Path(folder), "qwen3-8b", device.torch_device)
         engine = GpuEngine("qwen3-8b", model=folder, load_format="safetensors", max_seq_len=1024)
-        for batch in (1, 16, 64):
-            prompts = [list(range(100 + i, 228 + i)) for i in range(batch)]
-            times = sorted(engine.mean_step(prompts, 128, 1)[0] for _ in range(rounds))
-            print(f"batch {batch}: {1000 * times[rounds // 2]:.3f} ms a step", flush=True)
+        print_steps(engine, rounds)
+
+
+def print_steps(engine: GpuEngine, rounds: int) -> None:
+    """Print the milliseconds of its steps at batch 1 to 64."""
+    for batch in (1, 16, 64):
+        prompts = [list(range(100 + i, 228 + i)) for i in range(batch)]
+        times = sorted(engine.mean_step(prompts, 128, 1)[0] for _ in range(rounds))
+        print(f"batch {batch}: {1000 * times[rounds // 2]:.3f} ms a step", flush=True)
 
 
 def write_checkpoint(folder: Path, shape: str, device: torch.device) -> None:
