@@ -69,4 +69,4 @@ def test_stored_formats(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     save_model(folder, "qwen3_moe", **SIZES)
     store_packed(folder, PACKINGS["w8a8"])
-    assert lines_of(folder)["experts"][1] == f"int8 channels as bfloat16, {unknown}"
+    assert lines_of(folder)["experts"][1] == f"int8 channels as stored, {unknown}"

@@ -21,6 +21,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
 from rtp_llm.layers.linear.mlx import MlxLinear
 from rtp_llm.layers.linear.mxfp4 import Mxfp4Linear
+from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.loader import explain
 from rtp_llm.models.causal_lm import CausalLM
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
@@ -85,7 +86,13 @@ def logits(model: CausalLM) -> torch.Tensor:
 
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a device that multiplies nothing but floats."""
-    kept = ("int8_linear", "w8a8_int8_linear", "mxfp4_grouped_linear", "wna16_linear")
+    kept = (
+        "int8_linear",
+        "w8a8_int8_linear",
+        "mxfp4_grouped_linear",
+        "wna16_grouped_linear",
+        "wna16_linear",
+    )
     has_kernel = ops.has_kernel
     monkeypatch.setattr(
         ops, "has_kernel", lambda name, kind: name not in kept and has_kernel(name, kind)
@@ -122,6 +129,19 @@ def test_int8_stays_int8(make: Made, packing: str) -> None:
     assert "of int8 " in text and "as they are" in text
 
 
+@pytest.mark.parametrize("packing", ["w8a8", "w8a8 static"])
+def test_int8_experts_stay_int8(make: Made, packing: str) -> None:
+    """Only activations are rounded, to 8 bits."""
+    stored, wide = map(open_model, make(packing, "qwen3_moe"))
+    blocks = [each.model.layers[1].mlp for each in (stored, wide)]
+    assert [each.executor.name for each in blocks] == ["wna16", "plain"]
+    assert blocks[0].experts.down.weight.dtype is torch.int8
+    ids = torch.stack([torch.randperm(8)[:3] for _ in range(9)]).int()
+    given = Dispatched(torch.randn(9, 128), ids, torch.rand(9, 3))
+    found, exact = (each.executor.execute(given) for each in blocks)
+    assert 0 < (found - exact).norm() < 0.02 * exact.norm()
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
 def test_mxfp4_stays_packed(make: Made, kind: str) -> None:
     stored, wide = make("mxfp4", kind)
@@ -143,7 +163,7 @@ def test_the_explanation_tells_experts_from_the_rest(make: Made, packing: str) -
     text = explain(stored, device=resolve_device("cpu"), settings=settings)
     line = next(each for each in text.splitlines() if each.startswith("weights"))
     kept, grown = re.search("(blocks|channels) as they are", line), "become" in line
-    assert (bool(kept), grown) == (packing != "modelopt nvfp4", packing != "mxfp4"), line
+    assert (bool(kept), grown) == (packing != "modelopt nvfp4", packing == "modelopt nvfp4"), line
 
 
 def test_groups_of_a_checkpoint_may_differ(saved: Callable[[str], Path], tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts with integer weights in groups: GPTQ, AWQ, compressed-tensors."""
+"""Experts with integer weights: groups of GPTQ, AWQ and compressed-tensors, and int8 channels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Wna16Executor(Executor):
 
     @classmethod
     def supports(cls, context: ExpertContext) -> Support:
-        if context.weights != "int_groups":
-            return Support.no(f"it takes integers in groups, not {context.weights}")
+        if context.weights not in ("int_groups", "int8_channel"):
+            return Support.no(f"it takes integers, not {context.weights}")
         return has_kernels(context, _OPERATORS)
 
     def finish_loading(self) -> None:
@@ -53,11 +53,11 @@ class Wna16Executor(Executor):
 
     def _product(self, name: str, x: Tensor, offsets: Tensor) -> Tensor:
         layer: StackedLinearWeights = getattr(self.weights, name)
-        kept, outputs = _layout(layer).kept, sum(layer.parts.values())
+        layout, outputs = _layout(layer), sum(layer.parts.values())
         assert layer.scale is not None, "integers in groups"
         return ops.wna16_grouped_linear(
-            x, layer.weight, layer.scale, self._zeros[name], offsets, outputs, kept.bits,
-            kept.group, layer.bias,
+            x, layer.weight, layer.scale, self._zeros[name], offsets, outputs, layout.bits,
+            layout.group, layer.bias,
         )  # fmt: skip
 
 
@@ -69,9 +69,10 @@ def _layout(layer: StackedLinearWeights) -> IntGroupWeights:
 def _pack(layer: StackedLinearWeights) -> nn.Parameter:
     """Give the weight and the scales the order of the kernel, and return the zero points."""
     assert layer.scale is not None, "integers in groups"
-    weight, numbers, kept = layer.weight.detach(), layer.scale.detach(), _layout(layer).kept
+    weight, numbers, layout = layer.weight.detach(), layer.scale.detach(), _layout(layer)
+    how = layout.bits, layout.group
     packed = [
-        pack(weight[slot], of_slot[..., 0], of_slot[..., 1].to(torch.uint8), kept.bits, kept.group)
+        pack(weight[slot], of_slot[..., 0], of_slot[..., 1].to(torch.uint8), *how)
         for slot, of_slot in enumerate(numbers)
     ]
     stacked = Wna16Weights(*(torch.stack(each) for each in zip(*packed, strict=True)))

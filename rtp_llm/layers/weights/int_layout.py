@@ -43,6 +43,16 @@ class IntGroupWeights(WeightLayout):
         return weight, options.parameter(*outer, rows, groups, 2, dtype=torch.float32)
 
     @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return self.kept.bits
+
+    @property
+    def group(self) -> int:
+        """Columns of a group; 0: a row is one."""
+        return self.kept.group
+
+    @property
     def kept(self) -> IntGroups:
         """The format of all of them."""
         stored = self.stored[0]

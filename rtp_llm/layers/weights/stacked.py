@@ -33,6 +33,7 @@ _LAYOUTS = {
     "fp8": "rtp_llm.layers.weights.fp8_layouts:Fp8Blocks",
     "fp8_channel": "rtp_llm.layers.weights.fp8_layouts:Fp8Channels",
     "int_groups": "rtp_llm.layers.weights.int_layout:IntGroupWeights",
+    "int8_channel": "rtp_llm.layers.weights.int8_layout:Int8Experts",
     "mxfp4": "rtp_llm.layers.weights.mxfp4_layout:Mxfp4Blocks",
     "mxfp4_packed": "rtp_llm.layers.weights.mxfp4_layout:PackedMxfp4Blocks",
     "gguf": "rtp_llm.layers.weights.gguf_layout:GgufExperts",

@@ -26,8 +26,6 @@ from rtp_llm.ops.gemm.int8_layout import GROUP_SIZE
 if TYPE_CHECKING:
     from rtp_llm.device import Device
 
-_NOT_EXPERTS = "the products of experts have no kernel for int8 weights"
-
 
 @dataclass(frozen=True)
 class Int8Channels(StoredFormat):
@@ -90,7 +88,9 @@ class Int8Channels(StoredFormat):
         return f"no kernel on {device.name} multiplies int8 weights"
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return _NOT_EXPERTS
+        if ops.has_kernel("wna16_grouped_linear", device.torch_device.type):
+            return ""
+        return f"no kernel on {device.name} multiplies experts as they are"
 
 
 class Int8Weights(Int8Channels):
@@ -99,6 +99,9 @@ class Int8Weights(Int8Channels):
     name = "int8_weight"
     title = "int8 weights"
     operator = "int8_linear"
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return "the products of experts with int8 weights would round their activations"
 
 
 class _ScaleTarget:
