@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeddings over HTTP on the CPU: the share of the offline rate, and each process's time a vector.
+"""Embeddings over HTTP: the share of the offline rate, and each process's time a vector.
 
 A single text a request, base64, as many requests at a time as there are streams. LLM.embed gets as
 many texts at a time. Both take turns. The limit follows from the processor time of a vector: all
@@ -20,10 +20,12 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from benchmark.embeddings import encoder_folder
+from benchmark.encoder_shapes import ENCODER_SHAPES, embedder_folder
 from benchmark.processes import pooling_engine
 from benchmark.processes.emitting_server import MODULE_VARIABLE
 from benchmark.processes.pooling_engine import SIZE_VARIABLE
@@ -54,7 +56,9 @@ _EMITTING = [sys.executable, "-m", "benchmark.processes.emitting_server"]
 
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--model", type=pathlib.Path, help="a folder instead of MiniLM's shape")
+    flags.add_argument("--model", type=pathlib.Path, help="a folder instead of a shape")
+    flags.add_argument("--shape", choices=list(ENCODER_SHAPES), default="minilm")
+    flags.add_argument("--device", default="cpu", help="another one has bfloat16 dummy weights")
     flags.add_argument("--words", type=int, action="append", help="of a text")
     flags.add_argument("--streams", type=int, default=64)
     flags.add_argument("--seconds", type=float, default=3.0, help="of a round")
@@ -62,14 +66,22 @@ def main() -> None:
     arguments = flags.parse_args()
     if arguments.quick:
         arguments.seconds, arguments.rounds = 0.3, 1
-    folder = arguments.model or encoder_folder("tiny" if arguments.quick else "minilm")
+    shape = "tiny" if arguments.quick else arguments.shape
+    on_cpu = arguments.device == "cpu"
+    folder = arguments.model or (encoder_folder if on_cpu else embedder_folder)(shape)
     torch.set_num_threads(arguments.threads)
-    report = Report("Embeddings over HTTP, float32, and LLM.embed", COLUMNS)
+    report = Report("Embeddings over HTTP, and LLM.embed", COLUMNS)
     common = ["--served-model-name", "m", "--task", "embed"]
-    threads = ["--num-threads", str(arguments.threads), "--dtype", "float32"]
+    settings: dict[str, Any] = {
+        "num_threads": arguments.threads,
+        "device_type": arguments.device,
+        "dtype": "float32" if on_cpu else "bfloat16",
+        "load_format": "safetensors" if on_cpu or arguments.model else "dummy",
+    }
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     with (
-        LLM(str(folder), dtype="float32", task="embed", num_threads=arguments.threads) as engine,
-        ServerProcess(folder, *common, *threads) as server,
+        LLM(str(folder), task="embed", **settings) as engine,
+        ServerProcess(folder, *common, *given) as server,
         _without_model(folder, engine.ready.vector_size, common) as bare,
     ):
         for words in arguments.words or ([8] if arguments.quick else [16, 64]):
