@@ -12,16 +12,18 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from rtp_llm.device import Device
+from rtp_llm.gguf import language_model
 from rtp_llm.layers import Layer, WeightTarget, weight_targets
 from rtp_llm.layers.weights.targets import RowsTarget
 from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.gguf_tensors import read_gguf_floats
 from rtp_llm.loader.progress import SilentProgress
 from rtp_llm.loader.stream import load_weights
 from rtp_llm.loader.weight_checks import WeightError
 
 
 class DenseSizes(Protocol):
-    """A layer's sizes, and the folder that has its weights."""
+    """A layer's sizes, and the folder that has its weights, or the GGUF file with its `weight`."""
 
     @property
     def folder(self) -> Path: ...
@@ -33,6 +35,8 @@ class DenseSizes(Protocol):
     def bias(self) -> bool: ...
     @property
     def activation(self) -> str: ...
+    @property
+    def weight(self) -> str: ...
 
 
 class DenseLayer(Layer):
@@ -75,7 +79,12 @@ def load_dense_layers(
 
 
 def _load(config: DenseSizes, device: Device) -> DenseLayer:
-    layer, checkpoint = DenseLayer(config, device.torch_device), Checkpoint.open(config.folder)
+    layer = DenseLayer(config, device.torch_device)
+    if config.weight:
+        tensor = language_model(config.folder).tensors[config.weight]
+        layer.weight.copy_(read_gguf_floats(tensor))
+        return layer
+    checkpoint = Checkpoint.open(config.folder)
     wanted = {name: target.shape for name, target in weight_targets(layer)}
     found = {name: tuple(entry.shape) for name, entry in checkpoint.tensors.items()}
     if wanted != found:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from rtp_llm.gguf import GgufTensor, language_model
 from rtp_llm.layers.weights.gguf_blocks import BLOCKS, gguf_format
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, StoredFormat
 from rtp_llm.loader.gguf_changes import SPLIT_KV, GgufChanges
+from rtp_llm.loader.read_tensor import read_numbers
 from rtp_llm.loader.row_changes import RowChange
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
@@ -23,9 +25,11 @@ from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import HfName, hf_name, is_beyond
 from rtp_llm.models.gguf.values import ROPE_DIVISORS, gguf_architecture
 from rtp_llm.models.refusals import refuse
+from rtp_llm.ops.gguf.blocks import dequantize
 
-# Heads that no model here has: those of rerankers with rows of the logits head.
-_SCORES = "cls."
+# Heads that no model here has, those of rerankers with rows of the logits head; and layers that
+# follow pooling, which are loaded separately.
+_HEADS = ("cls.", "dense_")
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -41,7 +45,7 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
     """The tensors of a GGUF model, those of several experts one by one.
 
     Names that are not known stay. Layers that predict further tokens are left out but for the one
-    that drafts ("mtp."), and heads for scores but for BERT's. Raises CheckpointError or GgufError
+    that drafts ("mtp."), and heads but for BERT's scores. Raises CheckpointError or GgufError
     for broken files and UnsupportedModelError for an architecture or a type that is not supported.
     """
     model = language_model(path)
@@ -51,15 +55,30 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
     for tensor in model.tensors.values():
         if tensor.name == ROPE_DIVISORS:
             continue
-        if tensor.type.why_refused:
-            detail = f"{name_of(tensor.name)} is {tensor.type.name}: {tensor.type.why_refused}"
-            raise refuse("GGUF tensor type", detail, model.metadata.architecture)
+        _check_type(tensor, model.metadata.architecture)
         name = hf_name(tensor.name, row.tensors, layers)
         if name is not None:
             _add_parts(found, tensor, name, changes.of(tensor, name))
-        elif not is_beyond(tensor.name, layers) and not tensor.name.startswith(_SCORES):
+        elif not is_beyond(tensor.name, layers) and not tensor.name.startswith(_HEADS):
             _add(found, _entry(tensor, tensor.name, tensor.shape))
     return found
+
+
+def read_gguf_floats(tensor: GgufTensor) -> Tensor:
+    """The weights of one tensor, float32 in its shape. Raises CheckpointError for a cut-off file
+    and UnsupportedModelError for a type that is not supported."""
+    _check_type(tensor)
+    numbers = read_numbers(_entry(tensor, tensor.name, tensor.shape))
+    if tensor.type.elements > 1:
+        blocks = numbers.view(-1, tensor.type.block_bytes)
+        numbers = dequantize(tensor.type.name, blocks)
+    return numbers.float().view(tensor.shape)
+
+
+def _check_type(tensor: GgufTensor, architecture: str = "") -> None:
+    if tensor.type.why_refused:
+        detail = f"{name_of(tensor.name)} is {tensor.type.name}: {tensor.type.why_refused}"
+        raise refuse("GGUF tensor type", detail, architecture)
 
 
 def _add_parts(

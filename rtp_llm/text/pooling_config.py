@@ -33,17 +33,20 @@ _NAMES: dict[str, PoolingType] = {
 _KNOWN = "cls, mean, max, lasttoken and weightedmean are supported"
 _ACTIVATIONS: dict[str, Literal["identity", "tanh"]] = {"Identity": "identity", "Tanh": "tanh"}
 _LARGEST = 2**20
+_GGUF_DENSE = ("dense_2.weight", "dense_3.weight")
 
 
 @dataclass(frozen=True)
 class DenseConfig:
-    """A layer that turns pooled vectors of `inputs` numbers into `outputs`; weights in `folder`."""
+    """A layer that turns pooled vectors of `inputs` numbers into `outputs`; weights in `folder`, or
+    of a GGUF file the tensor `weight`."""
 
     folder: Path
     inputs: int
     outputs: int
     bias: bool
     activation: Literal["identity", "tanh"]
+    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def read_pooling(folder: str | Path, otherwise: PoolingType = "last") -> Pooling
     """
     if is_gguf(folder):
         params = PoolingParams(pooling_type=gguf_pooling(folder) or otherwise, normalize=True)
-        return PoolingConfig(params)
+        return PoolingConfig(params, _gguf_dense(Path(folder)))
     file, matryoshka = Path(folder) / MODULES, _matryoshka(Path(folder) / "config.json")
     if not is_there(file):
         params = PoolingParams(pooling_type=otherwise, normalize=True)
@@ -162,6 +165,19 @@ def _pooling(folder: Path) -> PoolingType:
     if len(wanted) != 1 or wanted[0] not in _MODES:
         raise ModelFilesError(f"{file}: pooling by {' and '.join(wanted) or 'nothing'}; {_KNOWN}")
     return _MODES[wanted[0]]
+
+
+def _gguf_dense(file: Path) -> tuple[DenseConfig, ...]:
+    """The layers of a GGUF file, which have neither biases nor activations."""
+    tensors = language_model(file).tensors
+    found = [tensors[name] for name in _GGUF_DENSE if name in tensors]
+    for tensor in found:
+        if len(tensor.shape) != 2:
+            raise ModelFilesError(f"{file}: {tensor.name} is {list(tensor.shape)}, no matrix")
+    return tuple(
+        DenseConfig(file, each.shape[1], each.shape[0], False, "identity", each.name)
+        for each in found
+    )
 
 
 def _dense(folder: Path) -> DenseConfig:

@@ -158,6 +158,11 @@ def _gemma3(keys: GgufKeys) -> Values:
     }
 
 
+def _gemma_embedding(keys: GgufKeys) -> Values:
+    """EmbeddingGemma; the window counts both sides, as in config.json."""
+    return {**_gemma3(keys), "is_causal": None, "use_bidirectional_attention": True}
+
+
 def _gpt_oss(keys: GgufKeys) -> Values:
     return {
         **_experts(keys),
@@ -357,4 +362,7 @@ _ROWS = {
     "bert": GgufArchitecture("BertModel", BERT, _bert),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH, _gemma2, norms_plus_one=True),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH, _gemma3, norms_plus_one=True),
+    "gemma-embedding": GgufArchitecture(
+        "Gemma3TextModel", SANDWICH, _gemma_embedding, norms_plus_one=True
+    ),
 }

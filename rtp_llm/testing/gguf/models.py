@@ -45,6 +45,8 @@ _NAMES = {
 }
 _GEMMA = {
     **_NAMES,
+    "dense_2": "dense_2",
+    "dense_3": "dense_3",
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
