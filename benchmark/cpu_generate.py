@@ -58,6 +58,7 @@ COLUMNS = (
 def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--shape", choices=list(CELLS), action="append")
+    flags.add_argument("--batch", type=int, action="append", help="only these batch sizes")
     flags.add_argument("--rounds", type=int)
     flags.add_argument("--cpu-time", action="store_true", help=CPU_TIME)
     arguments = flags.parse_args()
@@ -76,21 +77,31 @@ def main() -> None:
     for shape in shapes:
         with_llama = no_llama is None and shape not in HYBRID_SHAPES
         timer = time.process_time if arguments.cpu_time else time.perf_counter
-        measure_shape(report, shape, rounds, arguments.threads, timer, with_llama=with_llama)
+        measure_shape(
+            report, shape, arguments.batch, rounds, arguments.threads, timer, with_llama=with_llama
+        )
     report.print()
     report.write(arguments.json)
 
 
 def measure_shape(
-    report: Report, shape: str, rounds: int, threads: int, timer: Timer, *, with_llama: bool
+    report: Report,
+    shape: str,
+    only: list[int] | None,
+    rounds: int,
+    threads: int,
+    timer: Timer,
+    *,
+    with_llama: bool,
 ) -> None:
-    """Measure all cells of a shape: one batch size after the other, all contenders in turn."""
+    """Measure the cells of a shape: one batch size after the other, all contenders in turn."""
     kinds, steps = CELLS[shape]
     folder = model_folder(shape)
     engines = {kind: _engine(folder, kind, threads, timer) for kind in kinds}
     peers = {kind: Transformers(folder, kind, timer) for kind in PEERS if kind in kinds}
     llamas = {kind: LlamaCpp(folder, kind, threads) for kind in kinds if with_llama}
-    for batch in sorted({batch for batches in kinds.values() for batch in batches}):
+    sizes = {batch for batches in kinds.values() for batch in batches}
+    for batch in sorted(sizes if only is None else sizes.intersection(only)):
         contenders: dict[str, Callable[[], float]] = {"bandwidth": read_bandwidth}
         for kind in kinds:
             contenders[f"products {kind}"] = functools.partial(product_rate, kind)

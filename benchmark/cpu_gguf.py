@@ -13,7 +13,6 @@ import gc
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -26,8 +25,10 @@ from benchmark.report import Report, parser
 from benchmark.rounds import interleave
 
 LAYERS = {"small": 0, "gemma3-270m": 0, "qwen3-0.6b": 0, "qwen3-4b": 12}  # 0: all
-STREAMS = (1, 8)
+STREAMS = 8
 PROMPT, LONG_PROMPT, STEPS = 64, 512, 12
+EIGHT, LONG = f"{STREAMS} streams", f"prompt of {LONG_PROMPT}"
+WHATS = ("1 stream", EIGHT, LONG)
 COLUMNS = (
     "shape",
     "recipe",
@@ -45,6 +46,7 @@ def main() -> None:
     flags = parser(__doc__.splitlines()[0])
     flags.add_argument("--shape", choices=list(LAYERS), action="append")
     flags.add_argument("--recipe", choices=RECIPES, action="append")
+    flags.add_argument("--what", choices=WHATS, action="append")
     flags.add_argument("--rounds", type=int)
     flags.add_argument("--dtype", default="bfloat16", help="of our activations")
     flags.add_argument("--folder", type=pathlib.Path, help="keep the files here")
@@ -68,8 +70,9 @@ def main() -> None:
             for recipe in arguments.recipe or RECIPES:
                 file = gguf_file(shape, recipe, folder, LAYERS[shape])
                 ours = OurEngine(file, arguments.dtype, "none", arguments.threads, timer)
-                peer = LlamaCppFile(file, arguments.threads, max(STREAMS), timer)
-                measure(report, shape, recipe, ours, peer, rounds)
+                peer = LlamaCppFile(file, arguments.threads, STREAMS, timer)
+                for what in arguments.what or WHATS:
+                    measure(report, shape, recipe, what, ours, peer, rounds)
                 del ours, peer
                 gc.collect()
     report.print()
@@ -77,40 +80,44 @@ def main() -> None:
 
 
 def measure(
-    report: Report, shape: str, recipe: str, ours: OurEngine, peer: LlamaCppFile, rounds: int
+    report: Report,
+    shape: str,
+    recipe: str,
+    what: str,
+    ours: OurEngine,
+    peer: LlamaCppFile,
+    rounds: int,
 ) -> None:
-    """Add the rows of a file."""
-    runs: dict[str, Callable[[OurEngine | LlamaCppFile], float]] = {
-        f"{count} streams" if count > 1 else "1 stream": functools.partial(_decode, count)
-        for count in STREAMS
-    }
-    runs[f"prompt of {LONG_PROMPT}"] = lambda engine: engine.prefill_seconds(LONG_PROMPT)
-    read = block_bytes(shape, recipe, LAYERS[shape])
-    for what, run in runs.items():
-        contenders = {
-            "ours": functools.partial(run, ours),
-            "llama.cpp": functools.partial(run, peer),
+    """Add a row."""
+    figures = interleave(
+        {
+            "ours": functools.partial(_seconds, what, ours),
+            "llama.cpp": functools.partial(_seconds, what, peer),
             "bandwidth": read_bandwidth,
+        },
+        rounds,
+    )
+    read = block_bytes(shape, recipe, LAYERS[shape])
+    mine, theirs = figures["ours"], figures["llama.cpp"]
+    report.add(
+        **{
+            "shape": shape,
+            "recipe": recipe,
+            "what": what,
+            "ours ms": 1e3 * mine.median,
+            "spread ms": tuple(1e3 * value for value in mine.spread),
+            "llama.cpp ms": 1e3 * theirs.median,
+            "x llama.cpp": theirs.median / mine.median,
+            "read GB/s": read / mine.median / 1e9,
+            "% of read rate": 100 * read / mine.median / figures["bandwidth"].median,
         }
-        figures = interleave(contenders, rounds)
-        mine, theirs = figures["ours"], figures["llama.cpp"]
-        report.add(
-            **{
-                "shape": shape,
-                "recipe": recipe,
-                "what": what,
-                "ours ms": 1e3 * mine.median,
-                "spread ms": tuple(1e3 * value for value in mine.spread),
-                "llama.cpp ms": 1e3 * theirs.median,
-                "x llama.cpp": theirs.median / mine.median,
-                "read GB/s": read / mine.median / 1e9,
-                "% of read rate": 100 * read / mine.median / figures["bandwidth"].median,
-            }
-        )
+    )
 
 
-def _decode(count: int, engine: OurEngine | LlamaCppFile) -> float:
-    return engine.decode_seconds(count, PROMPT, STEPS)
+def _seconds(what: str, engine: OurEngine | LlamaCppFile) -> float:
+    if what == LONG:
+        return engine.prefill_seconds(LONG_PROMPT)
+    return engine.decode_seconds(STREAMS if what == EIGHT else 1, PROMPT, STEPS)
 
 
 if __name__ == "__main__":
