@@ -21,6 +21,7 @@ from rtp_llm.device import resolve_device
 from rtp_llm.layers.linear.int8 import Int8Linear, W8A8Int8Linear
 from rtp_llm.layers.linear.mlx import MlxLinear
 from rtp_llm.layers.linear.mxfp4 import Mxfp4Linear
+from rtp_llm.layers.linear.table4 import Table4Linear
 from rtp_llm.layers.moe.dispatcher import Dispatched
 from rtp_llm.loader import explain
 from rtp_llm.models.causal_lm import CausalLM
@@ -90,6 +91,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         "int8_linear",
         "w8a8_int8_linear",
         "mxfp4_grouped_linear",
+        "table4_grouped_linear",
         "wna16_grouped_linear",
         "wna16_linear",
     )
@@ -156,6 +158,25 @@ def test_mxfp4_stays_packed(make: Made, kind: str) -> None:
     torch.testing.assert_close(logits(model), logits(floats), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("packing", "kind"),
+    [("nvfp4", "llama"), ("modelopt nvfp4", "qwen3_next"), ("nf4", "llama")]
+    + [("nested nf4", kind) for kind in ("llama", "qwen3_next", "qwen3_moe")],
+)
+def test_codes_of_tables_stay_packed(make: Made, packing: str, kind: str) -> None:
+    """Parts may be interleaved in a tensor; experts become floats."""
+    stored, wide = make(packing, kind)
+    model, floats = open_model(stored), open_model(wide)
+    name = f"model.layers.{2 if kind == 'qwen3_next' else 1}.self_attn.qkv_proj"
+    layer = model.get_submodule(name)
+    assert type(layer) is Table4Linear
+    x = torch.randn(9, layer.columns)
+    torch.testing.assert_close(layer(x), floats.get_submodule(name)(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(logits(model), logits(floats), rtol=1e-4, atol=1e-4)
+    text = explain(stored, device=resolve_device("cpu"), settings=model_settings())
+    assert "as they are" in text
+
+
 @pytest.mark.parametrize("packing", ["w8a8", "modelopt nvfp4", "mxfp4"])
 def test_the_explanation_tells_experts_from_the_rest(make: Made, packing: str) -> None:
     stored, _ = make(packing, "qwen3_moe")
@@ -163,7 +184,7 @@ def test_the_explanation_tells_experts_from_the_rest(make: Made, packing: str) -
     text = explain(stored, device=resolve_device("cpu"), settings=settings)
     line = next(each for each in text.splitlines() if each.startswith("weights"))
     kept, grown = re.search("(blocks|channels) as they are", line), "become" in line
-    assert (bool(kept), grown) == (packing != "modelopt nvfp4", packing == "modelopt nvfp4"), line
+    assert (bool(kept), grown) == (True, packing == "modelopt nvfp4"), line
 
 
 def test_groups_of_a_checkpoint_may_differ(saved: Callable[[str], Path], tmp_path: Path) -> None:
@@ -238,4 +259,5 @@ def test_modelopt_may_have_a_file_of_its_own(make: Made) -> None:
     (stored / "config.json").write_text(json.dumps(values))
     given.pop("quant_method")
     (stored / "hf_quant_config.json").write_text(json.dumps({"quantization": given}))
-    assert torch.equal(logits(open_model(stored)), logits(open_model(wide)))
+    found, expected = (logits(open_model(each)) for each in (stored, wide))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -157,6 +157,12 @@ KINDS: dict[str, LinearKind] = {
         formats=_MXFP4,
         as_stored=True,
     ),
+    "table4": LinearKind(
+        "rtp_llm.layers.linear.table4:Table4Linear",
+        lambda request: len(request.stored) == 1 and request.keeps_stored("table4_grouped_linear"),
+        formats=frozenset({"nvfp4", "bitsandbytes_nf4", "bitsandbytes_fp4"}),
+        as_stored=True,
+    ),
     "mlx": LinearKind(
         "rtp_llm.layers.linear.mlx:MlxLinear",
         lambda request: len(request.stored) == 1 and request.keeps_stored("wna16_linear"),

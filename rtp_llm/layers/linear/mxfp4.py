@@ -15,29 +15,38 @@ from rtp_llm.layers.weights.stored_format import NamedTargets
 from rtp_llm.ops.moe.mxfp4_blocks import BLOCK
 
 
-class Mxfp4Linear(Linear):
+class OneExpertLinear(Linear):
+    """A layer that is to its kernel the only expert of all rows."""
+
+    _rows = -1
+    _offsets = torch.empty(0)
+
+    def offsets_of(self, x: Tensor) -> Tensor:
+        """[0, rows] on the device; a new tensor only where another number of rows comes."""
+        if self._rows != len(x):
+            self._rows = len(x)
+            self._offsets = torch.tensor((0, len(x)), dtype=torch.int32, device=x.device)
+        return self._offsets
+
+    def bias_of_expert(self) -> Tensor | None:
+        """bias [1, rows]."""
+        return None if self.bias is None else self.bias.unsqueeze(0)
+
+
+class Mxfp4Linear(OneExpertLinear):
     """weight int8 [1, rows, columns / 2] and scale int8 [1, rows, columns / 32] hold bytes.
 
-    To the kernel the layer is the only expert of all rows. Activations are not quantised.
+    Activations are not quantised.
     """
 
     def make_weight(self, options: LayerOptions) -> None:
         shape = 1, self.rows, self.columns // 2
         self.weight = options.parameter(*shape, dtype=torch.int8)
         self.scale = options.parameter(1, self.rows, self.columns // BLOCK, dtype=torch.int8)
-        self._rows, self._offsets = -1, torch.empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
-        offsets = self._offsets_of(len(x))
-        bias = None if self.bias is None else self.bias.unsqueeze(0)
-        return ops.mxfp4_grouped_linear(x.contiguous(), self.weight, self.scale, offsets, bias)
-
-    def _offsets_of(self, rows: int) -> Tensor:
-        """[0, rows] on the device; a new tensor only where another number of rows comes."""
-        if self._rows != rows:
-            self._rows = rows
-            self._offsets = torch.tensor((0, rows), dtype=torch.int32, device=self.weight.device)
-        return self._offsets
+        rows = self.offsets_of(x), self.bias_of_expert()
+        return ops.mxfp4_grouped_linear(x.contiguous(), self.weight, self.scale, *rows)
 
     def part_targets(self, name: str, first: int) -> NamedTargets:
         stored = self.formats[name]

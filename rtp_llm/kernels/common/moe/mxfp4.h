@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments of products of sorted rows with weights in MXFP4: 32 numbers of e2m1 in 16 bytes, the
-// even one of a pair in the low four bits, and a biased exponent for each 32.
+// even one of a pair in the low four bits, and a biased exponent for each 32. And with others that
+// have tables and scales of their own, such as NVFP4 and nf4.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,16 @@ struct Mxfp4GroupedLinearArgs {
 
   constexpr int64_t row_bytes() const { return k / 2; }
   constexpr int64_t row_scales() const { return k / kMxfp4Block; }
+};
+
+// The same with codes that index `table`. Each `group` columns of a weight row have a scale: of
+// `float_scales` [experts, n, k / group], or, if that is null, of `scales` as numbers of e4m3
+// [experts, n, k / 16] times row_scales_of [experts, n].
+struct Table4GroupedLinearArgs : Mxfp4GroupedLinearArgs {
+  const float* table;  // 16 numbers
+  const float* float_scales;
+  const float* row_scales_of;
+  int64_t group;
 };
 
 }  // namespace rtp_llm

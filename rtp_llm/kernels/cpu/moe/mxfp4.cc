@@ -17,13 +17,22 @@ namespace {
 constexpr int64_t kTileRows = 48;  // weight rows that are decoded at once: they stay in a cache
 constexpr int64_t kMaxPanelBytes = 8 * 1024 * 1024;
 
+// Whether products of bfloat16 are made of pairs.
+bool has_pairs(DType dtype) { return cpu_features().avx512_bf16 && dtype == DType::kBFloat16; }
+
 const Mxfp4Kernels& mxfp4_kernels(DType dtype) {
   const CpuFeatures& features = cpu_features();
-  const bool pairs = features.avx512_bf16 && dtype == DType::kBFloat16;
-  if (pairs) return avx512_bf16::kMxfp4Kernels;
+  if (has_pairs(dtype)) return avx512_bf16::kMxfp4Kernels;
   if (features.isa == CpuIsa::kScalar) return scalar::kMxfp4Kernels;
   if (features.isa == CpuIsa::kAvx2) return avx2::kMxfp4Kernels;
   return avx512::kMxfp4Kernels;
+}
+
+const Mxfp4Kernels& table4_kernels(DType dtype) {
+  if (has_pairs(dtype)) return avx512_bf16::kTable4Kernels;
+  const CpuIsa isa = cpu_features().isa;
+  if (isa == CpuIsa::kScalar) return scalar::kTable4Kernels;
+  return isa == CpuIsa::kAvx2 ? avx2::kTable4Kernels : avx512::kTable4Kernels;
 }
 
 // Rows of x with one expert.
@@ -108,20 +117,29 @@ void multiply_rows(const Mxfp4GroupedLinearArgs& args, const Mxfp4Kernels& kerne
            });
 }
 
-}  // namespace
-
-RTP_LLM_OPERATOR(mxfp4_grouped_linear)
-void mxfp4_grouped_linear(const Mxfp4GroupedLinearArgs& args, const ParallelFor& parallel) {
+void multiply_all(const Mxfp4GroupedLinearArgs& args, const Mxfp4Kernels& kernels,
+                  const ParallelFor& parallel) {
   const int64_t rows = args.offsets[args.experts];
   if (rows == 0 || args.n == 0) return;
   thread_local Buffer buffer;
-  const Mxfp4Kernels& kernels = mxfp4_kernels(args.dtype);
   const int64_t row_bytes = std::max<int64_t>(1, args.k * element_size(kernels.panel_dtype));
   const int64_t most = std::max<int64_t>(64, kMaxPanelBytes / row_bytes);
   auto* const panel = static_cast<char*>(buffer.at_least(std::min(most, rows) * row_bytes));
   for (int64_t first = 0; first < rows; first += most) {
     multiply_rows(args, kernels, panel, first, std::min(first + most, rows), parallel);
   }
+}
+
+}  // namespace
+
+RTP_LLM_OPERATOR(mxfp4_grouped_linear)
+void mxfp4_grouped_linear(const Mxfp4GroupedLinearArgs& args, const ParallelFor& parallel) {
+  multiply_all(args, mxfp4_kernels(args.dtype), parallel);
+}
+
+RTP_LLM_OPERATOR(table4_grouped_linear)
+void table4_grouped_linear(const Table4GroupedLinearArgs& args, const ParallelFor& parallel) {
+  multiply_all(args, table4_kernels(args.dtype), parallel);
 }
 
 }  // namespace rtp_llm::cpu

@@ -11,5 +11,7 @@
 namespace rtp_llm::cpu {
 
 void mxfp4_grouped_linear(const Mxfp4GroupedLinearArgs& args, const ParallelFor& parallel);
+// The same with a table of the 16 numbers.
+void table4_grouped_linear(const Table4GroupedLinearArgs& args, const ParallelFor& parallel);
 
 }  // namespace rtp_llm::cpu

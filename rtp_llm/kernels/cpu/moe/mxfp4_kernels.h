@@ -27,17 +27,18 @@ struct Mxfp4Kernels {
                 int expert, int64_t first, int64_t count);
 };
 
+// Those of tables are called with the arguments of their operator.
 namespace scalar {
-extern const Mxfp4Kernels kMxfp4Kernels;
+extern const Mxfp4Kernels kMxfp4Kernels, kTable4Kernels;
 }
 namespace avx2 {
-extern const Mxfp4Kernels kMxfp4Kernels;
+extern const Mxfp4Kernels kMxfp4Kernels, kTable4Kernels;
 }
 namespace avx512 {
-extern const Mxfp4Kernels kMxfp4Kernels;
+extern const Mxfp4Kernels kMxfp4Kernels, kTable4Kernels;
 }
 namespace avx512_bf16 {
-extern const Mxfp4Kernels kMxfp4Kernels;  // for bfloat16 alone
+extern const Mxfp4Kernels kMxfp4Kernels, kTable4Kernels;  // for bfloat16 alone
 }
 
 }  // namespace rtp_llm::cpu

@@ -14,6 +14,7 @@ from torch import Tensor
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored.int8 import Int8Weights
+from rtp_llm.layers.weights.stored.table4 import Table4Format, Table4Memory
 from rtp_llm.layers.weights.stored_config import (
     StoredModules,
     UnsupportedFormatError,
@@ -24,7 +25,7 @@ from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, Stor
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 if TYPE_CHECKING:
-    from rtp_llm.device import Device
+    pass
 
 ABSMAX = f"{WEIGHT_NAME}.absmax"
 STATE = "bitsandbytes__"  # the end of the name of a quantisation state begins with it
@@ -56,7 +57,7 @@ class NestedScales:
         return self.table[codes.long()] * self.scales[places // self.block] + self.offset
 
 
-class Bnb4(StoredFormat):
+class Bnb4(Table4Format):
     """weight uint8 [rows, columns / 2], the first number in the high four bits.
 
     A weight is table[code] x absmax of its block; weight.absmax is float32 [rows, columns / block],
@@ -66,7 +67,6 @@ class Bnb4(StoredFormat):
 
     title = "4-bit weights of bitsandbytes"
     marker: ClassVar[tuple[str, torch.dtype]] = (WEIGHT_NAME, torch.uint8)
-    rounds_activations = False
 
     def __init__(
         self,
@@ -116,8 +116,28 @@ class Bnb4(StoredFormat):
         numbers = self._table.to(packed.device)[codes].view(len(packed), -1, self.column_block)
         return numbers.mul_(absmax[start : start + len(packed), :, None]).flatten(1)
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return f"no kernel on {device.name} multiplies them as they are"
+    @property
+    def table(self) -> tuple[float, ...]:
+        assert self._table is not None, "a format without its quantisation state"
+        return tuple(self._table.tolist())
+
+    def stored_targets(self, memory: Table4Memory) -> NamedTargets:
+        yield ABSMAX, RowsTarget(memory.scales)
+        yield WEIGHT_NAME, _SwappedTarget(memory.codes)
+
+    def added_bytes(self, weights: int) -> int:
+        nested = torch.float32.itemsize - torch.uint8.itemsize if self._nested else 0
+        return weights // self.column_block * nested
+
+
+class _SwappedTarget(RowsTarget):
+    """Takes bytes with the even column in the high four bits, and stores it in the low ones."""
+
+    def destination(self, start: int, stop: int) -> Tensor | None:
+        return None
+
+    def write(self, start: int, rows: Tensor) -> None:
+        super().write(start, rows >> 4 | rows << 4)
 
 
 class _NestedTarget:

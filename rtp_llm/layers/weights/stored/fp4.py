@@ -15,10 +15,12 @@ from rtp_llm.layers.weights.fp8_targets import DequantizingTarget, FillTarget, R
 from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, StoredFormat
+from rtp_llm.layers.weights.stored.table4 import Table4Format, Table4Memory
+from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import E4M3
 from rtp_llm.ops.gemm.nvfp4 import BLOCK, dequantize_rows
+from rtp_llm.ops.moe.mxfp4_blocks import E2M1
 
 if TYPE_CHECKING:
     from rtp_llm.device import Capabilities, Device
@@ -27,7 +29,7 @@ _SCALE_NAME = "weight_scale"
 _PACKED_NAME = "weight_packed"
 
 
-class Nvfp4(StoredFormat):
+class Nvfp4(Table4Format):
     """weight uint8 [rows, columns / 2], weight_scale e4m3 [rows, columns / 16], weight_scale_2 [1].
 
     As ModelOpt stores them. Stored scales of activations are not read: activations stay floats.
@@ -35,8 +37,9 @@ class Nvfp4(StoredFormat):
 
     name = "nvfp4"
     title = "NVFP4 blocks"
-    rounds_activations = False
     column_block = BLOCK
+    table = E2M1
+    scales_are_e4m3 = True
     marker: ClassVar[tuple[str, torch.dtype]] = (WEIGHT_NAME, torch.uint8)
     whole_scale: ClassVar[str] = "weight_scale_2"
     divides: ClassVar[bool] = False  # whether blocks' scales are divided by the tensor's
@@ -77,8 +80,19 @@ class Nvfp4(StoredFormat):
         shape = shapes[self.marker[0]]
         yield self.marker[0], DequantizingTarget(weight, scales, dequantize, self, shape)
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return f"no kernel on {device.name} multiplies them as they are"
+    def stored_targets(self, memory: Table4Memory) -> NamedTargets:
+        assert memory.row_scales is not None
+        whole = _InverseTarget if self.divides else FillTarget
+        yield self.marker[0], RowsTarget(memory.codes)
+        yield _SCALE_NAME, RowsTarget(memory.scales.view(E4M3))
+        yield self.whole_scale, whole(memory.row_scales)
+
+
+class _InverseTarget(FillTarget):
+    """Takes a number that divides."""
+
+    def write(self, start: int, rows: Tensor) -> None:
+        super().write(start, 1 / rows.float())
 
 
 class PackedNvfp4(Nvfp4):
