@@ -125,7 +125,7 @@ class Bnb4(Table4Format):
         yield ABSMAX, RowsTarget(memory.scales)
         yield WEIGHT_NAME, _SwappedTarget(memory.codes)
 
-    def added_bytes(self, weights: int) -> int:
+    def added_bytes(self, weights: int, device: Device) -> int:
         nested = torch.float32.itemsize - torch.uint8.itemsize if self._nested else 0
         return weights // self.column_block * nested
 
