@@ -27,6 +27,9 @@ from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 if TYPE_CHECKING:
     pass
 
+if TYPE_CHECKING:
+    from rtp_llm.device import Device
+
 ABSMAX = f"{WEIGHT_NAME}.absmax"
 STATE = "bitsandbytes__"  # the end of the name of a quantisation state begins with it
 _ROW = "quantized checkpoint"
