@@ -25,9 +25,6 @@ from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, Stor
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from rtp_llm.device import Device
 
 ABSMAX = f"{WEIGHT_NAME}.absmax"
