@@ -37,28 +37,42 @@ inline void visit_wna_blocks(const TiledWna16Args& args, Body&& body) {
   return body(WnaFormat<5, 4, false>{});
 }
 
-// Eight warps, whose registers leave room for two blocks on a multiprocessor. Each has three pairs
-// of k-blocks under way: a fourth was 2 to 5% slower.
+// Eight warps, whose registers leave room for two blocks on a multiprocessor. Each has two pairs of
+// k-blocks under way: with a third, tokens arrive later, since their loads queue behind the
+// weight's. Four products of a layer of Qwen3-8B in 4 bits take 40.5 us, with three pairs 41.8.
 template <class Format>
-using WnaFewShape = WnaShape < 8,
-      Format::kBits<6 ? 3 : 2, 2, Format>;
+using WnaFewShape = WnaShape<8, 2, 2, Format>;
 
-// Blocks of a grid: as many as run at once. Were there fewer, then the next kernels, which start
-// early, would get two blocks on some multiprocessors and none on others: with one block for each
-// multiprocessor, the four products of a layer of Qwen3-8B take 68 us instead of 44.
+inline int64_t shared_of_multiprocessor() {
+  return of_device<cudaDevAttrMaxSharedMemoryPerMultiprocessor>();
+}
+
+// Blocks of a grid: as many as run at once. Room for the next kernel, which starts early, would not
+// help: kernels that divide a multiprocessor's memory into other parts of L1 and shared memory wait
+// until it is empty, and then two of their blocks come to lie on some multiprocessors and none on
+// others. The four products of a layer then took 64 us instead of 42.
 template <class Shape>
 int64_t wna_blocks(int64_t tiles, int64_t bytes) {
   constexpr int64_t kReserved = 1 << 10;  // of shared memory, for each block
-  const int64_t room = of_device<cudaDevAttrMaxSharedMemoryPerMultiprocessor>();
-  const int64_t at_once = std::clamp<int64_t>(room / (bytes + kReserved), 1, Shape::kBlocks);
+  const int64_t at_once =
+      std::clamp<int64_t>(shared_of_multiprocessor() / (bytes + kReserved), 1, Shape::kBlocks);
   return std::min(tiles, at_once * multiprocessors());
+}
+
+// Of a block's shared memory. With more rows than kWnaTwiceRows there is room for one block alone:
+// two would bring all tokens twice.
+template <class T, class Shape>
+int64_t wna_bytes(const SkinnyLinearArgs& args, bool norm) {
+  constexpr int64_t kWnaTwiceRows = 4;
+  const int64_t bytes = WnaMemory<T, Shape>::bytes(args.rows, args.columns, norm);
+  return args.rows > kWnaTwiceRows ? std::max(bytes, shared_of_multiprocessor() / 2) : bytes;
 }
 
 template <class T, LinearEnd end, bool norm, class Format>
 void launch_wna_few(const TiledWna16Args& args, Format /*format*/, void* stream) {
   using Shape = WnaFewShape<Format>;
   constexpr auto kKernel = tiled_wna16_skinny_kernel<T, Shape, end, norm>;
-  const int64_t bytes = WnaMemory<T, Shape>::bytes(args.linear.rows, args.linear.columns, norm);
+  const int64_t bytes = wna_bytes<T, Shape>(args.linear, norm);
   allow_shared<kKernel>(bytes, "tiled_wna16");
   const int64_t blocks = wna_blocks<Shape>(args.linear.outputs / kTileRows, bytes);
   launch_overlapped<kKernel>(static_cast<unsigned int>(blocks), Shape::kThreads,
