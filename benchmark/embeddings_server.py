@@ -55,15 +55,7 @@ _EMITTING = [sys.executable, "-m", "benchmark.processes.emitting_server"]
 
 
 def main() -> None:
-    flags = parser(__doc__.splitlines()[0])
-    flags.add_argument("--model", type=pathlib.Path, help="a folder instead of a shape")
-    flags.add_argument("--shape", choices=list(ENCODER_SHAPES), default="minilm")
-    flags.add_argument("--device", default="cpu", help="another one has bfloat16 dummy weights")
-    flags.add_argument("--words", type=int, action="append", help="of a text")
-    flags.add_argument("--streams", type=int, default=64)
-    flags.add_argument("--seconds", type=float, default=3.0, help="of a round")
-    flags.add_argument("--rounds", type=int, default=5)
-    arguments = flags.parse_args()
+    arguments = _arguments()
     if arguments.quick:
         arguments.seconds, arguments.rounds = 0.3, 1
     shape = "tiny" if arguments.quick else arguments.shape
@@ -97,6 +89,18 @@ def main() -> None:
     )
     report.print()
     report.write(arguments.json)
+
+
+def _arguments() -> argparse.Namespace:
+    flags = parser(__doc__.splitlines()[0])
+    flags.add_argument("--model", type=pathlib.Path, help="a folder instead of a shape")
+    flags.add_argument("--shape", choices=list(ENCODER_SHAPES), default="minilm")
+    flags.add_argument("--device", default="cpu", help="another one has bfloat16 dummy weights")
+    flags.add_argument("--words", type=int, action="append", help="of a text")
+    flags.add_argument("--streams", type=int, default=64)
+    flags.add_argument("--seconds", type=float, default=3.0, help="of a round")
+    flags.add_argument("--rounds", type=int, default=5)
+    return flags.parse_args()
 
 
 def _without_model(folder: pathlib.Path, size: int, flags: Sequence[str]) -> ServerProcess:
