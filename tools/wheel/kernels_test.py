@@ -36,7 +36,7 @@ if DEVICE != "xpu":
     _OPERATORS |= {"match_ngrams", "append_accepted"}
 if DEVICE == "cpu":
     _OPERATORS |= {"mxfp4_grouped_linear", "table4_grouped_linear"}
-    _OPERATORS |= {"wna16_linear", "wna16_grouped_linear"}
+    _OPERATORS |= {"wna16_linear", "wna16_grouped_linear", "gguf_linear", "gguf_grouped_linear"}
 if DEVICE == "cuda":
     _OPERATORS |= {"decode_attention", "route_experts", "add_experts"}
     _OPERATORS |= {"mxfp4_experts_gate_up", "mxfp4_experts_down"}
