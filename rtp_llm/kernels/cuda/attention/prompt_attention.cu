@@ -19,31 +19,36 @@ void prompt_attention(const PagedAttentionArgs&, const AttentionBounds&, void*) 
 namespace rtp_llm::cuda {
 namespace {
 
-constexpr int kThreads = 3 * hopper::kWarpgroup;
 constexpr int64_t kCachedBytes = 32LL << 20;  // keys and values that stay in the L2 cache
 constexpr int kBiasedHead = 64;               // at most, of heads whose scores have a bias
 
+// The warpgroups that multiply, and one that loads.
+template <int kHead, bool kBias>
+constexpr int kThreads = (warpgroups_of(kHead, kBias) + 1) * hopper::kWarpgroup;
+
 template <class T, int kHead, bool kBias = false>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads<kHead, kBias>, 1)
     attend_prompts(const __grid_constant__ CUtensorMap queries,
                    const __grid_constant__ CUtensorMap keys,
                    const __grid_constant__ CUtensorMap values, const PromptArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // Registers of a loading and a multiplying thread: one of the former and two of the latter have
-  // as many as three equal threads.
-  constexpr int kLoaderRegisters = 40, kAttenderRegisters = 232;
+  // Registers of a loading and a multiplying thread: together as many as equal threads have.
+  using Tiles = SharedTiles<kHead, kBias>;
+  constexpr int kLoaderRegisters = Tiles::kWarpgroups == 3 ? 32 : 40;
+  constexpr int kAttenderRegisters = Tiles::kWarpgroups == 3 ? 160 : 232;
   extern __shared__ uint8_t memory[];
-  __shared__ uint64_t barriers[SharedTiles<kHead>::kBarriers];
+  __shared__ uint64_t barriers[Tiles::kBarriers];
   __shared__ unsigned int missing[kStages];
   wait_for_previous();
   const PromptTile<keys_of_step(kHead)> tile(args);
   if (tile.first_row >= tile.num_rows) return;
-  const SharedTiles<kHead> shared(memory, barriers, missing);
+  const Tiles shared(memory, barriers, missing);
   if (threadIdx.x == 0) shared.init_barriers();
   __syncthreads();
   if (threadIdx.x < hopper::kWarpgroup) {
     hopper::give_registers<kLoaderRegisters>();
-    if (threadIdx.x < kGroup) Loader<kHead>(shared, tile, args).run(&queries, &keys, &values);
+    if (threadIdx.x < kGroup)
+      Loader<kHead, kBias>(shared, tile, args).run(&queries, &keys, &values);
   } else {
     hopper::take_registers<kAttenderRegisters>();
     Attender<T, kHead, kBias> attender(shared, tile, args);
@@ -77,11 +82,11 @@ int64_t block_rows_of(const PagedAttentionArgs& args) {
   return whole ? args.kv_block_stride / args.kv_token_stride : 0;
 }
 
-PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bounds) {
+PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bounds, int rows) {
   PromptArgs prompt = {};
   static_cast<PagedAttentionArgs&>(prompt) = args;
   prompt.group = args.num_heads / args.num_kv_heads;
-  prompt.tile_tokens = kRows / prompt.group;
+  prompt.tile_tokens = rows / prompt.group;
   const int keys = keys_of_step(args.head_dim);
   prompt.page_rows = args.block_size < keys ? args.block_size : keys;
   prompt.block_rows = static_cast<int>(block_rows_of(args));
@@ -97,7 +102,7 @@ PromptArgs prompt_args(const PagedAttentionArgs& args, const AttentionBounds& bo
 template <class T, int kHead, bool kBias = false>
 void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* stream) {
   const int64_t size = args.head_dim;
-  const PromptArgs prompt = prompt_args(args, bounds);
+  const PromptArgs prompt = prompt_args(args, bounds, rows_of_tile(kHead, kBias));
   const int64_t rows = args.num_blocks * prompt.block_rows;
   const Heads q = {
       args.q, size, args.num_heads, args.num_tokens, args.q_head_stride, args.q_token_stride};
@@ -106,12 +111,12 @@ void run(const PagedAttentionArgs& args, const AttentionBounds& bounds, void* st
   const CUtensorMap keys = map_of(kv, args.dtype, 1, prompt.page_rows);
   kv.data = args.v;
   const CUtensorMap values = map_of(kv, args.dtype, 1, prompt.page_rows);
-  constexpr int kBytes = SharedTiles<kHead>::kBytes;
+  constexpr int kBytes = SharedTiles<kHead, kBias>::kBytes;
   allow_shared<attend_prompts<T, kHead, kBias> >(kBytes, "prompt_attention");
   const unsigned int grid =
       blocks(static_cast<int64_t>(prompt.tiles) * args.num_kv_heads, "prompt_attention");
-  launch_overlapped<attend_prompts<T, kHead, kBias> >(dim3(grid), dim3(kThreads), kBytes, stream,
-                                                      queries, keys, values, prompt);
+  launch_overlapped<attend_prompts<T, kHead, kBias> >(
+      dim3(grid), dim3(kThreads<kHead, kBias>), kBytes, stream, queries, keys, values, prompt);
   check_launch("prompt_attention");
 }
 
@@ -132,7 +137,8 @@ bool takes_prompt(const PagedAttentionArgs& args, const AttentionBounds& bounds)
   const bool padded = args.head_dim != 64 && args.head_dim != 128 && args.head_dim != 256;
   // Of a cache there may be many more keys, which other kernels divide.
   if (padded && args.seq_lens != nullptr) return false;
-  if (args.num_heads > kRows * args.num_kv_heads || !(args.scale > 0)) return false;
+  if (args.num_heads > rows_of_tile(256, false) * args.num_kv_heads || !(args.scale > 0))
+    return false;
   const int page = args.block_size, keys = keys_of_step(args.head_dim);
   if (page < keys ? page < 8 || keys % page != 0 : page % keys != 0) return false;
   // A plane of the cache is one tensor of rows, and the copy engine needs multiples of 16 bytes.

@@ -12,7 +12,7 @@ namespace rtp_llm::cuda {
 template <class T, int kHead, bool kBias>
 class Attender {
  public:
-  using Tiles = SharedTiles<kHead>;
+  using Tiles = SharedTiles<kHead, kBias>;
   using Tile = PromptTile<Tiles::kKeys>;
 
   __device__ Attender(const Tiles& shared, const Tile& tile, const PromptArgs& args)
@@ -122,21 +122,22 @@ class Attender {
     hopper::end_products();
   }
 
-  // Slots past the last key may hold anything, and zero times NaN is NaN. Called by both
-  // warpgroups.
+  // Slots past the last key may hold anything, and zero times NaN is NaN. Called by all
+  // warpgroups that multiply.
   __device__ void clear_unused_values() {
-    constexpr int kBarrier = 1, kBoth = 2 * hopper::kWarpgroup, kVectors = kHead / 8;
+    constexpr int kBarrier = 1, kThreads = Tiles::kWarpgroups * hopper::kWarpgroup;
+    constexpr int kVectors = kHead / 8;
     const int used = tile_.num_keys - tile_.key_of(0);
     if (used >= kKeys || used % args_.page_rows == 0) return;
     const int thread = thread_index() - hopper::kWarpgroup;
-    for (int i = thread + used * kVectors; i < kKeys * kVectors; i += kBoth) {
+    for (int i = thread + used * kVectors; i < kKeys * kVectors; i += kThreads) {
       const int vector = i % kVectors, place = i / kVectors * 128 + vector % 8 * 16;
       auto* const at = shared_.start + (shared_.values - shared_.queries) +
                        vector / 8 * Tiles::kSliceBytes + place;
       *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
     }
     hopper::publish_stores();
-    hopper::sync(kBarrier, kBoth);
+    hopper::sync(kBarrier, kThreads);
   }
 
   // Scores of a step become weights; `keep` is what is left of the weights before them.

@@ -7,9 +7,13 @@
 
 namespace rtp_llm::cuda {
 
-constexpr int kRows = 128;  // of a tile: tokens times the query heads of a KV head
 constexpr int kSlice = 64;  // channels in 128 bytes, a row of what the copy engine swizzles
 constexpr int kStages = 2;  // tiles of keys in flight
+
+// Warpgroups of 64 rows each; a row is a token and a query head of the tile's KV head. Three need
+// registers that larger heads do not leave.
+constexpr int warpgroups_of(int head, bool bias) { return head <= 64 && !bias ? 3 : 2; }
+constexpr int rows_of_tile(int head, bool bias) { return 64 * warpgroups_of(head, bias); }
 
 // Keys of a step: as many as fit twice, with their values, next to the queries in shared memory.
 constexpr int keys_of_step(int head) { return head > 128 ? 64 : 128; }
@@ -84,13 +88,14 @@ struct PromptTile {
 };
 
 // The tiles in shared memory and their barriers. Each slice of a tile is [rows, 64 channels].
-template <int kHead>
+template <int kHead, bool kBias>
 struct SharedTiles {
+  static constexpr int kWarpgroups = warpgroups_of(kHead, kBias);
   static constexpr int kKeys = keys_of_step(kHead);
   static constexpr int kSlices = kHead / kSlice;
   static constexpr int kSliceBytes = kKeys * kSlice * 2;
   static constexpr int kTileBytes = kSlices * kSliceBytes;
-  static constexpr int kQuerySliceBytes = kRows * kSlice * 2;
+  static constexpr int kQuerySliceBytes = kWarpgroups * 64 * kSlice * 2;
   static constexpr int kQueryBytes = kSlices * kQuerySliceBytes;
   static constexpr int kAlignment = 1024;  // of what is swizzled
   static constexpr int kBytes = kAlignment + kQueryBytes + 2 * kStages * kTileBytes;
@@ -124,7 +129,7 @@ struct SharedTiles {
   }
 
   __device__ void init_barriers() const {
-    constexpr int kReaders = 2 * hopper::kWarpgroup / kGroup;  // a warp each
+    constexpr int kReaders = kWarpgroups * hopper::kWarpgroup / kGroup;  // a warp each
     hopper::init_barrier(queries_full_barrier(), 1);
     for (int stage = 0; stage < kStages; ++stage) {
       hopper::init_barrier(keys_full_barrier(stage), 1);
@@ -137,10 +142,10 @@ struct SharedTiles {
 };
 
 // One warp: a lane for each page and slice of a tile.
-template <int kHead>
+template <int kHead, bool kBias>
 class Loader {
  public:
-  using Tiles = SharedTiles<kHead>;
+  using Tiles = SharedTiles<kHead, kBias>;
   using Tile = PromptTile<Tiles::kKeys>;
 
   __device__ Loader(const Tiles& shared, const Tile& tile, const PromptArgs& args)
