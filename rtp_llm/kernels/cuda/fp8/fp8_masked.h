@@ -15,7 +15,9 @@ class MaskedSchedule {
   // Called by every thread of the block.
   __device__ MaskedSchedule(const Fp8GemmArgs& args, int* ends) : args_(args) {
     const int tiles = static_cast<int>((args.outputs + Shape::kRows - 1) / Shape::kRows);
-    tiles_.init<Shape::kTokens, Shape::kThreads>(args, tiles, ends);
+    tiles_.init<Shape::kThreads>(static_cast<int>(args.groups), ends, [&](int group) {
+      return tiles_of<Shape::kTokens>(args, group, tiles);
+    });
   }
 
   // The tile with this number; false past the last one. Numbers only grow.

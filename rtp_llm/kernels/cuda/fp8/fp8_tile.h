@@ -11,6 +11,7 @@
 #include "rtp_llm/kernels/common/fp8/fp8_gemm.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_ring.h"
 #include "rtp_llm/kernels/cuda/fp8/fp8_tile_schedule.h"
+#include "rtp_llm/kernels/cuda/transpose.h"
 
 namespace rtp_llm::cuda {
 
@@ -144,7 +145,7 @@ class TileProduct {
             const float* const sums = sums_[part] + (j + i) * 4 + half * 2;
             pairs[i] = hopper::pair(sums[0], sums[1], BFloat16{});
           }
-          transpose(pairs);
+          transpose_four_lanes(pairs);
           const int output =
               tile.output + part / Shape::kMSubTiles * Shape::kSubTileOutputs + (j + lane_ % 4) * 8;
           if (row < tile.last_row && output < args_.outputs) {
@@ -189,22 +190,6 @@ class TileProduct {
     int k_blocks_, sub_tile_step_, k_block_ = 0;
     float now_[Shape::kNSubTiles], coming_[Shape::kNSubTiles];
   };
-
-  // Among four lanes: pairs[i] of lane q becomes pairs[q] of lane i.
-  __device__ void transpose(uint32_t (&pairs)[4]) const {
-    const bool odd = lane_ % 2 != 0, high = lane_ % 4 >= 2;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) swap(pairs[i], pairs[i + 1], odd, 1);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) swap(pairs[i], pairs[i + 2], high, 2);
-  }
-
-  // The first of the upper lanes against the second of the lower ones.
-  __device__ static void swap(uint32_t& first, uint32_t& second, bool upper, int mask) {
-    const uint32_t other = exchange(upper ? first : second, mask);
-    first = upper ? other : first;
-    second = upper ? second : other;
-  }
 
   // There are too few registers to overlap two k-blocks: the other warpgroup multiplies meanwhile.
   __device__ void run_parts(WeightScales& weight_scales, int k_blocks) {

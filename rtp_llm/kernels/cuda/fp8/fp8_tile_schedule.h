@@ -24,7 +24,8 @@ class TileSchedule {
     pairs_ = static_cast<int>((args.outputs + 2 * Shape::kOutputs - 1) / (2 * Shape::kOutputs));
     if constexpr (kGrouped) {
       __shared__ int ends[kMaxGroups];
-      tiles_.template init<Shape::kRows, Shape::kThreads>(args, pairs_, ends);
+      const auto tiles = [&](int group) { return tiles_of<Shape::kRows>(args, group, pairs_); };
+      tiles_.template init<Shape::kThreads>(static_cast<int>(args.groups), ends, tiles);
     }
   }
 

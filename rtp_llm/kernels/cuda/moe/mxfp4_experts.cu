@@ -45,11 +45,6 @@ __device__ inline Entries entries_of(const int32_t* offsets, int experts, int wa
   return {0, 0, 0};
 }
 
-// The row of x that entry `place` multiplies.
-__device__ inline int64_t source_row(const Mxfp4ExpertsArgs& args, int place) {
-  return args.rows == nullptr ? place : args.rows[place] / args.top_k;
-}
-
 template <int kTokens>
 struct Sums {
   float value[kTiles][kTokens][4] = {};
@@ -72,12 +67,6 @@ __device__ inline void add_warps(Sums<kTokens>& sums) {
 #pragma unroll
     for (int other = 0; other < kFewWarps - 1; ++other) values[i] += parts[other][i][lane];
   }
-}
-
-__device__ inline float gated(const Mxfp4ExpertsArgs& args, float gate, float up) {
-  gate = fminf(gate, args.limit);
-  up = fminf(fmaxf(up, -args.limit), args.limit);
-  return gate / (1.0f + __expf(-args.alpha * gate)) * (up + 1.0f);
 }
 
 // Writes the sums of a warp's 32 weight rows. A tile of gate_up has rows of the gate first.
@@ -293,7 +282,7 @@ void launch(const Mxfp4ExpertsArgs& args, int64_t blocks_of_rows, void* stream) 
 
 // The bounds are where one kernel passes the other with 32 experts of 2880 x 2880 on an H200.
 template <bool kGated>
-void multiply(const Mxfp4ExpertsArgs& args, void* stream) {
+void multiply(const Mxfp4ExpertsArgs& args, void* memory, void* stream) {
   if (args.entries == 0) return;
   const int64_t mean = args.entries / args.experts;  // rows of an expert, if all have as many
   const int64_t panels = args.n / kWeightRows;
@@ -301,6 +290,8 @@ void multiply(const Mxfp4ExpertsArgs& args, void* stream) {
     launch<&few_rows<kGated, 1, true>, 1, kFewWarps>(args, panels, stream);
   } else if (mean <= 24) {
     launch<&few_rows<kGated, 2, false>, 2, kFewWarps>(args, ceil_div(panels, kFewWarps), stream);
+  } else if (takes_many_mxfp4_rows(args)) {
+    many_mxfp4_rows(args, kGated, memory, stream);
   } else {
     launch<&many_rows<kGated, 8, 8>, 8, 8>(args, ceil_div(panels, 8), stream);
   }
@@ -308,14 +299,22 @@ void multiply(const Mxfp4ExpertsArgs& args, void* stream) {
 
 }  // namespace
 
-RTP_LLM_OPERATOR(mxfp4_experts_gate_up)
-void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* stream) {
-  multiply<true>(args, stream);
+int64_t mxfp4_experts_gate_up_scratch(const Mxfp4ExpertsArgs& args) {
+  return many_mxfp4_rows_scratch(args);
 }
 
-RTP_LLM_OPERATOR(mxfp4_experts_down)
-void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* stream) {
-  multiply<false>(args, stream);
+RTP_LLM_OPERATOR(mxfp4_experts_gate_up, scratch)
+void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* memory, void* stream) {
+  multiply<true>(args, memory, stream);
+}
+
+int64_t mxfp4_experts_down_scratch(const Mxfp4ExpertsArgs& args) {
+  return many_mxfp4_rows_scratch(args);
+}
+
+RTP_LLM_OPERATOR(mxfp4_experts_down, scratch)
+void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* memory, void* stream) {
+  multiply<false>(args, memory, stream);
 }
 
 }  // namespace rtp_llm::cuda

@@ -6,10 +6,19 @@
 
 namespace rtp_llm::cuda {
 
-// out = gate sigmoid(alpha gate) (up + 1), the gate limited to `limit` and up to +-limit.
-void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* stream);
+// out = gate sigmoid(alpha gate) (up + 1), the gate limited to `limit` and up to +-limit. `memory`:
+// as many bytes as the function says.
+int64_t mxfp4_experts_gate_up_scratch(const Mxfp4ExpertsArgs& args);
+void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* memory, void* stream);
 
 // out = x weight^T + bias.
-void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* stream);
+int64_t mxfp4_experts_down_scratch(const Mxfp4ExpertsArgs& args);
+void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* memory, void* stream);
+
+// The same for many rows of each expert, on GPUs from Hopper on: whether it is faster, and how many
+// bytes it takes; 0 where it is not.
+bool takes_many_mxfp4_rows(const Mxfp4ExpertsArgs& args);
+int64_t many_mxfp4_rows_scratch(const Mxfp4ExpertsArgs& args);
+void many_mxfp4_rows(const Mxfp4ExpertsArgs& args, bool gated, void* memory, void* stream);
 
 }  // namespace rtp_llm::cuda

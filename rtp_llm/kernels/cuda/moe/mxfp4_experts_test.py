@@ -19,14 +19,17 @@ from rtp_llm.testing.operator_checks import DEVICE, kernel_runs
 NATIVE = ops.has_kernel("mxfp4_experts_gate_up", DEVICE)
 pytestmark = pytest.mark.skipif(not NATIVE, reason="only NVIDIA's GPUs have the kernels")
 ALPHA, LIMIT = 1.702, 2.0
-# Tokens, experts of each, experts, hidden and intermediate size: means of an expert from 0 to 300.
+# Tokens, experts of each, experts, hidden and intermediate size. The means of an expert, from 0 to
+# 670 rows, are in every class of sizes.
 SIZES = [
     (0, 2, 4, 64, 64),
     (1, 2, 8, 128, 64),
     (37, 3, 11, 192, 128),
     (65, 4, 33, 64, 192),
+    (200, 4, 20, 192, 128),
     (300, 2, 3, 128, 448),
     (600, 4, 8, 192, 64),
+    (1000, 2, 3, 64, 320),
 ]
 
 
@@ -65,7 +68,7 @@ def test_one_expert_has_all_rows() -> None:
     """No more tiles exist than the grid was made for, however uneven the experts are."""
     experts, hidden = 40, 64
     weights = packed(experts, hidden, hidden, gated=False)
-    for rows in (1, 9, 200, 1300):
+    for rows in (1, 9, 200, 1300, 5300):
         x = torch.randn(rows, hidden).bfloat16()
         for expert in (0, 39):
             offsets = torch.zeros(experts + 1, dtype=torch.int32)
@@ -75,8 +78,9 @@ def test_one_expert_has_all_rows() -> None:
             torch.testing.assert_close(found, expected, rtol=0.02, atol=0.03)
 
 
-def test_a_graph_replays_with_other_entries() -> None:
-    experts, hidden, inner, tokens, k = 8, 128, 64, 9, 2
+@pytest.mark.parametrize("tokens", [9, 700])
+def test_a_graph_replays_with_other_entries(tokens: int) -> None:
+    experts, hidden, inner, k = 8, 128, 64, 2
     weights, x = packed(experts, 2 * inner, hidden, gated=True), torch.randn(tokens, hidden)
     ids, x = torch.randint(experts, (tokens, k)).int(), x.bfloat16()
 

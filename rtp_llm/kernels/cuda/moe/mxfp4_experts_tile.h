@@ -26,6 +26,23 @@ __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return product;
 }
 
+// The operands of an instruction: a word of codes, and the exponents of which those of `block`
+// hold.
+__device__ inline void decode_mxfp4(uint32_t word, uint32_t scales, int block, uint32_t (&a)[4]) {
+  // A code as the highest bits of a bfloat16 without a bias: 2^-126 of its value.
+  constexpr uint32_t kCode = 0x81c081c0U;
+  a[0] = word & kCode;
+  a[1] = (word << 3) & kCode;
+  a[2] = (word << 6) & kCode;
+  a[3] = ((word << 1) & 0x80008000U) | ((word >> 4) & 0x00c000c0U) | ((word >> 5) & 0x01000100U);
+  const uint32_t first = __byte_perm(scales, 0, block == 0 ? 0x4040U : 0x4141U) << 7;
+  const uint32_t second = __byte_perm(scales, 0, block == 0 ? 0x4242U : 0x4343U) << 7;
+  a[0] = multiply_pairs(a[0], first);
+  a[1] = multiply_pairs(a[1], second);
+  a[2] = multiply_pairs(a[2], first);
+  a[3] = multiply_pairs(a[3], second);
+}
+
 // Where the 32 weight rows from `row` on are.
 struct Mxfp4Panel {
   const uint8_t* codes;
@@ -65,21 +82,21 @@ struct Mxfp4Step {
   __device__ void decode(int tile, int i, uint32_t (&a)[4]) const {
     const uint4& all = codes[tile];
     const uint32_t word = i == 0 ? all.x : i == 1 ? all.y : i == 2 ? all.z : all.w;
-    // A code as the highest bits of a bfloat16 without a bias: 2^-126 of its value.
-    constexpr uint32_t kCode = 0x81c081c0U;
-    a[0] = word & kCode;
-    a[1] = (word << 3) & kCode;
-    a[2] = (word << 6) & kCode;
-    a[3] = ((word << 1) & 0x80008000U) | ((word >> 4) & 0x00c000c0U) | ((word >> 5) & 0x01000100U);
-    const uint32_t block = static_cast<uint32_t>(i) / 2;
-    const uint32_t first = __byte_perm(scales[tile], 0, block == 0 ? 0x4040U : 0x4141U) << 7;
-    const uint32_t second = __byte_perm(scales[tile], 0, block == 0 ? 0x4242U : 0x4343U) << 7;
-    a[0] = multiply_pairs(a[0], first);
-    a[1] = multiply_pairs(a[1], second);
-    a[2] = multiply_pairs(a[2], first);
-    a[3] = multiply_pairs(a[3], second);
+    decode_mxfp4(word, scales[tile], i / 2, a);
   }
 };
+
+// The row of x that entry `place` multiplies.
+__device__ inline int64_t source_row(const Mxfp4ExpertsArgs& args, int place) {
+  return args.rows == nullptr ? place : args.rows[place] / args.top_k;
+}
+
+// What becomes of a row of the gate and its row of up.
+__device__ inline float gated(const Mxfp4ExpertsArgs& args, float gate, float up) {
+  gate = fminf(gate, args.limit);
+  up = fminf(fmaxf(up, -args.limit), args.limit);
+  return __fdividef(gate, 1.0f + __expf(-args.alpha * gate)) * (up + 1.0f);
+}
 
 }  // namespace
 }  // namespace rtp_llm::cuda
