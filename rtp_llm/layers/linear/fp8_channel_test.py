@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
-from rtp_llm.layers import LayerOptions, Shard, ShardTarget, loads_last, make_linear, weight_targets
+from rtp_llm.layers import (
+    LayerOptions,
+    RMSNorm,
+    Shard,
+    ShardTarget,
+    loads_last,
+    make_linear,
+    weight_targets,
+)
+from rtp_llm.layers.activation import GatedActivation
 from rtp_llm.layers.linear.base import Linear, PlainLinear
 from rtp_llm.layers.linear.fp8_channel import Fp8ChannelLinear
 from rtp_llm.layers.weights.fp8_formats import Fp8Block, Fp8Channel, Fp8Tensor
@@ -140,3 +149,26 @@ def test_formats_that_do_not_go_together_are_refused() -> None:
     for formats in ({"q": CHANNEL}, {"q": CHANNEL, "k": Fp8Block()}):
         with pytest.raises(FormatError, match=r"weights stored as f.* and fp8_channel"):
             make_linear(COLUMNS, PARTS, False, options(formats, quantization="fp8"))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_few_rows_go_through_the_kernels_of_blocks(
+    bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = make_linear(256, {"q": 128}, bias, options({"q": CHANNEL}))
+    tensors = stored(torch.randn(128, 256) * torch.logspace(-3, 1, 128)[:, None], CHANNEL)
+    sources = {f"q.{key}": tensor for key, tensor in tensors.items()}
+    fill(layer, sources | ({"q.bias": torch.randn(128).bfloat16()} if bias else {}))
+    calls, multiply = [], ops.fp8_linear
+    monkeypatch.setattr(ops, "fp8_linear", lambda *given: calls.append(given) or multiply(*given))
+    exact = (tensors["weight"].float() * tensors["weight_scale"]).T
+    norm, silu = RMSNorm(256, 1e-6, options({})), GatedActivation("silu")
+    norm.weight.data.fill_(1)
+    assert layer.takes_gate(silu)
+    for rows in (1, 32, 33):
+        x, pairs = torch.randn(rows, 256).bfloat16(), torch.randn(rows, 512).bfloat16()
+        found = [layer(x), layer.normed(norm, x.clone(), None), layer.add_gated(x, pairs, silu)]
+        for y, given in zip(found, (x, norm(x), silu(pairs)), strict=True):
+            expected = given.float() @ exact + (0 if layer.bias is None else layer.bias)
+            assert (y - expected).norm() < 0.05 * expected.norm()
+    assert len(calls) == 6
