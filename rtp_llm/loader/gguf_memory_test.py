@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import random
 from pathlib import Path
@@ -17,7 +18,7 @@ from rtp_llm.testing.gguf.writer import Tensor, write
 from rtp_llm.testing.models.open_model import open_model
 
 _HIDDEN, _INNER, _VOCABULARY, _HEADS = 1024, 2816, 2048, 16
-_LAYERS = 6
+_LAYERS = 12  # so that what each load takes anyway is little
 _SHARE = 1.1
 # Buffers of the threads that read.
 _BUFFERS = 4 * 2**20
@@ -51,6 +52,7 @@ def _save(folder: Path, layers: int) -> Path:
     return write(file, {"general.architecture": "llama", **metadata}, tensors)
 
 
+@functools.cache
 def _random(kind: str, shape: tuple[int, int]) -> Tensor:
     size = len(Tensor(kind, shape).content)
     return Tensor(kind, shape, random.Random(size).randbytes(size))
