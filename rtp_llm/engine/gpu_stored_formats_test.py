@@ -33,7 +33,7 @@ Q4_K_M = {"": "Q4_K", "blk.0.attn_v.weight": "Q6_K", "output.weight": "Q6_K"}
 GGUF = (Q4_K_M, "Q5_K", "Q8_0", "Q4_0")
 DENSE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 SIZES = {"qwen3": DENSE, "qwen3_moe": {**DENSE, "moe_intermediate_size": 64}}
-FLOATS = ("modelopt nvfp4", "nvfp4", "nf4", "nested nf4", "mlx")
+FLOATS = ("nf4", "nested nf4", "mlx")
 INT8 = {
     "w8a8": W8A8Int8Linear,
     "w8a8 static": W8A8Int8Linear,
@@ -147,14 +147,15 @@ def test_an_encoder_in_a_gguf_file(tmp_path: Path) -> None:
         assert torch.cosine_similarity(found, wanted, dim=0) > 0.995
 
 
-def test_mxfp4_stays_integers(tmp_path: Path) -> None:
-    stored, wide = make(tmp_path, "mxfp4", "qwen3")
+@pytest.mark.parametrize("packing", ["mxfp4", "nvfp4", "modelopt nvfp4"])
+def test_fp4_stays_integers(tmp_path: Path, packing: str) -> None:
+    stored, wide = make(tmp_path, packing, "qwen3")
     model = open_model(stored, torch.bfloat16, device=DEVICE)
     layer = model.model.layers[1].mlp.down_proj
     assert isinstance(layer, TiledStoredLinear) and layer.fused() is not None
     exact = scores(wide)
     error = float((scores(stored) - exact).norm() / exact.norm())
-    print(f"error {error:.3g}")
+    print(f"{packing}: error {error:.3g}")
     assert error < 0.02
 
 

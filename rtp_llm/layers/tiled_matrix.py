@@ -12,9 +12,11 @@ from rtp_llm import ops
 from rtp_llm.layers.options import LayerOptions
 from rtp_llm.layers.tiled_products import TiledProducts
 from rtp_llm.layers.weights.gguf_blocks import BLOCKS, GgufBlocks
-from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4
+from rtp_llm.layers.weights.stored.fp4 import Nvfp4, PackedMxfp4
+from rtp_llm.layers.weights.stored.table4 import Table4Memory
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
+from rtp_llm.ops.gemm import nvfp4
 from rtp_llm.ops.gemm.tiled_wna16_layout import (
     TILE_ROWS,
     Integers,
@@ -105,6 +107,30 @@ class TiledMxfp4Matrix(TiledMatrix):
         return Integers(*integers_of(self.weight.detach()[rows], self.scale.detach()[rows]))
 
 
+class TiledNvfp4Matrix(TiledMatrix):
+    """NVFP4: twice its numbers are whole, and take 6 bits where 16 columns share a scale."""
+
+    def __init__(self, rows: int, columns: int, stored: Nvfp4, options: LayerOptions) -> None:
+        super().__init__(rows, columns, 6, options)
+        self._stored = stored
+        self.weight = options.parameter(rows, columns // 2, dtype=torch.uint8)
+        self.scale = options.parameter(rows, columns // nvfp4.BLOCK, dtype=torch.int8)
+        self.row_scales = options.parameter(rows, dtype=torch.float32)
+
+    def targets(self, first: int, rows: int) -> NamedTargets:
+        kept = self.weight, self.scale, self.row_scales
+        memory = Table4Memory(*(each.detach().narrow(0, first, rows) for each in kept))
+        yield from self._stored.stored_targets(memory)
+
+    def split(self, rows: slice) -> Integers:
+        kept = self.weight, self.scale, self.row_scales
+        return nvfp4.integers_of(*(each.detach()[rows] for each in kept))
+
+    def finish_loading(self) -> None:
+        super().finish_loading()
+        del self.row_scales
+
+
 def tiled_matrix(
     rows: int, columns: int, stored: StoredFormat, options: LayerOptions
 ) -> TiledMatrix | None:
@@ -113,13 +139,15 @@ def tiled_matrix(
         return None
     if isinstance(stored, GgufBlocks):
         return TiledGgufMatrix(rows, columns, stored, options)
-    assert isinstance(stored, PackedMxfp4)
-    return TiledMxfp4Matrix(rows, columns, stored, options)
+    if isinstance(stored, PackedMxfp4):
+        return TiledMxfp4Matrix(rows, columns, stored, options)
+    assert isinstance(stored, Nvfp4)
+    return TiledNvfp4Matrix(rows, columns, stored, options)
 
 
 def makes_tiles(rows: int, columns: int, stored: StoredFormat, options: LayerOptions) -> bool:
     """Whether tiled_matrix() gives one."""
-    if not isinstance(stored, GgufBlocks | PackedMxfp4):
+    if not isinstance(stored, GgufBlocks | PackedMxfp4 | Nvfp4):
         return False
     fits = takes(rows, columns, 0) and not stored.why_not_tiled(options.dtype)
     return fits and options.keeps("tiled_wna16_linear")

@@ -48,4 +48,5 @@ def test_other_formats_count_as_the_device_keeps_them(tmp_path: Path, packing: s
     settings = Settings(model=str(folder), dtype="bfloat16")
     counted = memory_estimate._weight_bytes(settings, torch.bfloat16, resolve_device("cpu"))
     taken = weight_bytes(open_model(folder, torch.bfloat16))
-    assert counted == pytest.approx(taken, rel=0.05, abs=66_000)  # of rotations
+    # Rotations, and the scales that rows of NVFP4 have, are not counted.
+    assert counted == pytest.approx(taken, rel=0.05, abs=92_000)

@@ -89,6 +89,7 @@ class LinearKind:
 
 _FLOAT = frozenset({FLOAT.name})
 _MXFP4 = frozenset({"mxfp4_packed"})
+_NVFP4 = frozenset({"nvfp4"})
 _INT_GROUPS = frozenset({"gptq", "awq", "pack_quantized"})
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
@@ -144,11 +145,11 @@ KINDS: dict[str, LinearKind] = {
     "tiled_stored": LinearKind(
         "rtp_llm.layers.linear.tiled_stored:TiledStoredLinear",
         lambda request: (
-            bool(request.stored & (TILED_FORMATS | _MXFP4))
+            bool(request.stored & (TILED_FORMATS | _MXFP4 | _NVFP4))
             and request.keeps_stored("tiled_wna16_linear")
             and request.options.dtype is torch.bfloat16
         ),
-        formats=_FLOAT | GGUF_FORMATS | _MXFP4,
+        formats=_FLOAT | GGUF_FORMATS | _MXFP4 | _NVFP4,
         as_stored=True,
     ),
     "mxfp4": LinearKind(

@@ -17,7 +17,8 @@ from rtp_llm.layers.linear.tiled_stored import TiledStoredLinear
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.weights.gguf_blocks import gguf_format
 from rtp_llm.layers.weights.shard_targets import LinearShards, ShardTarget
-from rtp_llm.layers.weights.stored.fp4 import PackedMxfp4
+from rtp_llm.layers.weights.stored.fp4 import Nvfp4, PackedMxfp4
+from rtp_llm.ops.gemm import nvfp4
 from rtp_llm.ops.gemm.tiled_wna16_layout import TiledWna16, unpack
 from rtp_llm.ops.gguf.integers import INTEGERS
 from rtp_llm.ops.moe.mxfp4_blocks import dequantize_rows
@@ -148,6 +149,37 @@ def test_mxfp4_is_exact(rows: int) -> None:
     assert torch.equal(unpack(packed, 5).cpu(), weight)
     x = torch.randn(rows, COLUMNS, device=DEVICE).bfloat16()
     check(layer(x), x.double() @ weight.to(DEVICE).double().T)
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_nvfp4_of_parts_with_scales_of_their_own(rows: int) -> None:
+    stored = Nvfp4()
+    settings, formats = ModelSettings(dtype="bfloat16"), {"q": stored, "k": stored}
+    layer = TiledStoredLinear(
+        COLUMNS,
+        {"q": ROWS, "k": ROWS},
+        False,
+        LayerOptions(settings, torch.device(DEVICE), formats=formats),
+    )
+    targets = dict(layer.checkpoint_targets("layer"))
+    weights = []
+    with torch.device("cpu"):
+        for number, part in enumerate("qk"):
+            packed = torch.randint(256, (ROWS, COLUMNS // 2), dtype=torch.uint8)
+            scales = (torch.rand(ROWS, COLUMNS // 16) + 0.5).to(torch.float8_e4m3fn)
+            whole = torch.tensor([0.03 + 0.01 * number])
+            targets[f"{part}.weight_scale"].write(0, scales)
+            targets[f"{part}.weight_scale_2"].write(0, whole)
+            targets[f"{part}.weight"].write(0, packed)
+            weights.append(nvfp4.dequantize_rows(packed, scales.float() * whole))
+    (matrix,) = layer.matrices
+    matrix.finish_loading()
+    weight = torch.cat(weights).to(DEVICE)
+    found = unpack(TiledWna16(matrix.weight.data, matrix.scale.data, None), 6)
+    assert (found - weight).norm() < 3e-4 * weight.norm()
+    assert sum(each.nbytes for each in layer.parameters()) == weight.numel() * 7 // 8
+    x = torch.randn(rows, COLUMNS, device=DEVICE).bfloat16()
+    check(layer(x), x.double() @ weight.double().T)
 
 
 def test_rows_of_an_embedding() -> None:

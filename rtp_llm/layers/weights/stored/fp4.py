@@ -16,7 +16,7 @@ from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored.table4 import Table4Format, Table4Memory
-from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets
+from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import E4M3
 from rtp_llm.ops.gemm.nvfp4 import BLOCK, dequantize_rows
@@ -29,7 +29,20 @@ _SCALE_NAME = "weight_scale"
 _PACKED_NAME = "weight_packed"
 
 
-class Nvfp4(Table4Format):
+class _Fp4(StoredFormat):
+    """Formats whose numbers, doubled, are integers that some GPUs multiply in tiles."""
+
+    def why_not_tiled(self, dtype: torch.dtype) -> str:
+        """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
+        return "" if dtype is torch.bfloat16 else "GPUs multiply it with activations in bfloat16"
+
+    def unless_tiled(self, why: str, dtype: torch.dtype, device: Device) -> str:
+        """`why` the weights are not multiplied as they are stored, or why not in tiles either."""
+        tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
+        return self.why_not_tiled(dtype) if why and tiles else why
+
+
+class Nvfp4(_Fp4, Table4Format):
     """weight uint8 [rows, columns / 2], weight_scale e4m3 [rows, columns / 16], weight_scale_2 [1].
 
     As ModelOpt stores them. Stored scales of activations are not read: activations stay floats.
@@ -87,6 +100,14 @@ class Nvfp4(Table4Format):
         yield _SCALE_NAME, RowsTarget(memory.scales.view(E4M3))
         yield self.whole_scale, whole(memory.row_scales)
 
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return self.unless_tiled(super().why_dequantized(dtype, device), dtype, device)
+
+    def added_bytes(self, weights: int, device: Device) -> int:
+        # In tiles of 6 bits, and scales of 16.
+        tiled = bool(super().why_dequantized(torch.bfloat16, device))
+        return weights // BLOCK * (12 + 2 - 8 - 1) if tiled else 0
+
 
 class _InverseTarget(FillTarget):
     """Takes a number that divides."""
@@ -103,7 +124,7 @@ class PackedNvfp4(Nvfp4):
     divides = True
 
 
-class PackedMxfp4(Mxfp4):
+class PackedMxfp4(_Fp4, Mxfp4):
     """mxfp4-pack-quantized of compressed-tensors: MXFP4 under other names, in any layer."""
 
     name = "mxfp4_packed"
@@ -113,13 +134,7 @@ class PackedMxfp4(Mxfp4):
     rounds_activations = False
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        why = self.why_experts_dequantized(dtype, device)
-        tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
-        return self.why_not_tiled(dtype) if why and tiles else why
-
-    def why_not_tiled(self, dtype: torch.dtype) -> str:
-        """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
-        return "" if dtype is torch.bfloat16 else "GPUs multiply it with activations in bfloat16"
+        return self.unless_tiled(self.why_experts_dequantized(dtype, device), dtype, device)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if multiplies_mxfp4(device.capabilities()):
