@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ class MlaBackend(Backend[MlaConfig]):
     """MLA over the paged cache."""
 
     config_class = MlaConfig
-    wants_keys: ClassVar[bool] = False
+    wants_keys = False
 
     def __init__(self, config: MlaConfig) -> None:
         super().__init__(config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MLA on every device that has the operators: the CPU's backend."""
+"""MLA on every device that has the operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class PagedMlaBackend(MlaBackend):
 
     name: ClassVar[str] = "paged"
     priority: ClassVar[int] = 0
-    wants_keys: ClassVar[bool] = True
+
+    def __init__(self, config: MlaConfig) -> None:
+        super().__init__(config)
+        self.wants_keys = "head_products" in config.capabilities
 
     @classmethod
     def supports(cls, config: MlaConfig) -> Support:
@@ -39,10 +42,13 @@ class PagedMlaBackend(MlaBackend):
     # torch's products round differently for few tokens than for many; `linear` does not.
 
     def absorb_queries(self, q: Tensor, weights: MlaWeights, out: Tensor) -> None:
-        assert weights.keys is not None
+        if weights.keys is None:
+            return super().absorb_queries(q, weights, out)
         out.copy_(ops.linear(q, weights.keys))
 
     def values_of(self, sums: Tensor, weights: MlaWeights) -> Tensor:
+        if weights.keys is None:
+            return super().values_of(sums, weights)
         return ops.linear(sums, weights.kv_b[:, self.config.nope_size :])
 
     def attend_latents(self, q: Tensor, cache: Tensor, part: MlaPart) -> Tensor:

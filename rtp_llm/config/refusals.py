@@ -398,24 +398,17 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
-        "mixtures of experts",
-        "The sorting and the products of experts have no kernels there.",
-        "Allow the slow PyTorch references with --allow-reference-ops, or choose a dense model.",
-        devices="xpu",
-    ),
-    Refusal(
-        "device",
         "multi-head latent attention",
-        "Multi-head latent attention (MLA) has kernels for the CPU and for NVIDIA GPUs only.",
+        "Multi-head latent attention (MLA) has no kernels there.",
         "Choose a model without MLA, or set --device-type to cpu.",
-        devices="rocm, xpu",
+        devices="rocm",
     ),
     Refusal(
         "device",
         "int8_weights",
-        "Int8 weights have kernels for the CPU and for NVIDIA's GPUs only.",
+        "Int8 weights have no kernels there.",
         "Leave --quantization out.",
-        devices="rocm, xpu",
+        devices="rocm",
     ),
     Refusal(
         "device",
@@ -434,9 +427,9 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "int8_products",
-        "Int8 products have kernels for the CPU and for NVIDIA's GPUs only.",
+        "Int8 products have no kernels there.",
         "Leave --quantization out.",
-        devices="rocm, xpu",
+        devices="rocm",
     ),
     Refusal(
         "device",

@@ -36,8 +36,8 @@ def test_what_the_table_says_of_capabilities_is_true() -> None:
 
 def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
     others = {row.name for row in ROWS} - set(CAPABILITIES)
-    # Tested below, in device/accelerator_test.py, engine/start_checks_test.py,
-    # layers/moe/block_test.py and attention/mla_test.py.
+    # Tested below, in device/accelerator_test.py, engine/start_checks_test.py and
+    # attention/mla_test.py.
     assert others == {
         "device_type",
         "compute capability below 8.0",
@@ -48,7 +48,6 @@ def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
         "operator without a kernel",
         "--reserve-runtime-mem-mb",
         "--draft-sample-method probabilistic",
-        "mixtures of experts",
         "multi-head latent attention",
     }
 

@@ -10,6 +10,7 @@ FEATURES: dict[str, str] = {
     "wgmma": "matrix products of warp groups from shared memory, which a copy engine fills",
     "float8_conversion": "conversion between 8-bit floats and the type of the activations",
     "triton": "Triton kernels, with tiles that were chosen and tested there",
+    "head_products": "`linear` with a weight for each head, whose rows do not depend on the batch",
     "one_pass_rotation": "rotation and cache write in one pass, worth it where a launch costs",
 }
 
@@ -41,4 +42,4 @@ class Capabilities:
         return self.name
 
 
-HOST = Capabilities("cpu", "cpu")
+HOST = Capabilities("cpu", "cpu", frozenset(("head_products",)))

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity
 
 from rtp_llm.device.base import Device, DeviceError, Download, MemoryInfo, Support
+from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.ranks import Ranks
 from rtp_llm.device.streams import Event, Graph, HostEvent, HostStream, Stream
 from rtp_llm.device.visible import VisibleDevices
@@ -44,6 +45,7 @@ class CpuDevice(Device):
     asynchronous: ClassVar[bool] = False
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CPU
     shares_memory: ClassVar[bool] = True
+    kernel_features: ClassVar[frozenset[str]] = HOST.features
     refused: ClassVar[Mapping[str, str]] = {
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",

@@ -31,9 +31,9 @@ class RocmDevice(AcceleratorDevice):
     other_variables: ClassVar[tuple[str, ...]] = ("ROCR_VISIBLE_DEVICES",)
     mask_end: ClassVar[str | None] = "-1"
     refused: ClassVar[Mapping[str, str]] = {
-        "int8_weights": "int8 weights have kernels for the CPU and for NVIDIA's GPUs only",
+        "int8_weights": "int8 weights have no kernels there",
         "int4_weights": "4-bit weights have kernels for the CPU and for NVIDIA's GPUs only",
-        "int8_products": "int8 products have kernels for the CPU and for NVIDIA's GPUs only",
+        "int8_products": "int8 products have no kernels there",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "tensor_parallel": "one model over several devices has not been tried there",

@@ -11,3 +11,51 @@ from rtp_llm.device.xpu import XpuDevice
 AMPERE, ADA, HOPPER, BLACKWELL = map(capabilities_of, ((8, 0), (8, 9), (9, 0), (10, 0)))
 ROCM = Capabilities("rocm", "cuda", RocmDevice.kernel_features, RocmDevice.max_head_dim)
 XPU = Capabilities("xpu", "xpu", XpuDevice.kernel_features, XpuDevice.max_head_dim)
+
+# Every operator with a SYCL kernel, as rtp_llm/kernels/xpu/table_test.py makes sure.
+XPU_KERNELS = frozenset(
+    (
+        "accept_drafts",
+        "add_logit_bias",
+        "add_sigmoid_gated",
+        "apply_penalties",
+        "apply_token_bitmask",
+        "ban_repeated_ngrams",
+        "bert_embedding",
+        "causal_conv1d",
+        "choose_beams",
+        "copy_blocks",
+        "correct_positions",
+        "embedding",
+        "fake_balance_expert",
+        "fused_add_layer_norm",
+        "fused_add_rms_norm",
+        "gated_delta_rule",
+        "gated_rms_norm",
+        "gelu",
+        "gelu_and_mul",
+        "group_topk",
+        "grouped_linear",
+        "int8_linear",
+        "layer_norm",
+        "linear",
+        "mla_attention",
+        "mla_rotate_and_store",
+        "order_beams",
+        "paged_attention",
+        "qk_rms_norm",
+        "rms_norm",
+        "rope_kv_write",
+        "sample",
+        "select_beams",
+        "select_topk",
+        "sigmoid_gate",
+        "silu_and_mul",
+        "sort_by_expert",
+        "substitute_tokens",
+        "sum_experts",
+        "top_logprobs",
+        "varlen_attention",
+        "w8a8_int8_linear",
+    )
+)

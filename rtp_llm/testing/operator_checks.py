@@ -18,7 +18,9 @@ from torch import Tensor
 
 from rtp_llm import ops
 
-DEVICE = os.environ.get("RTP_LLM_TESTED_DEVICE") or torch.get_default_device().type
+# torch's type of the tests' tensors, and the device whose kernels work on them.
+TORCH_TYPE = torch.get_default_device().type
+DEVICE = os.environ.get("RTP_LLM_TESTED_DEVICE") or TORCH_TYPE
 
 FLOAT_DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float16)
 

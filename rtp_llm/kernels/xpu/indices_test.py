@@ -21,6 +21,10 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
+def _int32(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
 def rope_case() -> dict[str, Any]:
     return {
         "qkv": torch.randn(4, 64),
@@ -119,3 +123,37 @@ def test_sizes_beyond_the_kernels_are_refused() -> None:
     steps = torch.zeros(0, dtype=torch.int64)
     with pytest.raises(RuntimeError, match="keep sums of weights exact"):
         ops.sample(torch.empty(0, 2**23 + 1), *settings, *settings[:1] * 2, steps, steps)
+
+
+@pytest.mark.parametrize("read", [9, -2, LARGEST], ids=str)
+def test_states_that_are_not_there(read: int) -> None:
+    """Their sequence is lost, the other one is not."""
+    cu_seqlens, lengths = _int32([0, 2, 4]), _int32([2, 2])
+    x, weight = torch.randn(4, 32), torch.randn(32, 4)
+    kept = torch.randn(3, 8, 32)
+    convolved = []
+    for first in (-1, read):
+        inputs = kept.clone()
+        blocks = _int32([first, -1]), _int32([0, 1])
+        convolved.append(ops.causal_conv1d(x, weight, inputs, cu_seqlens, lengths, *blocks, 2))
+        assert torch.equal(inputs[0], kept[0]) == (first == read) and inputs[2].equal(kept[2])
+    assert convolved[1][:2].isnan().all() and convolved[1][2:].equal(convolved[0][2:])
+    qkv, ba = torch.randn(4, 2 * 16 + 2 * 8), torch.randn(4, 4)
+    found = []
+    for first in (-1, read):
+        states = [torch.zeros(3, 2, 8, 16), torch.zeros(3, 8, 1, 16), torch.zeros(3, 8, 2, 8)]
+        states += [torch.zeros(3, 8, 2), torch.zeros(3, 2, 1, dtype=torch.int32)]
+        blocks = _int32([first, -1]), _int32([0, 1])
+        constants = torch.zeros(2), torch.zeros(2)
+        indices = cu_seqlens, lengths, *blocks, 2
+        found.append(ops.gated_delta_rule(qkv, ba, *constants, *states, *indices))
+        assert bool(states[1][0].any()) == (first == -1)
+    assert found[1][:2].isnan().all() and found[1][2:].equal(found[0][2:])
+
+
+def test_places_and_ids_of_no_expert() -> None:
+    y, weights = torch.ones(2, 40), torch.ones(3, 1)
+    total = ops.sum_experts(y, _int32([[0], [2], [-1]]), weights)
+    assert total[0].equal(y[0]) and total[1].isnan().all() and not total[2].any()
+    rows, places, offsets = ops.sort_by_expert(_int32([[LARGEST], [1], [-7]]), 2)
+    assert (rows[0], offsets.tolist()) == (1, [0, 0, 1]) and places.tolist() == [[-1], [0], [-1]]

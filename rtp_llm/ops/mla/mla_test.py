@@ -18,9 +18,9 @@ from rtp_llm.ops.mla.mla_reference import (
     mla_rotate_and_store_reference,
 )
 from rtp_llm.testing.operator_checks import (
-    DEVICE,
     FLOAT_DTYPES,
     ISAS,
+    TORCH_TYPE,
     assert_near,
     cpu_only,
     kernel_runs,
@@ -35,10 +35,10 @@ MIXED = [(1, 1), (1, 17), (0, 9), (1, 0), (33, 33), (70, 90), (1, 400), (3, 300)
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_dtype = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 needs_store = pytest.mark.skipif(
-    not ops.has_kernel("mla_rotate_and_store", DEVICE), reason="this device has no such kernel"
+    not ops.has_kernel("mla_rotate_and_store", TORCH_TYPE), reason="this device has no such kernel"
 )
 needs_attention = pytest.mark.skipif(
-    not ops.has_kernel("mla_attention", DEVICE), reason="this device has no such kernel"
+    not ops.has_kernel("mla_attention", TORCH_TYPE), reason="this device has no such kernel"
 )
 
 
@@ -236,7 +236,7 @@ def test_attention_refuses_what_does_not_fit() -> None:
         ops.mla_attention(q, cache, *rest)
 
 
-@pytest.mark.skipif(not ops.has_kernel("mla_decode", DEVICE), reason="for Hopper GPUs only")
+@pytest.mark.skipif(not ops.has_kernel("mla_decode", TORCH_TYPE), reason="for Hopper GPUs only")
 class TestDecode:
     """Hopper's kernel for one token of each sequence."""
 
