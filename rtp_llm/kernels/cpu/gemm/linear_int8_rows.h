@@ -106,12 +106,19 @@ struct QuantizedRows {
   using Word = int32_t;
   static constexpr int kGroupWords = kInt8GroupWords;
 
+  // Whether so few rows meet one block at a time, without prefetches: see linear_tile.h.
+#if defined(__AVX512F__)
+  static constexpr bool reads_in_order(int x_rows) { return x_rows <= 2; }
+#else
+  static constexpr bool reads_in_order(int x_rows) { return x_rows == 1; }
+#endif
+
 #if defined(__AVX512F__)
   static constexpr int kMaxRows = 7;
-  static constexpr int max_blocks(int x_rows) { return x_rows <= 2 ? 4 : 2; }
+  static constexpr int max_blocks(int x_rows) { return reads_in_order(x_rows) ? 1 : 2; }
 #elif defined(__AVX2__)
   static constexpr int kMaxRows = 4;
-  static constexpr int max_blocks(int x_rows) { return x_rows == 1 ? 2 : 1; }
+  static constexpr int max_blocks(int /*x_rows*/) { return 1; }
 #else
   static constexpr int kMaxRows = 1;
   static constexpr int max_blocks(int /*x_rows*/) { return 1; }
@@ -135,7 +142,7 @@ struct QuantizedRows {
       for (int v = 0; v < kVectors; ++v) {
         const uint8_t* step = weight[v / kParts] + s * kInt8BlockRows * 4;
         w[v] = Weights::load(step + v % kParts * Vec::kWidth * 4);
-        if (v % kParts == 0) prefetch_step(step, next);
+        if (v % kParts == 0 && !reads_in_order(kRows)) prefetch_step(step, next);
       }
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
