@@ -9,19 +9,23 @@
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
-// Rows of x in a tile, and blocks of a pass and of those that meet a tile in registers.
+// Rows of x in a tile, and blocks of a pass and of those that meet a tile in registers. Whether so
+// few rows meet one block at a time, without prefetches: see linear_tile.h.
 #if defined(__AVX512F__)
 constexpr int kWna16Rows = 6;
 constexpr int kWna16Pass = 4;
-constexpr int wna16_blocks(int rows) { return rows <= 2 ? 4 : 2; }
+constexpr bool reads_in_order(int /*bits*/, int rows) { return rows <= 2; }
+constexpr int wna16_blocks(int /*bits*/, int rows) { return rows <= 2 ? 1 : 2; }
 #elif defined(__AVX2__)
 constexpr int kWna16Rows = 4;
 constexpr int kWna16Pass = 2;
-constexpr int wna16_blocks(int rows) { return rows == 1 ? 2 : 1; }
+constexpr bool reads_in_order(int bits, int rows) { return rows == 1 && bits == 8; }
+constexpr int wna16_blocks(int bits, int rows) { return rows == 1 && bits == 4 ? 2 : 1; }
 #else
 constexpr int kWna16Rows = 1;
 constexpr int kWna16Pass = 1;
-constexpr int wna16_blocks(int /*rows*/) { return 1; }
+constexpr bool reads_in_order(int /*bits*/, int /*rows*/) { return false; }
+constexpr int wna16_blocks(int /*bits*/, int /*rows*/) { return 1; }
 #endif
 constexpr int kVectors = kWna16BlockRows / Vec::kWidth;  // of a block
 
@@ -82,14 +86,14 @@ struct PassBlocks {
 };
 
 // Loads a step of kAll vectors of weights, `offset` bytes into their blocks.
-template <int kAll>
+template <bool kInOrder, int kAll>
 RTP_LLM_ALWAYS_INLINE void load_step(const uint8_t* const* weight, int64_t offset, int64_t next,
                                      Lanes (&raw)[kAll]) {
 #pragma GCC unroll 16
   for (int v = 0; v < kAll; ++v) {
     const uint8_t* bytes = weight[v / kVectors] + offset;
     raw[v] = load_lanes(bytes + v % kVectors * Vec::kWidth * 4);
-    if (v % kVectors == 0) {  // twice, as linear_tile.h does
+    if (!kInOrder && v % kVectors == 0) {  // twice, as linear_tile.h does
       __builtin_prefetch(bytes + next, 0, 2);
       __builtin_prefetch(bytes + next / 2, 0, 2);
     }
@@ -110,7 +114,7 @@ RTP_LLM_ALWAYS_INLINE void add_columns(const int32_t* x, const uint8_t* const* w
 #pragma GCC unroll 8
   for (int step = 0; step < 8 / kWords; ++step) {
     Lanes raw[kAll];
-    load_step(weight, offset + step * kWna16BlockRows * 4, next, raw);
+    load_step<reads_in_order(kBits, kRows)>(weight, offset + step * kWna16BlockRows * 4, next, raw);
 #pragma GCC unroll 2
     for (int word = 0; word < kWords; ++word) {
       Lanes codes[kAll];
@@ -206,7 +210,7 @@ void multiply_tile(const Wna16LinearArgs& args, int rows, const int32_t* x,
                    const PassBlocks& blocks, float* sums) {
   if constexpr (kRows > 0) {
     if (rows != kRows) return multiply_tile<kBits, kRows - 1>(args, rows, x, blocks, sums);
-    constexpr int kBlocks = wna16_blocks(kRows);
+    constexpr int kBlocks = wna16_blocks(kBits, kRows);
     for (int first = 0; first < kWna16Pass; first += kBlocks) {
       multiply_blocks<kBits, kRows, kBlocks>(args, x, blocks, first, sums);
     }
