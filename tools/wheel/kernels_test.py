@@ -29,11 +29,13 @@ _KEY = {"cpu": "CPU", "cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU"}[DEVICE]
 _OPERATORS = {"rms_norm", "fused_add_rms_norm", "qk_rms_norm", "silu_and_mul", "rope_kv_write"}
 _OPERATORS |= {"copy_blocks", "paged_attention", "sample", "embedding", "gelu_and_mul", "linear"}
 _OPERATORS |= {"add_logit_bias", "apply_penalties", "ban_repeated_ngrams", "top_logprobs"}
-_OPERATORS |= {"sigmoid_gate", "apply_token_bitmask"}
-if DEVICE != "xpu":
-    _OPERATORS |= {"rotate_and_store", "select_topk", "group_topk", "fake_balance_expert"}
-    _OPERATORS |= {"sort_by_expert", "grouped_linear", "sum_experts", "add_sigmoid_gated"}
-    _OPERATORS |= {"match_ngrams", "append_accepted"}
+_OPERATORS |= {"sigmoid_gate", "apply_token_bitmask", "causal_conv1d", "gated_delta_rule"}
+_OPERATORS |= {"select_topk", "group_topk", "fake_balance_expert", "sort_by_expert"}
+_OPERATORS |= {"grouped_linear", "sum_experts", "add_sigmoid_gated"}
+if DEVICE == "xpu":
+    _OPERATORS |= {"mla_attention", "mla_rotate_and_store", "int8_linear", "w8a8_int8_linear"}
+else:
+    _OPERATORS |= {"rotate_and_store", "match_ngrams", "append_accepted"}
 if DEVICE == "cpu":
     _OPERATORS |= {"mxfp4_grouped_linear", "table4_grouped_linear"}
     _OPERATORS |= {"wna16_linear", "wna16_grouped_linear", "gguf_linear", "gguf_grouped_linear"}
