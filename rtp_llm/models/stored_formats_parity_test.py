@@ -160,11 +160,11 @@ def test_mxfp4_stays_packed(make: Made, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("packing", "kind"),
-    [("nvfp4", "llama"), ("modelopt nvfp4", "qwen3_next"), ("nf4", "llama")]
+    [("nvfp4", "llama"), ("nvfp4", "qwen3_moe"), ("modelopt nvfp4", "qwen3_next"), ("nf4", "llama")]
     + [("nested nf4", kind) for kind in ("llama", "qwen3_next", "qwen3_moe")],
 )
 def test_codes_of_tables_stay_packed(make: Made, packing: str, kind: str) -> None:
-    """Parts may be interleaved in a tensor; experts become floats."""
+    """Parts may be interleaved in a tensor; experts stay packed, too."""
     stored, wide = make(packing, kind)
     model, floats = open_model(stored), open_model(wide)
     name = f"model.layers.{2 if kind == 'qwen3_next' else 1}.self_attn.qkv_proj"
@@ -174,7 +174,19 @@ def test_codes_of_tables_stay_packed(make: Made, packing: str, kind: str) -> Non
     torch.testing.assert_close(layer(x), floats.get_submodule(name)(x), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(logits(model), logits(floats), rtol=1e-4, atol=1e-4)
     text = explain(stored, device=resolve_device("cpu"), settings=model_settings())
-    assert "as they are" in text
+    assert "as they are" in text and "become" not in text
+    if kind != "llama":
+        assert model.model.layers[1].mlp.executor.name == "table4"
+
+
+def test_columns_of_codes_are_padded_to_whole_blocks(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    sizes = {"hidden_size": 80, "moe_intermediate_size": 48, "num_hidden_layers": 2}
+    save_model(folder, "qwen3_moe", **sizes, num_attention_heads=4, head_dim=20)
+    stored, wide = map(open_model, (folder, store_packed(folder, PACKINGS["nvfp4"])))
+    block = stored.model.layers[1]
+    assert (type(block.self_attn.qkv_proj), block.mlp.executor.name) == (Table4Linear, "table4")
+    torch.testing.assert_close(logits(stored), logits(wide), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("packing", ["w8a8", "modelopt nvfp4", "mxfp4"])
@@ -184,7 +196,7 @@ def test_the_explanation_tells_experts_from_the_rest(make: Made, packing: str) -
     text = explain(stored, device=resolve_device("cpu"), settings=settings)
     line = next(each for each in text.splitlines() if each.startswith("weights"))
     kept, grown = re.search("(blocks|channels) as they are", line), "become" in line
-    assert (bool(kept), grown) == (True, packing == "modelopt nvfp4"), line
+    assert bool(kept) and not grown, line
 
 
 def test_groups_of_a_checkpoint_may_differ(saved: Callable[[str], Path], tmp_path: Path) -> None:

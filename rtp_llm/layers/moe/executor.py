@@ -24,9 +24,9 @@ class ExpertContext:
 
     `capabilities` are the device's, `dtype` is the dtype of the activations, `weights` is "plain"
     (in that dtype), "fp8" (e4m3 with scales of 128x128 blocks), "fp8_channel" (with scales of
-    output channels), "mxfp4" (blocks of 32 with e8m0 scales), "int_groups", "int8_channel", "gguf"
-    or the name of a quantisation; `dispatcher` is the name of the dispatcher, and `slots` the
-    number of local experts.
+    output channels), "mxfp4" (blocks of 32 with e8m0 scales), "int_groups", "int8_channel",
+    "table4" (4-bit codes), "gguf" or the name of a quantisation; `dispatcher` is the name of the
+    dispatcher, and `slots` the number of local experts.
     """
 
     config: MoeConfig

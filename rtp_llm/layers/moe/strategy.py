@@ -18,6 +18,7 @@ _EXECUTORS = (
     "rtp_llm.layers.moe.mxfp4_experts:Mxfp4Executor",
     "rtp_llm.layers.moe.mxfp4_fused:Mxfp4FusedExecutor",
     "rtp_llm.layers.moe.wna16_experts:Wna16Executor",
+    "rtp_llm.layers.moe.table4_experts:Table4Executor",
     "rtp_llm.layers.moe.triton_biased:TritonBiasedExecutor",
     "rtp_llm.layers.moe.triton_experts:TritonExecutor",
 )

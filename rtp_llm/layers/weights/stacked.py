@@ -36,6 +36,7 @@ _LAYOUTS = {
     "int8_channel": "rtp_llm.layers.weights.int8_layout:Int8Experts",
     "mxfp4": "rtp_llm.layers.weights.mxfp4_layout:Mxfp4Blocks",
     "mxfp4_packed": "rtp_llm.layers.weights.mxfp4_layout:PackedMxfp4Blocks",
+    "table4": "rtp_llm.layers.weights.table4_layout:Table4Experts",
     "gguf": "rtp_llm.layers.weights.gguf_layout:GgufExperts",
 }
 

@@ -48,11 +48,12 @@ class Table4Format(StoredFormat):
         same = self.table == other.table and self.column_block == other.column_block
         return same and self.scales_are_e4m3 == other.scales_are_e4m3
 
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the kernel takes the groups."""
+        return self.scales_are_e4m3 or self.column_block % BLOCK == 0
+
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        in_blocks = self.scales_are_e4m3 or self.column_block % BLOCK == 0
-        if in_blocks and ops.has_kernel("table4_grouped_linear", device.torch_device.type):
+        if self.in_blocks and ops.has_kernel("table4_grouped_linear", device.torch_device.type):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
-
-    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return "the products of experts have no kernel for 4-bit codes of a table"
