@@ -54,6 +54,9 @@ class Table4Format(StoredFormat):
         return self.scales_are_e4m3 or self.column_block % BLOCK == 0
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        return self.why_experts_dequantized(dtype, device)
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if self.in_blocks and ops.has_kernel("table4_grouped_linear", device.torch_device.type):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
