@@ -15,7 +15,7 @@ void mxfp4_experts_gate_up(const Mxfp4ExpertsArgs& args, void* memory, void* str
 int64_t mxfp4_experts_down_scratch(const Mxfp4ExpertsArgs& args);
 void mxfp4_experts_down(const Mxfp4ExpertsArgs& args, void* memory, void* stream);
 
-// The same for many rows of each expert, on GPUs from Hopper on: whether it is faster, and how many
+// The same for many rows of each expert, on Hopper: whether it is there and faster, and how many
 // bytes it takes; 0 where it is not.
 bool takes_many_mxfp4_rows(const Mxfp4ExpertsArgs& args);
 int64_t many_mxfp4_rows_scratch(const Mxfp4ExpertsArgs& args);
