@@ -23,11 +23,13 @@ from rtp_llm.testing.server_processes import REAL, engines, process, read_metric
 
 DEMO = Path(__file__).parents[4] / "example" / "demo_model"
 FLAGS = ["--dtype", "float32", "--num-threads", "1", "--kv-cache-mem-mb", "16"]
+FLAGS += ["--max-batch-tokens-size", "256"]  # no long warm-up
 
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    with LLM(DEMO, dtype="float32", num_threads=1, kv_cache_mem_mb=16) as llm:
+    small = {"num_threads": 1, "kv_cache_mem_mb": 16, "max_batch_tokens_size": 256}
+    with LLM(DEMO, dtype="float32", **small) as llm:
         yield llm
 
 

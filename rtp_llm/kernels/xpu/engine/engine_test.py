@@ -28,6 +28,7 @@ from rtp_llm.testing.xpu.host_backend import BACKEND
 SHARED = random_prompt(140, seed=1)
 PROMPTS = [[3], [*SHARED, 5, 6], random_prompt(70, seed=2), [*SHARED, 7], random_prompt(17, seed=3)]
 STEPS = 24
+SHORT: dict[str, Any] = {"max_batch_tokens_size": 512}  # a short warm-up
 KINDS: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 1},
     "mistral": {"sliding_window": 40},
@@ -69,7 +70,7 @@ def generate(engine: TinyEngine, steps: int = STEPS) -> list[list[int]]:
 def test_whole_prompts_and_a_prefix_that_is_cached(models: Any, kind: str) -> None:
     folder, expected = models[kind]
     calls = ops.kernel_calls("paged_attention")
-    engine = TinyEngine(folder)
+    engine = TinyEngine(folder, **({} if kind == "llama" else SHORT))
     assert (engine.ready.device, engine.settings.dtype) == ("xpu", "float32")
     assert generate(engine) == expected
     assert engine.engine.stats().prefix_hit_tokens == 128  # two blocks of 64
@@ -95,7 +96,7 @@ def test_chunks_and_preemption_in_a_small_cache(
 
 def test_drafts_of_ngrams_are_verified(models: Any) -> None:
     folder, expected = models["qwen3"]
-    engine = TinyEngine(folder, speculative="ngram", num_speculative_tokens=3)
+    engine = TinyEngine(folder, **SHORT, speculative="ngram", num_speculative_tokens=3)
     assert generate(engine) == expected
     fixed = engine.tokens([7, 8, 9] * 4, max_tokens=20, ignore_eos=True, logit_bias={5: 100.0})
     assert fixed == [5] * 20
@@ -104,7 +105,7 @@ def test_drafts_of_ngrams_are_verified(models: Any) -> None:
 
 def test_samples_beams_and_log_probabilities(models: Any) -> None:
     folder, expected = models["llama"]
-    engine = TinyEngine(folder)
+    engine = TinyEngine(folder, **SHORT)
     greedy = {"max_tokens": STEPS, "ignore_eos": True}
     scored = engine.add(PROMPTS[2], logprobs=3, prompt_logprobs=1, **greedy)
     seeded = [engine.add(PROMPTS[4], temperature=0.9, seed=3, n=2, max_tokens=9) for _ in range(2)]
@@ -123,7 +124,7 @@ def test_samples_beams_and_log_probabilities(models: Any) -> None:
 def test_answers_obey_their_grammar(tmp_path: Path) -> None:
     folder = save_spelling_model(tmp_path)
     case = json_case({"type": "array", "items": {"enum": ["red", 7]}, "minItems": 2, "maxItems": 3})
-    engine = TinyEngine(folder)
+    engine = TinyEngine(folder, **SHORT)
     for seed in range(3):
         engine.add([5, 6], grammar=case.grammar, temperature=1.0, seed=seed, max_tokens=60)
         engine.add([5, 6], temperature=1.0, seed=seed, max_tokens=20)
@@ -133,7 +134,7 @@ def test_answers_obey_their_grammar(tmp_path: Path) -> None:
 
 
 def test_an_abort_frees_its_blocks_and_a_wrong_prompt_is_refused(models: Any) -> None:
-    engine = TinyEngine(models["llama"][0])
+    engine = TinyEngine(models["llama"][0], **SHORT)
     for _ in range(2):
         engine.add(SHARED, n=2, max_tokens=90, ignore_eos=True)
     for _ in range(5):
@@ -150,7 +151,7 @@ def test_sixteen_bits(models: Any, dtype: str) -> None:
     if dtype == "float16" and not torch.ops.rtp_llm_xpu_bridge.has_float16():
         pytest.skip("the SYCL device has no float16")
     folder, expected = models["qwen3"]
-    engine = TinyEngine(folder, dtype=dtype)
+    engine = TinyEngine(folder, **SHORT, dtype=dtype)
     tokens = generate(engine, 4)
     same = sum(
         a == b

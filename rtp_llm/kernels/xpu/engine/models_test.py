@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from example.demo_model.training import data
+from example.demo_model.training import data, sums
 from rtp_llm import ops
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 from rtp_llm.request.params import PoolingParams
@@ -22,6 +22,8 @@ from rtp_llm.testing.models.transformers_models import clear_prompt, random_prom
 EXAMPLES = Path(__file__).parents[4] / "example"
 DEMO = EXAMPLES / "demo_model"
 STEPS = 10
+# No long warm-up.
+SMALL: dict[str, Any] = {"max_seq_len": 256, "max_batch_tokens_size": 256, "kv_cache_mem_mb": 32}
 EXPERTS = ("select_topk", "sort_by_expert", "grouped_linear", "sum_experts")
 LATENTS = ("mla_rotate_and_store", "mla_attention", "group_topk")
 STATES = ("causal_conv1d", "gated_delta_rule")
@@ -59,10 +61,11 @@ def test_chunks_prefixes_and_drafts_change_nothing(kind: str, tmp_path: Path) ->
 )
 def test_the_demos_draft_what_they_would_say(folder: Path, drafting: dict[str, Any]) -> None:
     tokenizer = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
-    prompts = data.held_out_prompts(tokenizer)["sums"][:5]
+    pairs = sums.held_out_sums(4)
+    prompts = [data.prompt_ids(tokenizer, sums.question(*pair)) for pair in pairs]
     answers = []
     for settings in ({}, {"num_speculative_tokens": 3, **drafting}):
-        engine = TinyEngine(folder, max_seq_len=256, kv_cache_mem_mb=32, **settings)
+        engine = TinyEngine(folder, **SMALL, **settings)
         ids = [engine.add(prompt, max_tokens=32) for prompt in prompts]
         engine.run()
         engine.assert_all_free()
@@ -80,12 +83,12 @@ def test_int8_weights_give_the_tokens_of_their_rounding(tmp_path: Path) -> None:
                 module.weight.copy_(dequantize_rows(*quantize_rows(module.weight)))
     inputs = [clear_prompt(reference, length, STEPS) for length in (5, 70)]
     calls = ops.kernel_calls("int8_linear")
-    engine = TinyEngine(tmp_path, quantization="int8")
+    engine = TinyEngine(tmp_path, max_batch_tokens_size=64, quantization="int8")
     ids = [engine.add(prompt, max_tokens=STEPS, ignore_eos=True) for prompt, _ in inputs]
     engine.run()
     assert [engine.outcomes[each, 0].tokens for each in ids] == [tokens for _, tokens in inputs]
     assert ops.kernel_calls("int8_linear") > calls
-    rounded = TinyEngine(tmp_path, quantization="w8a8_int8")
+    rounded = TinyEngine(tmp_path, max_batch_tokens_size=64, quantization="w8a8_int8")
     assert len(rounded.tokens(inputs[0][0], max_tokens=STEPS, ignore_eos=True)) == STEPS
     assert ops.kernel_calls("w8a8_int8_linear") > 0
 
