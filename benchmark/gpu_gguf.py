@@ -76,7 +76,7 @@ def time_step(recipe: str, rounds: int) -> None:
 
     with tempfile.TemporaryDirectory(dir=MEMORY if Path(MEMORY).is_dir() else None) as folder:
         file = gguf_file("qwen3-8b", recipe, Path(folder))
-        engine = GpuEngine("qwen3-8b", model=str(file), load_format="auto", max_seq_len=1024)
+        engine = GpuEngine("qwen3-8b", model=str(file), load_format="safetensors", max_seq_len=1024)
         weights = engine.built.ready.weight_bytes / 2**30
         print(f"{recipe}: {file.stat().st_size / 2**30:.2f} GiB, on the GPU {weights:.2f}")
         print_steps(engine, rounds)
