@@ -163,9 +163,12 @@ def kept_bytes(
             kept[name] = math.prod(entry.loaded_shape) * dtype.itemsize
             continue
         is_floats = bool(why_dequantized(module, stored, dtype, device))
-        weights = stored.weights_in(entry.shape) if suffix == stored.marker[0] else 0
-        kept[name] = weights * dtype.itemsize if is_floats else entry.size
-        kept[name] += 0 if is_floats else stored.added_bytes(weights, device)
+        has_weights = suffix == stored.marker[0]
+        if is_floats:
+            kept[name] = stored.weights_in(entry.shape) * dtype.itemsize if has_weights else 0
+        else:
+            added = stored.added_bytes(entry.shape, device) if has_weights else 0
+            kept[name] = entry.size + added
     return kept
 
 
@@ -220,8 +223,8 @@ def _count(
     """Add a tensor's bytes, weights and added bytes to those of its title and the reason."""
     sums = sizes[stored.title, why_dequantized(name, stored, dtype, device)]
     sums[0] += math.prod(shape) * stored.marker[1].itemsize
-    sums[1] += (weights := stored.weights_in(shape))
-    sums[2] += stored.added_bytes(weights, device)
+    sums[1] += stored.weights_in(shape)
+    sums[2] += stored.added_bytes(shape, device)
 
 
 def _grown(weights: int, dtype: torch.dtype) -> str:

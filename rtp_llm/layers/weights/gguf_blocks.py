@@ -73,10 +73,11 @@ class GgufBlocks(StoredFormat):
     def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return self.why_dequantized(dtype, device)
 
-    def added_bytes(self, weights: int, device: Device) -> int:
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         kind = INTEGERS.get(self.kind.name)
         if kind is None or not _why_no_kernel("gguf_linear", device):
             return 0
+        weights = self.weights_in(shape)
         in_file = weights // self.kind.elements * self.kind.block_bytes
         return kind.num_bytes(weights) - in_file
 

@@ -64,9 +64,9 @@ class IntGroups(StoredFormat):
     def weights_in(self, shape: tuple[int, ...]) -> int:
         return math.prod(shape) * self.weights_per_entry
 
-    def added_bytes(self, weights: int, device: Device) -> int:
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         """Scales become float32, and zero points bytes."""
-        return 3 * weights // self.group if self.group else 0
+        return 3 * self.weights_in(shape) // self.group if self.group else 0
 
     def groups(self, columns: int) -> int:
         """How many groups a row of `columns` has."""

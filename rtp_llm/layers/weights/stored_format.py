@@ -72,11 +72,9 @@ class StoredFormat(ABC):
         """The same of tables of embeddings."""
         return "embeddings are looked up as floats"
 
-    def added_bytes(self, weights: int, device: Device) -> int:
-        """What so many weights take besides their bytes in the file, where they stay as stored.
-
-        Of scales that become wider, say, when weights are packed for the kernels of `device`.
-        """
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
+        """What the weights of a `marker` of this shape take besides their bytes in the file, where
+        they stay as stored: scales that become wider, say, when they are packed for `device`."""
         return 0
 
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:

@@ -125,9 +125,9 @@ class Bnb4(Table4Format):
         yield ABSMAX, RowsTarget(memory.scales)
         yield WEIGHT_NAME, _SwappedTarget(memory.codes)
 
-    def added_bytes(self, weights: int, device: Device) -> int:
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         nested = torch.float32.itemsize - torch.uint8.itemsize if self._nested else 0
-        return weights // self.column_block * nested
+        return self.weights_in(shape) // self.column_block * nested
 
 
 class _SwappedTarget(RowsTarget):

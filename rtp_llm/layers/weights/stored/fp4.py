@@ -103,10 +103,11 @@ class Nvfp4(_Fp4, Table4Format):
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return self.unless_tiled(super().why_dequantized(dtype, device), dtype, device)
 
-    def added_bytes(self, weights: int, device: Device) -> int:
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
+        if not super().why_dequantized(torch.bfloat16, device):
+            return math.prod(shape[:-1]) * torch.float32.itemsize  # a scale of each row
         # In tiles of 6 bits, and scales of 16.
-        tiled = bool(super().why_dequantized(torch.bfloat16, device))
-        return weights // BLOCK * (12 + 2 - 8 - 1) if tiled else 0
+        return self.weights_in(shape) // BLOCK * (12 + 2 - 8 - 1)
 
 
 class _InverseTarget(FillTarget):
@@ -141,9 +142,10 @@ class PackedMxfp4(_Fp4, Mxfp4):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
 
-    def added_bytes(self, weights: int, device: Device) -> int:
-        # Of 5 bits, and scales of 16.
-        return 0 if multiplies_mxfp4(device.capabilities()) else weights // 32 * (20 + 2 - 16 - 1)
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
+        if multiplies_mxfp4(device.capabilities()):
+            return 0
+        return self.weights_in(shape) // 32 * (20 + 2 - 16 - 1)  # of 5 bits, and scales of 16
 
 
 def multiplies_mxfp4(capabilities: Capabilities) -> bool:

@@ -79,8 +79,9 @@ class Int8Channels(StoredFormat):
         weight = numbers.float().mul_(scales[start : start + len(numbers)])
         return weight if self.factor == 1 else weight.mul_(self.factor)
 
-    def added_bytes(self, weights: int, device: Device) -> int:
-        return weights // GROUP_SIZE * torch.float32.itemsize  # of scales, for each group
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
+        of_group = torch.float32.itemsize  # its scale
+        return self.weights_in(shape) // GROUP_SIZE * of_group
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if ops.has_kernel(self.operator, device.torch_device.type):

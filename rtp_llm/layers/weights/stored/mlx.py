@@ -106,9 +106,9 @@ class MlxGroups(StoredFormat):
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return "the products of experts have no kernel for groups with biases"
 
-    def added_bytes(self, weights: int, device: Device) -> int:
+    def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         # A group has a scale and a bias of 16 bits in the file; here of 32, and a zero point.
-        return weights // self.column_block * 5
+        return self.weights_in(shape) // self.column_block * 5
 
 
 class _GroupTarget(RowsTarget):
