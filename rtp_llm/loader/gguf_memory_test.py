@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import gc
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from rtp_llm import ops
 from rtp_llm.gguf import open_model as open_file
 from rtp_llm.testing.gguf.writer import Tensor, write
-from rtp_llm.testing.models.open_model import open_model
 
 _HIDDEN, _INNER, _VOCABULARY, _HEADS = 1024, 2816, 2048, 16
 _LAYERS = 12  # so that what each load takes anyway is little
@@ -58,33 +57,44 @@ def _random(kind: str, shape: tuple[int, int]) -> Tensor:
     return Tensor(kind, shape, random.Random(size).randbytes(size))
 
 
-def _memory(key: str) -> int:
-    """A line of /proc/self/status, in bytes."""
+_MEASURE = """
+import ctypes, gc, sys, torch
+from pathlib import Path
+from rtp_llm.testing.models.open_model import open_model
+
+def memory(key):
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024
 
-
-def _trim() -> None:
-    """Return what is free: it must neither take the weights nor be counted."""
+def trim():  # what is free must neither take the weights nor be counted
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 
+small, large = map(Path, sys.argv[1:])
+kept = open_model(small, torch.bfloat16, max_seq_len=64)
+trim()
+Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+before = memory("VmRSS:")
+model = open_model(large, torch.bfloat16, max_seq_len=64)
+peak = memory("VmHWM:") - before
+trim()
+print(len(model.model.layers), memory("VmRSS:") - before, peak)
+"""
+
 
 def test_memory_is_that_of_the_blocks(tmp_path: Path) -> None:
-    """Counted from a model of one layer on, whose load has made what all loads share."""
+    """Counted from a model of one layer on, whose load has made what all loads share.
+
+    In a process of its own: memory that earlier tests have scattered would be counted too.
+    """
     if not ops.has_kernel("gguf_linear", "cpu"):
         pytest.skip("this library has no kernel for blocks")
     small, large = (_save(tmp_path, layers) for layers in (1, _LAYERS))
-    kept = open_model(small, torch.bfloat16, max_seq_len=64)
-    _trim()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _memory("VmRSS")
-    model = open_model(large, torch.bfloat16, max_seq_len=64)
-    limit = before + _SHARE * open_file(large).num_bytes
-    peak = _memory("VmHWM")
-    _trim()
-    found = _memory("VmRSS")
-    print(f"{found - before} and {peak - before} of {open_file(large).num_bytes}")
-    assert found < limit
+    environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", _MEASURE, str(small), str(large)]
+    printed = subprocess.check_output(command, text=True, env=environment)
+    layers, resident, peak = map(int, printed.split())
+    limit = _SHARE * open_file(large).num_bytes
+    assert layers == _LAYERS
+    assert resident < limit
     assert peak < limit + _BUFFERS
-    assert len(model.model.layers) == _LAYERS and kept is not model  # both are still there

@@ -316,7 +316,8 @@ def test_memory_stays_within_the_weights_and_one_tensor(
     largest = max(weight.numel() for weight in weights.values()) * 4
     total = sum(weight.nbytes for weight in weights.values())
     growth, kept_bytes = measured(large, small, kept, quantization)
-    assert kept_bytes <= growth + 2**20
+    # A huge page that the small model has begun takes weights of the large one too.
+    assert kept_bytes <= growth + 3 * 2**20
     assert growth < kept_bytes + largest
     assert total > 3 * largest  # a second copy of the checkpoint would not pass
 
