@@ -38,6 +38,7 @@ struct EndedBeam {
 
 // Beams of all groups, one group after the other. The first `counts[g]` of a group's width are the
 // best candidates that do not end; the others are copies of the last one, with scores of -inf.
+// A group whose count is 0 has no parents and tokens to go on with.
 struct BeamContinuations {
   std::vector<int32_t> parents, tokens;
   std::vector<float> logprobs, scores;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks the tensors of products with integer weights in groups that are packed in tiles.
+#include <cstdint>
+
 #include "rtp_llm/kernels/common/gemm/calls.h"
 #include "rtp_llm/kernels/common/gemm/skinny_linear_checks.h"
 #include "rtp_llm/kernels/common/gemm/tiled_wna16.h"
@@ -27,7 +29,7 @@ void set_zeros(TiledWna16Args& args, const Tensor& zero, const Tensor& scale) {
   args.zero = static_cast<const uint8_t*>(zero.data());
 }
 
-// What is as GGUF's blocks are has kernels for its groups alone.
+// Formats that only GGUF weights have: there are kernels for the group sizes of their blocks alone.
 void check_blocks(const TiledWna16Args& args) {
   const int groups = args.bits == 6 ? 8 : 4;
   const bool good = args.groups == groups && (args.zero == nullptr || args.float_zero) &&
@@ -64,6 +66,11 @@ TiledWna16Args tiled_weight(const Call& call, int64_t columns) {
   if (args.float_zero || bits == 5 || bits == 6 || args.groups == 8) check_blocks(args);
   args.codes = static_cast<const uint8_t*>(weight.data());
   args.scale = scale.data();
+  RTP_LLM_CHECK((reinterpret_cast<uintptr_t>(args.codes) | reinterpret_cast<uintptr_t>(args.scale) |
+                 reinterpret_cast<uintptr_t>(args.zero)) %
+                        16 ==
+                    0,
+                "tiled_wna16: weight, scale and zero begin at multiples of 16 bytes");
   args.half_scale = scale.dtype() == DType::kFloat16;
   args.linear.outputs = outputs;
   args.linear.columns = columns;

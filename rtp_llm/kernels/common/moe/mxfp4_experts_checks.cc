@@ -26,8 +26,8 @@ Mxfp4ExpertsArgs common_args(const Call& call) {
   const int64_t experts = call.weight.size(0);
   args.n = call.weight.size(1);
   args.k = call.x.size(1);
-  RTP_LLM_CHECK(args.n % kPanelRows == 0 && args.k % kPanelColumns == 0 && experts > 0 &&
-                    call.weight.size(2) * 2 == args.k,
+  RTP_LLM_CHECK(args.n % kPanelRows == 0 && args.k % kPanelColumns == 0 && args.n > 0 &&
+                    args.k > 0 && experts > 0 && call.weight.size(2) * 2 == args.k,
                 "mxfp4_experts: weight is ", call.weight.describe(), " and x ", call.x.describe(),
                 "; expected rows in panels of ", kPanelRows, ", columns of ", kPanelColumns,
                 ", and a byte for every two columns");

@@ -205,6 +205,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       product.store(tile);
     }
   }
+#else
+  __trap();
 #endif
 }
 

@@ -31,14 +31,16 @@ __device__ inline int code_at(const uint8_t* unit, int bits, int lane, int chunk
   return high << 4 | low;
 }
 
-// A block for each row.
+// A block for each row; that of an id outside the weight is NaN.
 template <class T>
 __global__ void __launch_bounds__(kEmbeddingThreads)
     tiled_wna16_embedding_kernel(const TiledWna16EmbeddingArgs args) {
   const TiledWna16Args& weight = args.weight;
   const int64_t outputs = weight.linear.outputs, columns = weight.linear.columns;
   const int64_t count = blockIdx.x;
-  const int row = args.ids[count];
+  const int id = args.ids[count];
+  const bool known = id >= 0 && id < outputs;
+  const int row = known ? id : 0;
   const int unit_bytes = kWnaUnitRows * kWnaColumns * weight.bits / 8;
   T* const out = static_cast<T*>(args.out) + count * columns;
   for (int item = thread_index(); item < static_cast<int>(columns) / kItemCodes;
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
       for (int which = 0; which < 2; ++which) {
         const int code = code_at(unit, weight.bits, lane, chunk, pair, which);
         const float number = scale * (static_cast<float>(code) - zero) + shift;
-        out[k_block * kWnaColumns + column + which] = from_float<T>(number);
+        out[k_block * kWnaColumns + column + which] = from_float<T>(known ? number : NAN);
       }
     }
   }

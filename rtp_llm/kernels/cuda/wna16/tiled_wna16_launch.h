@@ -11,7 +11,7 @@ namespace rtp_llm::cuda {
 
 constexpr int64_t kWnaSkinnyRows = kTileTokens;
 
-// Whether the weight is as GGUF's blocks are and others are not: for bfloat16 alone.
+// Whether the weight has a format that only GGUF blocks have; such weights take bfloat16 alone.
 inline bool has_blocks(const TiledWna16Args& args) {
   return args.float_zero || args.bits == 5 || args.bits == 6;
 }

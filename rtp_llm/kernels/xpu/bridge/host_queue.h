@@ -18,8 +18,9 @@ void release_stream(int64_t stream);
 // Later operators of this thread go to the queue `stream`; returns the one they went to.
 int64_t use_stream(int64_t stream);
 Queue& queue_of(int64_t stream);
-// Later work of `stream` begins after the work that `event` marks, which is never 0.
+// Marks the work that `stream` has so far; never 0.
 int64_t record_event(int64_t stream);
+// Later work of `stream` begins after the work that `event` marks.
 void wait_event(int64_t stream, int64_t event);
 void synchronize_event(int64_t event);
 bool event_is_done(int64_t event);
