@@ -21,7 +21,7 @@ GGUF_REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "classification head of a GGUF file",
-        "Of GGUF files scores are computed by Qwen3-Reranker, and by BERT with cls and cls.output.",
+        "Only GGUF files of Qwen3-Reranker, and of BERT with cls and cls.output, give scores.",
         "Serve the model's folder from the Hugging Face Hub.",
     ),
 )

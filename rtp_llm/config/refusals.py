@@ -284,7 +284,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "Mistral's own layout",
-        "Of models with a params.json only Mistral and Mixtral are read, in floats, FP8 of tensors "
+        "Only Mistral and Mixtral are read from a params.json, in floats, FP8 of tensors "
         "or compressed-tensors; not those with latents, scaled queries, shared experts or biases.",
         "Take the files of the same repository for transformers, or an upload that has them.",
     ),

@@ -173,7 +173,9 @@ def _gguf_dense(file: Path) -> tuple[DenseConfig, ...]:
     found = [tensors[name] for name in _GGUF_DENSE if name in tensors]
     for tensor in found:
         if len(tensor.shape) != 2:
-            raise ModelFilesError(f"{file}: {tensor.name} is {list(tensor.shape)}, no matrix")
+            raise ModelFilesError(
+                f"{file}: {tensor.name} is not a matrix: its shape is {list(tensor.shape)}"
+            )
     return tuple(
         DenseConfig(file, each.shape[1], each.shape[0], False, "identity", each.name)
         for each in found

@@ -40,7 +40,8 @@ class HostXpuDevice(XpuDevice):
     def __init__(self, torch_module: object, *args: Any) -> None:
         """The device's own torch replaces `torch_module`."""
         ops.load()  # before the first tensor: tensors made from here on are in USM
-        huge_pages.empty = _empty  # which maps memory that no device knows
+        # Both map memory that no device knows.
+        huge_pages.empty, huge_pages._LARGEST_SHARED = _empty, 0
         super().__init__(_Torch(BACKEND), *args)
         self.torch_device = torch.device("cpu")
 
