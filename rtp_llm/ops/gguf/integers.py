@@ -43,11 +43,6 @@ class IntegerKind(NamedTuple):
         return weights * self.bits // 8 + weights // self.group * (4 if self.zeros else 2)
 
 
-def split(kind: str, blocks: Tensor) -> Integers:
-    """Take blocks uint8 [..., bytes] of a type in INTEGERS apart."""
-    return INTEGERS[kind].split(blocks)
-
-
 def _q4_0(blocks: Tensor) -> Integers:
     scale, packed = torch.split_with_sizes(blocks, (2, 16), -1)
     return Integers(nibbles(packed), f16(scale))

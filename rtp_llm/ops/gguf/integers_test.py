@@ -9,7 +9,7 @@ import torch
 from rtp_llm.gguf.types import TYPES
 from rtp_llm.ops.gemm.tiled_wna16_layout import empty_codes, put_codes, unpack, with_numbers
 from rtp_llm.ops.gguf.blocks import dequantize
-from rtp_llm.ops.gguf.integers import INTEGERS, split
+from rtp_llm.ops.gguf.integers import INTEGERS
 from rtp_llm.testing.gguf.random_blocks import random_blocks
 
 KINDS = {kind.name: kind for kind in TYPES.values()}
@@ -23,7 +23,8 @@ def test_integers_and_tiles_stand_for_the_weights_of_blocks(name: str) -> None:
         blocks = torch.from_numpy(random_blocks(kind, ROWS * COLUMNS // kind.elements))
     blocks = blocks.view(ROWS, -1, kind.block_bytes)
     expected = dequantize(name, blocks).flatten(1)
-    codes, scale, zero = (each if each is None else each.flatten(1) for each in split(name, blocks))
+    parts = integers.split(blocks)
+    codes, scale, zero = (each if each is None else each.flatten(1) for each in parts)
     assert codes.dtype is torch.uint8 and int(codes.max()) < 1 << integers.bits
     assert (zero is not None) == integers.zeros
     assert scale.shape == (ROWS, COLUMNS // integers.group)
