@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _MIB = 2**20
 # The first that a name matches.
 _KINDS = (
-    ("embedding", r"\.embed_tokens\.|embeddings\."),
+    ("embedding", r"\.embed_tokens\.|embeddings\.(?!LayerNorm\.)"),
     ("logits head", r"^lm_head\."),
-    ("norms", r"norm\w*\."),
+    ("norms", r"(?i)norm\w*\."),
     ("routers", r"\.(mlp|block_sparse_moe)\.(gate|router)\."),
-    ("shared experts", r"\.shared_experts?\."),
+    ("shared experts", r"\.shared_expert(s|_gate)?\."),
     ("experts", r"\.experts\."),
     ("linear attention", r"\.linear_attn\."),
     ("attention", r"attn\.|\.attention\."),
@@ -102,7 +102,7 @@ def _quantizing(target: WeightTarget) -> list[Quantizes]:
 def _error_of(how: str, sampled: Sequence[tuple[TensorEntry, Quantizes]]) -> str:
     """The root of the mean squared error by that of the weights, of the sampled rows."""
     if not sampled:
-        return ", with the error of the file, which is not known" if " as " in how else ""
+        return ", error unknown" if " as " in how else ""
     lost = total = 0.0
     for entry, target in sampled:
         columns = entry.shape[-1]

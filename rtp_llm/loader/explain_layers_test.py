@@ -12,6 +12,7 @@ import torch
 
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.loader import explain, load_model
+from rtp_llm.testing.models.encoder_models import save_encoder
 from rtp_llm.testing.models.open_model import model_settings
 from rtp_llm.testing.models.stored_checkpoints import PACKINGS, store_packed
 from rtp_llm.testing.models.transformers_models import save_model
@@ -63,10 +64,19 @@ def test_stored_formats(tmp_path: Path) -> None:
     save_model(folder, "qwen3", **SIZES)
     store_packed(folder, PACKINGS["w8a8"])
     found = lines_of(folder)
-    unknown = "with the error of the file, which is not known"
+    unknown = "error unknown"
     assert found["MLP"][1] == f"int8 channels as stored, {unknown}"
     assert found["embedding"][1] == "bfloat16"
     folder = tmp_path / "other"
     save_model(folder, "qwen3_moe", **SIZES)
     store_packed(folder, PACKINGS["w8a8"])
     assert lines_of(folder)["experts"][1] == f"int8 channels as stored, {unknown}"
+
+
+def test_norms_of_encoders_and_gates_of_shared_experts(tmp_path: Path) -> None:
+    kinds = ["embedding", "norms", "attention", "MLP"]
+    save_encoder(tmp_path / "bert", "bert")
+    assert list(lines_of(tmp_path / "bert")) == kinds
+    save_model(tmp_path / "moe", "qwen2_moe", shared_expert_intermediate_size=48)
+    kinds = ["embedding", "logits head", "norms", "routers", "shared experts", "experts"]
+    assert list(lines_of(tmp_path / "moe")) == [*kinds, "attention"]
