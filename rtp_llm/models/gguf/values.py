@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rtp_llm.gguf import GgufModel
+from rtp_llm.gguf.tokens import find_tokens
 from rtp_llm.model_folder import ModelFilesError, name_of, open_file
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.gguf.architectures import (
@@ -22,6 +23,8 @@ from rtp_llm.models.refusals import refuse
 from rtp_llm.models.registry import model_tasks
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+# Of rerankers, the rows of the head for "yes" and "no".
+ANSWERS = "cls.output.weight"
 # What the angles of pairs of channels are divided by, as in Llama 3.1.
 ROPE_DIVISORS = "rope_freqs.weight"
 _NO_TOKEN = 2**32 - 1
@@ -71,9 +74,26 @@ def gguf_values(model: GgufModel) -> Values:
 def _check_head(row: GgufArchitecture, keys: GgufKeys) -> None:
     """Refuse heads for scores but for both layers of BERT's, and for those of the tokens "yes" and
     "no"."""
-    if keys.metadata.pooling == "rank" and {"score", "classify"}.isdisjoint(model_tasks(row.name)):
-        found = f"pooling_type is 4 in {keys.metadata.file}"
+    tasks = model_tasks(row.name)
+    if keys.metadata.pooling != "rank" or "classify" in tasks:
+        return
+    why = _why_no_answers(keys) if "score" in tasks else f"{row.name} has no scores"
+    if why:
+        found = f"pooling_type is 4 in {keys.metadata.file}: {why}"
         raise refuse("classification head of a GGUF file", found, row.name)
+
+
+def _why_no_answers(keys: GgufKeys) -> str:
+    """Why scores are not made of the logits of "yes" and "no"; empty if they are.
+
+    Converters store the rows of both answers again, as a head without a bias.
+    """
+    for name, tensor in keys.model.tensors.items():
+        if name.startswith("cls.") and (name != ANSWERS or tensor.shape[:-1] != (2,)):
+            return f"{name_of(name)} {list(tensor.shape)} is not the head of two answers"
+    if len(find_tokens(keys.metadata, ("yes", "no"))) < 2:
+        return 'it has no tokens "yes" and "no"'
+    return ""
 
 
 def adapted(config: ModelConfig, model: GgufModel) -> ModelConfig:

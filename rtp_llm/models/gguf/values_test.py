@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ _SIZES = {
 }
 
 
-def read(folder: Path, architecture: str, **changes: Any) -> ModelConfig:
+def read(
+    folder: Path, architecture: str, tensors: Mapping[str, Tensor] | None = None, **changes: Any
+) -> ModelConfig:
     """The config of a file with `changes` to its metadata; a key with None is left out.
 
     "_" stands for the architecture and a point, "__" for a point.
@@ -36,7 +39,8 @@ def read(folder: Path, architecture: str, **changes: Any) -> ModelConfig:
         values[key.replace("__", ".")] = value
     metadata = {"general.architecture": architecture, **values}
     metadata = {key: value for key, value in metadata.items() if value is not None}
-    file = write(folder / "a.gguf", metadata, {"token_embd.weight": Tensor("F32", (7, 96))})
+    embedding = {"token_embd.weight": Tensor("F32", (7, 96))}
+    file = write(folder / "a.gguf", metadata, embedding | dict(tensors or {}))
     return read_model_config(file)
 
 
@@ -122,6 +126,38 @@ def test_what_is_not_supported_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         read(tmp_path, architecture, **changes)
+
+
+_WORDS = ["<s>", "yes", "no", "maybe"]
+
+
+@pytest.mark.parametrize(
+    ("words", "heads", "message"),
+    [
+        (_WORDS, {}, ""),
+        (_WORDS, {"cls.output.weight": (2, 96)}, ""),
+        (_WORDS, {"cls.output.weight": (1, 96)}, r"cls\.output\.weight \[1, 96\] is not the head"),
+        (_WORDS, {"cls.output.weight": (96,)}, r"cls\.output\.weight \[96\] is not the head"),
+        (
+            _WORDS,
+            {"cls.output.weight": (2, 96), "cls.output.bias": (2,)},
+            r"cls\.output\.bias \[2\]",
+        ),
+        (_WORDS, {"cls.weight": (2, 96)}, r"cls\.weight \[2, 96\] is not the head"),
+        (_WORDS[:2], {"cls.output.weight": (2, 96)}, r'it has no tokens "yes" and "no"'),
+        (None, {}, r'it has no tokens "yes" and "no"'),
+    ],
+)
+def test_rerankers_answer_yes_or_no(
+    tmp_path: Path, words: list[str] | None, heads: dict[str, tuple[int, ...]], message: str
+) -> None:
+    tensors = {name: Tensor("F32", shape) for name, shape in heads.items()}
+    changes = {"tensors": tensors, "_pooling_type": 4, "tokenizer__ggml__tokens": words}
+    if not message:
+        assert read(tmp_path, "qwen3", **changes).tasks[0] == "score"
+        return
+    with pytest.raises(UnsupportedModelError, match=rf"classification head of a GGUF.*{message}"):
+        read(tmp_path, "qwen3", **changes)
 
 
 @pytest.mark.parametrize(
