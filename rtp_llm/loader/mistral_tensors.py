@@ -7,13 +7,14 @@ Rows of queries and keys lie in pairs of channels that turn together, and in hal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from rtp_llm.loader.row_changes import HalvesInTurn
 from rtp_llm.loader.safetensors_header import CheckpointError
 from rtp_llm.loader.tensor_entry import TensorEntry
+from rtp_llm.model_folder import name_of
 from rtp_llm.models.mistral_params import head_dim
 
 _TOP = {
@@ -40,36 +41,54 @@ _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 _EXPERT = re.compile(r"feed_forward\.experts\.(\d+)\.(w[123])")
 _NOT_TEXT = re.compile(r"(vision_\w+|patch_merger|pre_mm_projector_norm|mm_\w+|audio_\w+)\.")
 _TURNED = ("self_attn.q_proj", "self_attn.k_proj")
+_WEIGHTS = ("weight", "weight_packed")
+_NOT_ROWS = ("weight_g_idx", "weight_shape")  # of columns, and of the whole weight
+_BLOCK_SCALES = ("weight_scale", "weight_scale_inv")
 _BLOCK = 128  # rows that share a scale
 
 
 def mistral_tensors(folder: Path, tensors: dict[str, TensorEntry]) -> dict[str, TensorEntry]:
     """Text tensors by name; names that are not known stay. Raises CheckpointError."""
     size = head_dim(folder)
-    return {entry.name: entry for entry in _named(tensors, size)}
-
-
-def _named(tensors: dict[str, TensorEntry], size: int) -> Iterator[TensorEntry]:
+    found: dict[str, TensorEntry] = {}
     for name, entry in tensors.items():
         if _NOT_TEXT.match(name):
             continue
         module, suffix = _hf_name(name)
         made = replace(entry, name=f"{module}.{suffix}" if suffix else module)
-        if module.endswith(_TURNED) and entry.shape and entry.shape[0] > 1:
-            _check_rows(made, size)
-            if entry.shape[0] % size == 0:
-                made = replace(made, change=HalvesInTurn(size))
-        yield made
+        if module.endswith(_TURNED) and suffix not in _NOT_ROWS:
+            made = _turned(made, suffix, _rows(tensors, name), size)
+        if made.name in found:
+            raise CheckpointError(
+                f"{entry.file}: {name_of(name)} is {name_of(made.name)} once more"
+            )
+        found[made.name] = made
+    return found
 
 
-def _check_rows(entry: TensorEntry, size: int) -> None:
-    """Rows of heads change places, so whatever belongs to several rows has to belong to a head."""
-    packed = entry.name.endswith("weight_zero_point")
-    if packed or (entry.shape[0] % size and _BLOCK % size):
+def _rows(tensors: Mapping[str, TensorEntry], name: str) -> int | None:
+    """How many rows the weight has to which a tensor belongs; None if there is no weight."""
+    module = name.rpartition(".")[0]
+    weights = (tensors.get(f"{module}.{weight}") for weight in _WEIGHTS)
+    return next((each.shape[0] for each in weights if each is not None and each.shape), None)
+
+
+def _turned(entry: TensorEntry, suffix: str, rows: int | None, size: int) -> TensorEntry:
+    """The tensor with its rows in the order of transformers, if it has one for each of `rows`.
+
+    What belongs to several rows has to belong to whole heads, whose order stays.
+    """
+    if not entry.shape or entry.shape[0] == 1:
+        return entry
+    if rows in (None, entry.shape[0]) and entry.shape[0] % size == 0:
+        return replace(entry, change=HalvesInTurn(size))
+    packed = suffix == "weight_zero_point"
+    if packed or (suffix in _BLOCK_SCALES and _BLOCK % size):
         raise CheckpointError(
             f"{entry.file}: {entry.name} {list(entry.shape)} has numbers for rows of several heads "
             f"of {size}, whose order transformers changes"
         )
+    return entry
 
 
 def _hf_name(name: str) -> tuple[str, str]:

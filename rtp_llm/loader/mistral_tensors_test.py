@@ -15,6 +15,7 @@ from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.loader import explain, load_model
 from rtp_llm.loader.cache_scales import cache_scales
 from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
+from rtp_llm.loader.row_changes import HalvesInTurn
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.raw_config import ModelConfigError
@@ -109,3 +110,79 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     save_file({name: torch.ones(3, 2)}, tmp_path / "consolidated.safetensors")
     with pytest.raises(CheckpointError, match="rows of several heads of 96"):
         Checkpoint.open(tmp_path)
+
+
+WQ, Q_PROJ = "layers.0.attention.wq.", "model.layers.0.self_attn.q_proj."
+
+
+def entries_of(folder: Path, head_dim: int, tensors: dict[str, torch.Tensor]) -> Checkpoint:
+    (folder / "params.json").write_text(json.dumps({**PARAMS, "head_dim": head_dim}))
+    save_file(tensors, folder / "consolidated.safetensors")
+    return Checkpoint.open(folder)
+
+
+def floats(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.bfloat16)
+
+
+def words(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "tensors", "turned"),
+    [
+        (  # 128 heads: as many blocks as a head has channels
+            128,
+            {"weight": floats(128 * 128, 4), "qscale_weight": floats(128, 1)},
+            ["weight"],
+        ),
+        (64, {"weight": floats(64 * 128, 4), "weight_scale_inv": floats(64, 1)}, ["weight"]),
+        (  # as many columns as rows
+            4,
+            {
+                "weight_packed": words(16, 2),
+                "weight_g_idx": words(16),
+                "weight_shape": words(2),
+                "weight_scale": floats(16, 1),
+                "weight_zero_point": words(16, 1),
+                "bias": floats(16),
+                "input_scale": floats(4),
+            },
+            ["bias", "weight_packed", "weight_scale", "weight_zero_point"],
+        ),
+        (256, {"weight_packed": words(256, 2), "weight_shape": words(2)}, ["weight_packed"]),
+    ],
+    ids=["blocks of 128", "blocks of 64", "groups", "shape"],
+)
+def test_only_rows_of_heads_change_places(
+    tmp_path: Path, head_dim: int, tensors: dict[str, torch.Tensor], turned: list[str]
+) -> None:
+    stored = {f"{WQ}{name}": each for name, each in tensors.items()}
+    found = entries_of(tmp_path, head_dim, stored).tensors
+    assert len(found) == len(tensors)
+    changes = {name.removeprefix(Q_PROJ): each.change for name, each in found.items()}
+    assert sorted(name for name, change in changes.items() if change) == turned
+    assert all(changes[name] == HalvesInTurn(head_dim) for name in turned)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "tensors"),
+    [
+        (256, {"weight": floats(512, 4), "qscale_weight": floats(4, 1)}),
+        (4, {"weight_packed": words(32, 2), "weight_zero_point": words(4, 1)}),
+    ],
+    ids=["blocks", "packed rows"],
+)
+def test_numbers_of_parts_of_heads_are_refused(
+    tmp_path: Path, head_dim: int, tensors: dict[str, torch.Tensor]
+) -> None:
+    stored = {f"{WQ}{name}": each for name, each in tensors.items()}
+    with pytest.raises(CheckpointError, match=f"rows of several heads of {head_dim}"):
+        entries_of(tmp_path, head_dim, stored)
+
+
+def test_tensors_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    twice = {f"{WQ}{name}": floats() for name in ("qscale_weight", "weight_scale")}
+    with pytest.raises(CheckpointError, match=r"self_attn\.q_proj\.weight_scale once more"):
+        entries_of(tmp_path, 16, twice)
