@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rtp_llm.loader import CheckpointError
+from rtp_llm.testing.fp8_products import multiply_fp8_on_cpu
 from rtp_llm.testing.loader.small_checkpoints import CONFIG
 from rtp_llm.testing.models.open_model import open_model as load
 
@@ -63,3 +64,21 @@ def test_progress_reaches_its_total(folder):
     counts = Counts()
     load(folder, load_format="dummy", progress=counts)
     assert counts.ended and counts.done == counts.total > 0
+
+
+@pytest.mark.parametrize(
+    "quantized",
+    [
+        {
+            "quant_method": "compressed-tensors",
+            "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"},
+        },
+        {"quant_method": "modelopt", "quant_algo": None, "kv_cache_quant_algo": "FP8"},
+    ],
+    ids=["compressed-tensors", "modelopt"],
+)
+def test_weights_stay_floats_where_only_the_cache_is_quantized(folder, quantized, monkeypatch):
+    multiply_fp8_on_cpu(monkeypatch.setattr)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": quantized}))
+    model = load(folder, torch.bfloat16, load_format="dummy")
+    assert {each.dtype for each in model.state_dict().values()} == {torch.bfloat16}

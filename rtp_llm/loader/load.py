@@ -290,7 +290,7 @@ def _with_stored(
         formats, checkpoint = stored_formats(config, checkpoint)
         scales = cache_scales(config, checkpoint) if _caches_fp8(options) else {}
         return replace(options, formats=formats, cache_scales=scales), checkpoint
-    if config.stored is None:
+    if config.stored is None or not config.stored.formats:
         return options, None
     if experts := declared_experts(config):
         return replace(options, formats=experts), None
