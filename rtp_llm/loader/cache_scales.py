@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 
-from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
 from rtp_llm.loader.read_tensor import read_numbers
+from rtp_llm.model_folder import name_of
 from rtp_llm.models.config import ModelConfig
 
 # Names of compressed-tensors, of ModelOpt (k_proj.k_scale), of vLLM (attn.k_scale), of AutoFP8
@@ -16,7 +18,13 @@ _NAME = re.compile(
     r"(?P<attention>.*\.self_attn\.)"
     r"(?:(?:attn\.|[a-z_]+_proj\.)?(?P<which>k|v|kv)_scale|(?P<old>k|v)_proj\.output_scale)"
 )
+# Of queries and of the probabilities of attention, which stay in the type of the activations.
+_UNUSED = re.compile(
+    r".*\.self_attn\."
+    r"(?:(?:attn\.|[a-z_]+_proj\.)?q_scale|q_proj\.output_scale|(?:attn\.)?prob(?:_output)?_scale)"
+)
 _NUMBERS = "fp8"
+_MOST = 2**16  # far more than any layer has heads
 
 
 def cache_scales(config: ModelConfig, checkpoint: Checkpoint) -> dict[str, tuple[float, float]]:
@@ -24,6 +32,7 @@ def cache_scales(config: ModelConfig, checkpoint: Checkpoint) -> dict[str, tuple
 
     Of scales for each head the largest is taken: the numbers are floats, so the others of the layer
     are held as exactly. Layers that were not calibrated, and caches of other numbers, have none.
+    Raises CheckpointError for a tensor too large for scales, without reading it.
     """
     if config.stored is not None and config.stored.cached not in ("", _NUMBERS):
         return {}
@@ -32,6 +41,11 @@ def cache_scales(config: ModelConfig, checkpoint: Checkpoint) -> dict[str, tuple
         match = _NAME.fullmatch(name)
         if match is None or not entry.dtype.is_floating_point:
             continue
+        if math.prod(entry.shape) > _MOST:
+            raise CheckpointError(
+                f"{entry.file}: {name_of(name)} {list(entry.shape)} has more than {_MOST} numbers, "
+                "too many for scales of the KV cache"
+            )
         scale = float(read_numbers(entry).float().max()) if entry.size else 0.0
         if 0 < scale < float("inf"):
             found[match["attention"]][match["which"] or match["old"]] = scale
@@ -44,14 +58,14 @@ def _pair(scales: dict[str, float]) -> tuple[float, float]:
     return keys, scales.get("v", scales.get("kv", keys))
 
 
-def is_cache_scale(name: str) -> bool:
-    """Whether a tensor has such scales."""
-    return _NAME.fullmatch(name) is not None
+def is_attention_scale(name: str) -> bool:
+    """Whether a tensor has such scales, or those of queries or probabilities, which have no use."""
+    return any(pattern.fullmatch(name) for pattern in (_NAME, _UNUSED))
 
 
 def explain_scales(config: ModelConfig, checkpoint: Checkpoint, caches_fp8: bool) -> str:
     """What becomes of such scales, for `rtp-llm explain`; empty if there are none."""
-    if not any(map(is_cache_scale, checkpoint.tensors)):
+    if not any(map(_NAME.fullmatch, checkpoint.tensors)):
         return ""
     if not cache_scales(config, checkpoint):
         cached = config.stored.cached if config.stored else ""

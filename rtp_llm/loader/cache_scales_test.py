@@ -18,9 +18,9 @@ from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device.capabilities import HOST
 from rtp_llm.device.cpu import CpuDevice
 from rtp_llm.layers import AttentionShape, LayerOptions
-from rtp_llm.loader import explain, load_model
+from rtp_llm.loader import WeightError, explain, load_model
 from rtp_llm.loader.cache_scales import cache_scales
-from rtp_llm.loader.checkpoint import Checkpoint
+from rtp_llm.loader.checkpoint import Checkpoint, CheckpointError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.models.open_model import model_settings
 from rtp_llm.testing.models.transformers_models import save_model
@@ -63,6 +63,31 @@ def test_names(tmp_path: Path, scales: dict[str, Any], pair: tuple[float, float]
     tensors = {name: torch.tensor(each) for name, each in scales.items()}
     expected = {} if pair is None else {PATH.format(0): pair}
     assert found(with_scales(tmp_path / "model", tensors, {})) == expected
+
+
+def test_those_of_queries_and_probabilities_have_no_use(tmp_path: Path) -> None:
+    attention = ("q_scale", "attn.q_scale", "q_proj.q_scale", "q_proj.output_scale")
+    attention += ("prob_scale", "attn.prob_scale", "prob_output_scale")
+    scales = {name: torch.tensor([0.5]) for name in attention}
+    folder = with_scales(tmp_path / "model", scales, {"quantization_config": ONLY_CACHE})
+    load_model(folder, device=CpuDevice(), settings=model_settings(torch.float32))
+    assert found(folder) == {}
+    text = explain(folder, device=CpuDevice(), settings=model_settings(torch.float32))
+    assert "k_scale" not in text
+    with_scales(tmp_path / "model", {"prob_norm": torch.tensor([0.5])}, {})
+    with pytest.raises(WeightError, match=r"not known to this architecture: .*prob_norm"):
+        load_model(folder, device=CpuDevice(), settings=model_settings(torch.float32))
+
+
+def test_far_more_numbers_than_heads_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_scales(tmp_path / "model", {"k_scale": torch.ones(2**16)}, {})
+    assert found(folder) == {PATH.format(0): (1.0, 1.0)}
+    with_scales(folder, {"k_scale": torch.ones(2, 2**15 + 1)}, {})
+    monkeypatch.setattr("rtp_llm.loader.cache_scales.read_numbers", pytest.fail)
+    with pytest.raises(CheckpointError, match=r"k_scale \[2, 32769\] has more than 65536 numbers"):
+        found(folder)
 
 
 MODELOPT = {"quant_method": "modelopt", "quant_algo": None}

@@ -13,7 +13,7 @@ import torch
 
 from rtp_llm.layers import WeightTarget, weight_targets
 from rtp_llm.layers.weights.stored_config import StoredModules
-from rtp_llm.loader.cache_scales import is_cache_scale
+from rtp_llm.loader.cache_scales import is_attention_scale
 from rtp_llm.loader.checkpoint import Checkpoint, TensorEntry
 from rtp_llm.loader.stored_formats import place_of
 from rtp_llm.model_folder import ModelFilesError, name_of
@@ -63,7 +63,7 @@ def check_weights(
     formats = config.stored or StoredModules(())
 
     def ignored(name: str) -> bool:
-        return model.ignores(name) or formats.ignores(name) or is_cache_scale(name)
+        return model.ignores(name) or formats.ignores(name) or is_attention_scale(name)
 
     _check(targets, checkpoint, ignored)
     return targets
