@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ _OLD = (
     "[TOOL_CONTENT]",
 )  # fmt: skip
 _MAX_TOKENS = 1 << 20
+_MAX_BYTES = 1024  # of a token, each of whose divisions in two is looked at
 
 
 def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, str]) -> Any:
@@ -36,14 +37,14 @@ def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, s
     file = folder / TEKKEN
     content = read_json(file, required=True)
     try:
-        names, ranks, pattern = _tokens(content)
+        names, ranks = _tokens(content)
+        cut = _cut(content["config"]["pattern"])
     except (ArithmeticError, LookupError, TypeError, ValueError, binascii.Error) as error:
         raise ModelFilesError(f"{file}: {type(error).__name__}: {error}") from error
     numbers = {name: number for number, name in enumerate(names)}
     numbers |= {_text(token): len(names) + rank for token, rank in ranks.items()}
     merges = [(_text(first), _text(second)) for first, second in _merges(ranks)]
     backend = tokenizers.Tokenizer(models.BPE(numbers, merges, ignore_merges=True))
-    cut = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
     backend.decoder = decoders.ByteLevel()
@@ -60,30 +61,54 @@ def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, s
     return backend
 
 
-def _tokens(content: Mapping[str, Any]) -> tuple[list[str], dict[bytes, int], str]:
-    """Special tokens in order, the ranks of all others, and the pattern that cuts texts."""
+def _cut(pattern: str) -> Any:
+    """Cuts texts into what the pattern matches. Raises ValueError for a broken pattern."""
+    try:
+        return pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    except Exception as error:  # of the library, which has no class of its own
+        raise ValueError(f"pattern {shown(pattern)}: {error}") from error
+
+
+def _tokens(content: Mapping[str, Any]) -> tuple[list[str], dict[bytes, int]]:
+    """Special tokens in order, and the ranks of all others."""
     config = content["config"]
-    listed = content.get("special_tokens")
-    if listed is None:
-        names = list(_OLD)
-    else:
-        names = [entry["token_str"] for entry in sorted(listed, key=lambda entry: entry["rank"])]
-        if [entry["rank"] for entry in sorted(listed, key=lambda e: e["rank"])] != [
-            *range(len(names))
-        ]:
-            raise ValueError("special_tokens must have the ranks from 0 on")
+    names = _special(content.get("special_tokens"))
     count = config.get("default_num_special_tokens") or len(names)
     size = config.get("default_vocab_size") or len(content["vocab"]) + count
     if not len(names) <= count <= size <= _MAX_TOKENS:
         raise ValueError(f"{shown(size)} tokens, of which {shown(count)} are special")
     names += [f"<SPECIAL_{number}>" for number in range(len(names), count)]
-    tokens = [base64.b64decode(each["token_bytes"]) for each in content["vocab"][: size - count]]
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    if len(ranks) < len(tokens) or any(bytes((byte,)) not in ranks for byte in range(256)):
-        raise ValueError("vocab must have each byte, and no token twice")
     if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise ValueError("special_tokens must be different texts")
-    return names, ranks, config["pattern"]
+    ranks = _ranks(content["vocab"][: size - count])
+    if twice := sorted(set(names).intersection(map(_text, ranks))):
+        raise ValueError(f"special_tokens and vocab both have {shown(twice[0])}")
+    return names, ranks
+
+
+def _special(listed: Sequence[Mapping[str, Any]] | None) -> list[Any]:
+    """The texts of special tokens by rank."""
+    if listed is None:
+        return list(_OLD)
+    in_order = sorted(listed, key=lambda entry: entry["rank"])
+    if [entry["rank"] for entry in in_order] != [*range(len(in_order))]:
+        raise ValueError("special_tokens must have the ranks from 0 on")
+    return [entry["token_str"] for entry in in_order]
+
+
+def _ranks(vocab: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
+    """The rank of each token, which is its place in `vocab`."""
+    ranks: dict[bytes, int] = {}
+    for rank, each in enumerate(vocab):
+        if each["rank"] != rank:
+            raise ValueError(f"vocab is not in the order of ranks: {shown(each['rank'])} at {rank}")
+        token = base64.b64decode(each["token_bytes"], validate=True)
+        if not 0 < len(token) <= _MAX_BYTES:
+            raise ValueError(f"token {rank} has {len(token)} bytes, not 1 to {_MAX_BYTES}")
+        ranks[token] = rank
+    if len(ranks) < len(vocab) or any(bytes((byte,)) not in ranks for byte in range(256)):
+        raise ValueError("vocab must have each byte, and no token twice")
+    return ranks
 
 
 def _merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:

@@ -71,18 +71,46 @@ def test_ids_are_those_of_transformers(tmp_path: Path) -> None:
     assert ours.convert_tokens_to_ids("<SPECIAL_9>") == 9
 
 
+def vocab_with(place: int, **values: Any) -> list[dict[str, Any]]:
+    """The vocabulary with other values of one token."""
+    vocab: list[dict[str, Any]] = tekken()["vocab"]
+    vocab[place] |= values
+    return vocab
+
+
+def encoded(token: bytes) -> str:
+    return base64.b64encode(token).decode()
+
+
+VOCAB = tekken()["vocab"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"vocab": []}, "each byte"),
+        ({"vocab": VOCAB[1:]}, "vocab is not in the order of ranks: 1 at 0"),
+        ({"vocab": [*VOCAB[:300], *VOCAB[:299:-1]]}, "vocab is not in the order of ranks: 399 at"),
+        ({"vocab": vocab_with(300, rank=None)}, "vocab is not in the order of ranks: None at 300"),
+        ({"vocab": vocab_with(300, token_bytes=encoded(b"<s>"))}, "vocab both have '<s>'"),
+        (
+            {"vocab": vocab_with(300, token_bytes=encoded(b"<SPECIAL_9>"))},
+            "both have '<SPECIAL_9>'",
+        ),
+        ({"vocab": vocab_with(300, token_bytes=encoded(b"x" * 1025))}, "300 has 1025 bytes"),
+        ({"vocab": vocab_with(300, token_bytes="")}, "300 has 0 bytes"),
+        ({"vocab": vocab_with(300, token_bytes=encoded(b"a"))}, "no token twice"),
         ({"config": {}}, "KeyError"),
         ({"special_tokens": [{"rank": 3, "token_str": "x"}]}, "ranks from 0"),
-        ({"config": {"pattern": "(", "default_vocab_size": 1 << 30}}, "tokens"),
-        ({"vocab": [{"token_bytes": "!"}]}, "tekken"),
+        ({"config": {"pattern": PATTERN, "default_vocab_size": 1 << 30}}, "1073741824 tokens"),
+        ({"config": {"pattern": "("}}, r"pattern '\('"),
+        ({"config": {"pattern": 3}}, "pattern 3"),
+        ({"vocab": [{"token_bytes": "!"}]}, "KeyError: 'rank'"),
+        ({"vocab": vocab_with(0, token_bytes="!")}, "base64"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_broken_files_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     folder = folder_of(tmp_path, {**tekken(), **change})
-    with pytest.raises(ModelFilesError, match=rf"tekken\.json.*{words}|{words}"):
+    with pytest.raises(ModelFilesError, match=rf"tekken\.json.*{words}"):
         Tokenizer.from_folder(folder)
