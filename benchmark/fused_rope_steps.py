@@ -22,6 +22,7 @@ from benchmark.random_model import SHAPES
 from benchmark.report import Report, parser
 from rtp_llm import ops
 from rtp_llm.attention import AttentionBackend, AttentionConfig, make_backend
+from rtp_llm.attention.cache_scales import CacheScales
 from rtp_llm.attention.rotation import Rotate, Rotation, rotate_in_one_pass, rotate_in_two_passes
 from rtp_llm.device import resolve_device
 
@@ -39,8 +40,10 @@ def rotate_apart(
     heads: int,
     kv_heads: int,
     head_dim: int,
+    scales: CacheScales | None = None,
 ) -> None:
     """Run rotary embedding and cache write as separate kernels."""
+    assert scales is None, "scales of a cache in 8 bits"
     cos_sin, q_weight, k_weight, eps, is_neox, offset, norm_offset = rotation
     if q_weight is not None and k_weight is not None:
         ops.qk_rms_norm(qkv, q_weight, k_weight, heads, kv_heads, eps, norm_offset)
