@@ -71,7 +71,8 @@ def explain_layers(
         stored = formats.get(module)
         quantized = _quantizing(targets[name][0])
         if stored is not None and suffix in stored.shapes(1, 1):
-            is_floats = bool(why_dequantized(module, stored, dtype, device))
+            shape = checkpoint.tensors[f"{module}.{stored.marker[0]}"].shape
+            is_floats = bool(why_dequantized(module, stored, shape, dtype, device))
             how = f"{stored.title} as {floats}" if is_floats else f"{stored.title} as stored"
         else:
             how = quantization if quantized else floats

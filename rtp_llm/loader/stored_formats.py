@@ -107,9 +107,7 @@ def _shaped(checkpoint: Checkpoint, formats: Mapping[str, StoredFormat]) -> Chec
         weight = tensors.get(f"{module}.{stored.marker[0]}")
         if weight is None or len(weight.shape) != 2:
             continue
-        rows = weight.shape[0]
-        columns = stored.weights_in(weight.shape) // max(1, rows)
-        for suffix, shape in stored.shapes(rows, columns).items():
+        for suffix, shape in stored.shapes(*stored.rows_and_columns(weight.shape)).items():
             entry = tensors.get(f"{module}.{suffix}")
             if entry is not None and _is_same(entry.shape, shape):
                 tensors[entry.name] = replace(entry, shape=shape)
@@ -130,15 +128,18 @@ def describe(
 ) -> str:
     """The text of `rtp-llm explain` on weights that are not floats; empty if there are none."""
     sizes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    kept = kept_bytes(checkpoint, formats, dtype, device)
     for module, stored in formats.items():
         entry = checkpoint.tensors[f"{module}.{stored.marker[0]}"]
-        _count(sizes, module, stored, entry.shape, dtype, device)
+        sums = _count(sizes, module, stored, entry.shape, dtype, device)
+        sums[2] += sum(kept.get(f"{module}.{suffix}", 0) for suffix in stored.shapes(1, 1))
     text = ""
-    for (title, reason), (size, weights, added) in sizes.items():
-        text += f", {size / _MIB:.1f} MiB of {title} "
+    for (title, reason), (size, weights, in_memory) in sizes.items():
+        of_file, of_memory = (f"{each / _MIB:.1f} MiB" for each in (size, in_memory))
+        text += f", {of_file} of {title} "
         text += f"{_grown(weights, dtype)}: {reason}" if reason else "as they are"
-        if added and not reason:
-            text += f" ({(size + added) / _MIB:.1f} MiB once packed)"
+        if of_memory != of_file and not reason:
+            text += f" ({of_memory} in memory)"
     # Of formats whose activations are quantised here too.
     modules = [name for name, stored in formats.items() if stored.rounds_activations]
     scales = (f"{module}.{scale}" for module in modules for scale in _INPUT_SCALES)
@@ -162,7 +163,8 @@ def kept_bytes(
         if stored is None or suffix not in stored.shapes(1, 1):
             kept[name] = math.prod(entry.loaded_shape) * dtype.itemsize
             continue
-        is_floats = bool(why_dequantized(module, stored, dtype, device))
+        shape = checkpoint.tensors[f"{module}.{stored.marker[0]}"].shape
+        is_floats = bool(why_dequantized(module, stored, shape, dtype, device))
         has_weights = suffix == stored.marker[0]
         if is_floats:
             kept[name] = stored.weights_in(entry.shape) * dtype.itemsize if has_weights else 0
@@ -196,10 +198,16 @@ def log_dequantized(model: nn.Module, dtype: torch.dtype, device: Device) -> Non
         _logger.log(level, "%.1f MiB of %s %s: %s", size / _MIB, title, grown, why)
 
 
-def why_dequantized(name: str, stored: StoredFormat, dtype: torch.dtype, device: Device) -> str:
-    """Why the weight of a module becomes floats (see StoredFormat); `name` may also be a tensor's.
+def why_dequantized(
+    name: str,
+    stored: StoredFormat,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: Device,
+) -> str:
+    """Why the weight of a module, whose `marker` has this shape, becomes floats (see StoredFormat).
 
-    Empty if it does not.
+    Empty if it does not. `name` may also be a tensor's.
     """
     if _ROUTER.search(name):
         return "routers are floats"
@@ -207,9 +215,12 @@ def why_dequantized(name: str, stored: StoredFormat, dtype: torch.dtype, device:
         return stored.why_experts_dequantized(dtype, device)
     if _OF_ENCODERS.search(name):
         return "embeddings of encoders are floats"
-    if _EMBEDDING in name:
-        return stored.why_embeddings_dequantized(dtype, device)
-    return stored.why_dequantized(dtype, device)
+    is_embedding = _EMBEDDING in name
+    of_format = stored.why_embeddings_dequantized if is_embedding else stored.why_dequantized
+    why = of_format(dtype, device)
+    if not why and not stored.fits(*stored.rows_and_columns(shape), device):
+        return "its rows or columns do not fill tiles"
+    return why
 
 
 def _count(
@@ -219,12 +230,12 @@ def _count(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: Device,
-) -> None:
-    """Add a tensor's bytes, weights and added bytes to those of its title and the reason."""
-    sums = sizes[stored.title, why_dequantized(name, stored, dtype, device)]
+) -> list[int]:
+    """Add a tensor's bytes and weights to the sums of its title and the reason, and return them."""
+    sums = sizes[stored.title, why_dequantized(name, stored, shape, dtype, device)]
     sums[0] += math.prod(shape) * stored.marker[1].itemsize
     sums[1] += stored.weights_in(shape)
-    sums[2] += stored.added_bytes(shape, device)
+    return sums
 
 
 def _grown(weights: int, dtype: torch.dtype) -> str:

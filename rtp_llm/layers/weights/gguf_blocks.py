@@ -17,6 +17,7 @@ from rtp_llm.layers.weights.mxfp4 import why_not_multiplied
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
+from rtp_llm.ops.gemm.tiled_wna16_layout import takes
 from rtp_llm.ops.gguf.blocks import DEQUANTIZERS, dequantize
 from rtp_llm.ops.gguf.integers import INTEGERS
 
@@ -52,10 +53,17 @@ class GgufBlocks(StoredFormat):
         return math.prod(shape) // self.kind.block_bytes * self.kind.elements
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if not (why := _why_no_kernel("gguf_linear", device)):
-            return ""
+        if self._is_tiled(device):
+            return self.why_not_tiled(dtype)
+        return _why_no_kernel("gguf_linear", device)
+
+    def fits(self, rows: int, columns: int, device: Device) -> bool:
+        return not self._is_tiled(device) or takes(rows, columns, 0)
+
+    def _is_tiled(self, device: Device) -> bool:
+        """Whether `device` has kernels of integers in tiles, and none of blocks."""
         tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
-        return self.why_not_tiled(dtype) if tiles else why
+        return tiles and bool(_why_no_kernel("gguf_linear", device))
 
     def why_not_tiled(self, dtype: torch.dtype) -> str:
         """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""

@@ -26,7 +26,7 @@ from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.gemm.int_groups import WORD_BITS, unpack_words
-from rtp_llm.ops.gemm.tiled_wna16_layout import has_kernels
+from rtp_llm.ops.gemm.tiled_wna16_layout import has_kernels, takes
 from rtp_llm.ops.gemm.wna16_layout import GROUP_UNIT
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class IntGroups(StoredFormat):
         if ops.has_kernel("wna16_linear", torch_type) or has_kernels(dtype, torch_type):
             return ""
         return f"no kernel on {device.name} multiplies them as they are"
+
+    def fits(self, rows: int, columns: int, device: Device) -> bool:
+        if self.ordered or ops.has_kernel("wna16_linear", device.capabilities().torch_type):
+            return True
+        return takes(rows, columns, self.group)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if not ops.has_kernel("wna16_grouped_linear", device.capabilities().torch_type):
@@ -163,6 +168,10 @@ class Gptq(OutputsLast):
         }
         return {**shapes, "g_idx": (columns,)} if self.indexed else shapes
 
+    def rows_and_columns(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        rows = math.prod(shape[1:])
+        return rows, self.weights_in(shape) // max(1, rows)
+
     def shard(self, suffix: str, rows: Shard | None, columns: Shard | None) -> Shards:
         if suffix == "qweight":
             return self.columns_of_words(columns, suffix), rows
@@ -210,6 +219,10 @@ class Awq(OutputsLast):
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         groups, words = self.groups(columns), self.words(rows)
         return {"scales": (groups, rows), "qzeros": (groups, words), "qweight": (columns, words)}
+
+    def rows_and_columns(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        columns = math.prod(shape[:1])
+        return self.weights_in(shape) // max(1, columns), columns
 
     def shard(self, suffix: str, rows: Shard | None, columns: Shard | None) -> Shards:
         words = self.columns_of_words(rows, suffix)

@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rtp_llm import ops
 from rtp_llm.config.model_settings import ModelSettings
+from rtp_llm.device.cpu import CpuDevice
+from rtp_llm.device.cuda import CudaDevice
 from rtp_llm.layers import (
     DivisionError,
     LayerOptions,
@@ -30,6 +33,7 @@ from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards
 from rtp_llm.layers.weights.stored_config import UnsupportedFormatError
 from rtp_llm.layers.weights.targets import WeightTarget, loads_last, rows_together
 from rtp_llm.ops.gemm.int_groups import dequantize, groups_in_order, unpack_bytes
+from rtp_llm.testing.fake_torch import FakeTorch
 from rtp_llm.testing.models.int_checkpoints import tensors_of
 
 ROWS, COLUMNS = 32, 64
@@ -312,3 +316,16 @@ def test_others_are_refused(
 ) -> None:
     with pytest.raises(UnsupportedFormatError, match=found):
         read(config)
+
+
+@pytest.mark.parametrize("stored", [Gptq(), Gptq(bits=8), Awq(), PackQuantized(bits=8)])
+def test_gpus_take_weights_that_fill_tiles(
+    stored: IntGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = CudaDevice(FakeTorch(cuda=1), {})
+    monkeypatch.setattr(ops, "has_kernel", lambda name, kind: kind == "cpu")
+    for rows, columns in ((64, 256), (48, 256), (64, 576)):
+        shape = stored.shapes(rows, columns)[stored.marker[0]]
+        assert stored.rows_and_columns(shape) == (rows, columns)
+        assert stored.fits(rows, columns, gpu) == ((rows, columns) == (64, 256))
+        assert stored.fits(rows, columns, CpuDevice()), "which multiplies groups of all sizes"

@@ -53,6 +53,11 @@ class StoredFormat(ABC):
         """The number of weights in a tensor `marker` of this shape."""
         return math.prod(shape)
 
+    def rows_and_columns(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Those of the weight in a tensor `marker` of this shape."""
+        rows = math.prod(shape[:-1])
+        return rows, self.weights_in(shape) // max(1, rows)
+
     @abstractmethod
     def float_targets(self, weight: Tensor) -> NamedTargets:
         """Targets that store the weights' values in `weight` [rows, columns], of a float dtype."""
@@ -71,6 +76,13 @@ class StoredFormat(ABC):
     def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         """The same of tables of embeddings."""
         return "embeddings are looked up as floats"
+
+    def fits(self, rows: int, columns: int, device: Device) -> bool:
+        """Whether kernels that take the format on `device` take a weight of this size.
+
+        Others become floats. Not asked of experts.
+        """
+        return True
 
     def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         """What the weights of a `marker` of this shape take besides their bytes in the file, where

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 import torch
 
 from rtp_llm import ops
+from rtp_llm.config.settings import Settings
 from rtp_llm.device import resolve_device
+from rtp_llm.engine.start import memory_estimate
+from rtp_llm.engine.start.memory_plan import weight_bytes
 from rtp_llm.layers.linear.tiled_stored import TiledStoredLinear
 from rtp_llm.layers.tiled_matrix import TiledGgufMatrix
 from rtp_llm.loader import explain
@@ -92,8 +96,27 @@ def test_explain_says_what_becomes_of_each_type(tmp_path: Path) -> None:
     file, _ = save(tmp_path, "qwen2")
     device = resolve_device("cpu")
     text = explain(file, device=device, settings=model_settings(torch.bfloat16))
-    assert " of GGUF Q5_K as they are (" in text and " MiB once packed)" in text
+    assert " of GGUF Q5_K as they are (" in text and " MiB in memory)" in text
     assert "of GGUF Q2_K become" in text
     assert "while loading: no kernel for GPUs multiplies this type" in text
     text = explain(file, device=device, settings=model_settings(torch.float16))
     assert "GGUF Q5_K become" in text and "GPUs multiply it with activations in bfloat16" in text
+
+
+def test_weights_that_fill_no_tiles_count_as_floats(tmp_path: Path) -> None:
+    """Of 576 columns, as SmolLM's; its down projections have other columns, and so are tiles."""
+    sizes = {**WIDE, "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3}
+    reference = save_model(tmp_path, "llama", **{**sizes, "head_dim": 64})
+    file = save_gguf(tmp_path / "tiny.gguf", reference, "llama", "Q8_0")[0]
+    model, device = open_model(file, torch.bfloat16), resolve_device("cpu")
+    layer = model.model.layers[0]
+    assert type(layer.mlp.gate_up_proj.matrices[0]).__name__ == "FloatMatrix"
+    assert isinstance(layer.mlp.down_proj.matrices[0], TiledGgufMatrix)
+    lines = explain(file, device=device, settings=model_settings(torch.bfloat16))
+    assert "while loading: its rows or columns do not fill tiles" in lines
+    assert " MiB of GGUF Q8_0 as they are" in lines, "down projections"
+    assert re.search(r"  attention: [0-9.]+ MiB of GGUF Q8_0 as bfloat16", lines)
+    counted = memory_estimate._weight_bytes(
+        Settings(model=str(file), dtype="bfloat16"), torch.bfloat16, device
+    )
+    assert counted == pytest.approx(weight_bytes(model), rel=0.02, abs=67_000)  # of rotations

@@ -20,6 +20,7 @@ from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, Stor
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import E4M3
 from rtp_llm.ops.gemm.nvfp4 import BLOCK, dequantize_rows
+from rtp_llm.ops.gemm.tiled_wna16_layout import takes
 from rtp_llm.ops.moe.mxfp4_blocks import E2M1
 
 if TYPE_CHECKING:
@@ -36,10 +37,18 @@ class _Fp4(StoredFormat):
         """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
         return "" if dtype is torch.bfloat16 else "GPUs multiply it with activations in bfloat16"
 
-    def unless_tiled(self, why: str, dtype: torch.dtype, device: Device) -> str:
-        """`why` the weights are not multiplied as they are stored, or why not in tiles either."""
+    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        if self._is_tiled(device):
+            return self.why_not_tiled(dtype)
+        return self.why_experts_dequantized(dtype, device)
+
+    def fits(self, rows: int, columns: int, device: Device) -> bool:
+        return not self._is_tiled(device) or takes(rows, columns, 0)
+
+    def _is_tiled(self, device: Device) -> bool:
+        """Whether `device` has kernels of integers in tiles, and none of the numbers themselves."""
         tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
-        return self.why_not_tiled(dtype) if why and tiles else why
+        return tiles and bool(self.why_experts_dequantized(torch.bfloat16, device))
 
 
 class Nvfp4(_Fp4, Table4Format):
@@ -100,11 +109,8 @@ class Nvfp4(_Fp4, Table4Format):
         yield _SCALE_NAME, RowsTarget(memory.scales.view(E4M3))
         yield self.whole_scale, whole(memory.row_scales)
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return self.unless_tiled(super().why_dequantized(dtype, device), dtype, device)
-
     def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
-        if not super().why_dequantized(torch.bfloat16, device):
+        if not self.why_experts_dequantized(torch.bfloat16, device):
             return math.prod(shape[:-1]) * torch.float32.itemsize  # a scale of each row
         # In tiles of 6 bits, and scales of 16.
         return self.weights_in(shape) // BLOCK * (12 + 2 - 8 - 1)
@@ -133,9 +139,6 @@ class PackedMxfp4(_Fp4, Mxfp4):
     scales_name = _SCALE_NAME
 
     rounds_activations = False
-
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        return self.unless_tiled(self.why_experts_dequantized(dtype, device), dtype, device)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if multiplies_mxfp4(device.capabilities()):
