@@ -175,6 +175,26 @@ def test_a_reranker_in_a_gguf_file(tmp_path: Path, said: dict[str, int]) -> None
         torch.testing.assert_close(score, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+def test_a_reranker_whose_logits_head_is_not_in_the_file_is_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    """Of embeddings that are not tied llama.cpp's converter keeps two rows of the logits head."""
+    sizes = {"hidden_size": 96, "intermediate_size": 96}
+    reference = save_model(tmp_path, "qwen3", seed=1, tie_word_embeddings=True, **sizes)
+    words = [f"word{number}" for number in range(reference.config.vocab_size)]
+    words[31], words[77] = "yes", "no"
+    file, more = tmp_path / "tiny.gguf", {"tokenizer.ggml.tokens": words, "qwen3.pooling_type": 4}
+    save_gguf(file, reference, "qwen3", kind, more=more)
+    rows = reference.lm_head.weight.detach()[[31, 77]]
+    save_gguf(file, reference, "qwen3", kind, more=more, heads={"cls.output.weight": rows})
+    assert TinyEngine(file, task="auto").ready.tasks[0] == "score"
+    heads = {"cls.output.weight": torch.randn(2, 96)}
+    save_gguf(file, reference, "qwen3", kind, more=more, heads=heads)
+    with pytest.raises(UnsupportedModelError, match=r"output\.weight is missing"):
+        TinyEngine(file, task="auto")
+
+
 def test_broken_labels_are_named(tmp_path: Path) -> None:
     save_classifier(tmp_path, "llama", "ForSequenceClassification", 2)
     config = json.loads((tmp_path / "config.json").read_text())

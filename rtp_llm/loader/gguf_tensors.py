@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rtp_llm.gguf import GgufTensor, language_model
+from rtp_llm.gguf import GgufModel, GgufTensor, language_model
+from rtp_llm.gguf.tokens import find_tokens
 from rtp_llm.layers.weights.gguf_blocks import BLOCKS, gguf_format
 from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, StoredFormat
 from rtp_llm.loader.gguf_changes import SPLIT_KV, GgufChanges
@@ -23,13 +24,22 @@ from rtp_llm.models.config_fields import MAX_EXPERTS
 from rtp_llm.models.gguf.architectures import num_layers
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import HfName, hf_name, is_beyond
-from rtp_llm.models.gguf.values import ROPE_DIVISORS, gguf_architecture
+from rtp_llm.models.gguf.values import (
+    ANSWERS,
+    EMBEDDING,
+    HEAD,
+    ROPE_DIVISORS,
+    gguf_architecture,
+)
 from rtp_llm.models.refusals import refuse
+from rtp_llm.models.registry import model_tasks
 from rtp_llm.ops.gguf.blocks import dequantize
 
 # Heads that no model here has, those of rerankers with rows of the logits head; and layers that
 # follow pooling, which are loaded separately.
 _HEADS = ("cls.", "dense_")
+# The cosine of the angle between two roundings of the same row.
+_ALIKE = 0.8
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -51,6 +61,7 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
     model = language_model(path)
     row, keys = gguf_architecture(model), GgufKeys(model)
     found, layers = GgufTensors({}, {}), num_layers(keys)
+    _check_answers(model, row.name)
     changes = GgufChanges(row, keys)
     for tensor in model.tensors.values():
         if tensor.name == ROPE_DIVISORS:
@@ -64,15 +75,42 @@ def read_gguf_tensors(path: Path) -> GgufTensors:
     return found
 
 
-def read_gguf_floats(tensor: GgufTensor) -> Tensor:
-    """The weights of one tensor, float32 in its shape. Raises CheckpointError for a cut-off file
-    and UnsupportedModelError for a type that is not supported."""
+def _check_answers(model: GgufModel, architecture: str) -> None:
+    """Refuse rerankers whose logits head is not the embedding, and not in the file either:
+    converters keep its rows for "yes" and "no" only."""
+    answers, embedding = model.tensors.get(ANSWERS), model.tensors.get(EMBEDDING)
+    is_asked = model.metadata.pooling == "rank" and "score" in model_tasks(architecture)
+    if not is_asked or HEAD in model.tensors or answers is None or embedding is None:
+        return
+    tokens = find_tokens(model.metadata, ("yes", "no"))
+    for row, answer in enumerate(("yes", "no")):
+        kept, tied = _row(answers, row), _row(embedding, tokens.get(answer, -1))
+        if not torch.cosine_similarity(kept, tied, dim=0) > _ALIKE:
+            found = f"{answers.file}: {ANSWERS} is not of {EMBEDDING}, and {HEAD} is missing"
+            raise refuse("classification head of a GGUF file", found, architecture)
+
+
+def _row(tensor: GgufTensor, row: int) -> Tensor:
+    """float32 [columns]. Raises CheckpointError if the tensor has no such row."""
+    if len(tensor.shape) != 2 or not 0 <= row < tensor.shape[0]:
+        raise CheckpointError(f"{tensor.file}: {tensor.name} {list(tensor.shape)} has no row {row}")
+    return read_gguf_floats(tensor, row)
+
+
+def read_gguf_floats(tensor: GgufTensor, row: int | None = None) -> Tensor:
+    """The weights of one tensor, float32 in its shape, or of one row of it. Raises CheckpointError
+    for a cut-off file and UnsupportedModelError for a type that is not supported."""
     _check_type(tensor)
-    numbers = read_numbers(_entry(tensor, tensor.name, tensor.shape))
+    entry, shape = _entry(tensor, tensor.name, tensor.shape), tensor.shape
+    if row is None:
+        numbers = read_numbers(entry)
+    else:
+        shape, width = shape[-1:], entry.shape[-1]
+        numbers = read_numbers(entry, row * width, width)
     if tensor.type.elements > 1:
         blocks = numbers.view(-1, tensor.type.block_bytes)
         numbers = dequantize(tensor.type.name, blocks)
-    return numbers.float().view(tensor.shape)
+    return numbers.float().view(shape)
 
 
 def _check_type(tensor: GgufTensor, architecture: str = "") -> None:

@@ -89,7 +89,8 @@ def _why_no_answers(keys: GgufKeys) -> str:
     Converters store the rows of both answers again, as a head without a bias.
     """
     for name, tensor in keys.model.tensors.items():
-        if name.startswith("cls.") and (name != ANSWERS or tensor.shape[:-1] != (2,)):
+        wanted = 2, keys.integer("embedding_length")
+        if name.startswith("cls.") and (name != ANSWERS or tensor.shape != wanted):
             return f"{name_of(name)} {list(tensor.shape)} is not the head of two answers"
     if len(find_tokens(keys.metadata, ("yes", "no"))) < 2:
         return 'it has no tokens "yes" and "no"'

@@ -118,12 +118,13 @@ def save_gguf(
     kinds: Mapping[str, str] | str = "F32",
     parts: int = 1,
     more: Mapping[str, Any] | None = None,
+    heads: Mapping[str, Tensor] | None = None,
 ) -> list[Path]:
     """Write `model` (float32) and return the file, or its parts.
 
     `kinds`: the type of matrices, or types by name in the file ("" for all others). Matrices of
     other types than F32 are drawn anew and written into `model`. `more`: metadata besides the
-    config's.
+    config's. `heads`: tensors besides the model's, float32.
     """
     tensors: dict[str, Entry] = {}
     copies = _copies(model, architecture)
@@ -140,6 +141,8 @@ def save_gguf(
         rows = sized_blocks(kind, tuple(found.shape), float(found.std()), seed=len(tensors))
         found.copy_(weights_of(kind, rows))
         tensors[name] = Entry(kind, tuple(found.shape), rows.numpy().tobytes())
+    for name, head in (heads or {}).items():
+        tensors[name] = Entry("F32", tuple(head.shape), head.contiguous().numpy().tobytes())
     for copied in copies.values():
         copied.write_back()
     settings = model.config.rope_parameters
