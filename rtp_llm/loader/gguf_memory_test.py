@@ -70,6 +70,7 @@ def trim():  # what is free must neither take the weights nor be counted
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 
+torch.set_num_threads(1)  # each thread that reads has buffers, however small the model is
 small, large = map(Path, sys.argv[1:])
 kept = open_model(small, torch.bfloat16, max_seq_len=64)
 trim()
