@@ -10,16 +10,15 @@ from torch import Tensor
 
 from rtp_llm import ops
 from rtp_llm.device import Support
-from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, has_kernels
+from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights, has_kernels
+from rtp_llm.layers.moe.grouped import PRODUCTS, GroupedExecutor, Product
 from rtp_llm.layers.weights.gguf_layout import GgufExperts, Matrix
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 
 _OPERATORS = ("sort_by_expert", "gguf_grouped_linear", "sum_experts")
 
 
-class GgufExecutor(Executor):
+class GgufExecutor(GroupedExecutor):
     """Products of all chosen experts at once, with blocks as they are stored."""
 
     name: ClassVar[str] = "gguf"
@@ -27,9 +26,7 @@ class GgufExecutor(Executor):
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)
-        config = context.config
-        self._activation = GatedActivation(config.activation, config.alpha, config.limit)
-        self._gate_up, self._down = _Products(weights.gate_up), _Products(weights.down)
+        self._products = {name: _Products(self._layer(name)) for name in PRODUCTS}
 
     @classmethod
     def supports(cls, context: ExpertContext) -> Support:
@@ -37,15 +34,12 @@ class GgufExecutor(Executor):
             return Support.no(f"it takes the blocks of GGUF files, not {context.weights} weights")
         return has_kernels(context, _OPERATORS)
 
-    def execute(self, dispatched: Dispatched) -> Tensor:
-        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
-        x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
-        gated = self._activation(self._gate_up(x, offsets))
-        return ops.sum_experts(self._down(gated, offsets), places, dispatched.weights)
+    def _product(self, name: Product, x: Tensor, offsets: Tensor) -> Tensor:
+        return self._products[name](x, offsets)
 
     def finish_loading(self) -> None:
-        self._gate_up.finish_loading()
-        self._down.finish_loading()
+        for products in self._products.values():
+            products.finish_loading()
 
 
 class _Products:

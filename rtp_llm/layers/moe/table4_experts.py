@@ -11,16 +11,15 @@ from torch.nn import functional
 
 from rtp_llm import ops
 from rtp_llm.device import Support
-from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, has_kernels
+from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights, has_kernels
+from rtp_llm.layers.moe.grouped import PRODUCTS, GroupedExecutor, Product
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.layers.weights.table4_layout import Table4Experts
 
 _OPERATORS = ("sort_by_expert", "table4_grouped_linear", "sum_experts")
 
 
-class Table4Executor(Executor):
+class Table4Executor(GroupedExecutor):
     """Weights are decoded in registers, or a tile at a time, and never lie in memory as floats."""
 
     name: ClassVar[str] = "table4"
@@ -28,8 +27,6 @@ class Table4Executor(Executor):
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)
-        config = context.config
-        self._activation = GatedActivation(config.activation, config.alpha, config.limit)
         self._products: dict[str, tuple[Tensor, Tensor | None]] = {}  # tables, scales of rows
 
     @classmethod
@@ -39,8 +36,8 @@ class Table4Executor(Executor):
         return has_kernels(context, _OPERATORS)
 
     def finish_loading(self) -> None:
-        for name in ("gate_up", "down"):
-            layer: StackedLinearWeights = getattr(self.weights, name)
+        for name in PRODUCTS:
+            layer = self._layer(name)
             assert layer.scale is not None, "codes of a table"
             layout = _layout(layer)
             scales, of_rows = layout.split(layer.scale.detach())
@@ -51,15 +48,8 @@ class Table4Executor(Executor):
             table = torch.tensor(layout.kept.table, device=scales.device)
             self._products[name] = table, of_rows
 
-    def execute(self, dispatched: Dispatched) -> Tensor:
-        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
-        x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
-        gated = self._activation(self._product("gate_up", x, offsets))
-        y = self._product("down", gated, offsets)
-        return ops.sum_experts(y, places, dispatched.weights)
-
-    def _product(self, name: str, x: Tensor, offsets: Tensor) -> Tensor:
-        layer: StackedLinearWeights = getattr(self.weights, name)
+    def _product(self, name: Product, x: Tensor, offsets: Tensor) -> Tensor:
+        layer = self._layer(name)
         assert layer.scale is not None, "codes of a table"
         table, of_rows = self._products[name]
         if missing := _layout(layer).missing:

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from rtp_llm import ops
 from rtp_llm.device import Support
-from rtp_llm.layers.activation import GatedActivation
-from rtp_llm.layers.moe.dispatcher import Dispatched
-from rtp_llm.layers.moe.executor import Executor, ExpertContext, ExpertWeights, has_kernels
+from rtp_llm.layers.moe.executor import ExpertContext, ExpertWeights, has_kernels
+from rtp_llm.layers.moe.grouped import PRODUCTS, GroupedExecutor, Product
 from rtp_llm.layers.weights.int_layout import IntGroupWeights
 from rtp_llm.layers.weights.stacked import StackedLinearWeights
 from rtp_llm.ops.gemm.wna16_layout import Wna16Weights, pack
@@ -20,7 +19,7 @@ from rtp_llm.ops.gemm.wna16_layout import Wna16Weights, pack
 _OPERATORS = ("sort_by_expert", "wna16_grouped_linear", "sum_experts")
 
 
-class Wna16Executor(Executor):
+class Wna16Executor(GroupedExecutor):
     """Weights are reordered once they are loaded; see wna16_linear."""
 
     name: ClassVar[str] = "wna16"
@@ -28,8 +27,6 @@ class Wna16Executor(Executor):
 
     def __init__(self, context: ExpertContext, weights: ExpertWeights) -> None:
         super().__init__(context, weights)
-        config = context.config
-        self._activation = GatedActivation(config.activation, config.alpha, config.limit)
         self._zeros: dict[str, nn.Parameter] = {}
 
     @classmethod
@@ -39,20 +36,13 @@ class Wna16Executor(Executor):
         return has_kernels(context, _OPERATORS)
 
     def finish_loading(self) -> None:
-        for name in ("gate_up", "down"):
-            layer: StackedLinearWeights = getattr(self.weights, name)
+        for name in PRODUCTS:
+            layer = self._layer(name)
             self._zeros[name] = _pack(layer)
             layer.register_parameter("zero", self._zeros[name])  # its memory counts
 
-    def execute(self, dispatched: Dispatched) -> Tensor:
-        rows, places, offsets = ops.sort_by_expert(dispatched.ids, self.context.slots)
-        x = ops.embedding(rows // dispatched.ids.shape[1], dispatched.x)
-        gated = self._activation(self._product("gate_up", x, offsets))
-        y = self._product("down", gated, offsets)
-        return ops.sum_experts(y, places, dispatched.weights)
-
-    def _product(self, name: str, x: Tensor, offsets: Tensor) -> Tensor:
-        layer: StackedLinearWeights = getattr(self.weights, name)
+    def _product(self, name: Product, x: Tensor, offsets: Tensor) -> Tensor:
+        layer = self._layer(name)
         layout, outputs = _layout(layer), sum(layer.parts.values())
         assert layer.scale is not None, "integers in groups"
         return ops.wna16_grouped_linear(
