@@ -16,6 +16,7 @@ from rtp_llm.layers.weights.stored.fp4 import Nvfp4, PackedMxfp4
 from rtp_llm.layers.weights.stored.table4 import Table4Memory
 from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
 from rtp_llm.layers.weights.targets import RowsTarget
+from rtp_llm.layers.weights.tiled_format import TiledFormat
 from rtp_llm.ops.gemm import nvfp4
 from rtp_llm.ops.gemm.tiled_wna16_layout import (
     TILE_ROWS,
@@ -147,7 +148,7 @@ def tiled_matrix(
 
 def makes_tiles(rows: int, columns: int, stored: StoredFormat, options: LayerOptions) -> bool:
     """Whether tiled_matrix() gives one."""
-    if not isinstance(stored, GgufBlocks | PackedMxfp4 | Nvfp4):
+    if not isinstance(stored, TiledFormat):
         return False
     fits = takes(rows, columns, 0) and not stored.why_not_tiled(options.dtype)
     return fits and options.keeps("tiled_wna16_linear")

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rtp_llm import ops
 from rtp_llm.gguf import TensorType
 from rtp_llm.gguf.types import TYPES
 from rtp_llm.layers.weights.mxfp4 import why_not_multiplied
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
+from rtp_llm.layers.weights.stored_format import NamedTargets, why_no_kernel
 from rtp_llm.layers.weights.targets import RowsTarget
-from rtp_llm.ops.gemm.tiled_wna16_layout import takes
+from rtp_llm.layers.weights.tiled_format import TiledFormat
 from rtp_llm.ops.gguf.blocks import DEQUANTIZERS, dequantize
 from rtp_llm.ops.gguf.integers import INTEGERS
 
@@ -29,7 +28,7 @@ BLOCKS = "blocks"
 _SENSITIVE = frozenset({"down_proj", "lm_head"})
 
 
-class GgufBlocks(StoredFormat):
+class GgufBlocks(TiledFormat):
     """blocks uint8 [rows, bytes of a row]: a row is a sequence of blocks of the type `kind`."""
 
     marker = (BLOCKS, torch.uint8)
@@ -52,38 +51,25 @@ class GgufBlocks(StoredFormat):
     def weights_in(self, shape: tuple[int, ...]) -> int:
         return math.prod(shape) // self.kind.block_bytes * self.kind.elements
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if self._is_tiled(device):
-            return self.why_not_tiled(dtype)
-        return _why_no_kernel("gguf_linear", device)
-
-    def fits(self, rows: int, columns: int, device: Device) -> bool:
-        return not self._is_tiled(device) or takes(rows, columns, 0)
-
-    def _is_tiled(self, device: Device) -> bool:
-        """Whether `device` has kernels of integers in tiles, and none of blocks."""
-        tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
-        return tiles and bool(_why_no_kernel("gguf_linear", device))
+    def why_not_as_stored(self, device: Device) -> str:
+        return why_no_kernel("gguf_linear", device)
 
     def why_not_tiled(self, dtype: torch.dtype) -> str:
-        """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
         if self.kind.name not in INTEGERS:
             return "no kernel for GPUs multiplies this type"
-        if dtype is not torch.bfloat16:
-            return "GPUs multiply it with activations in bfloat16"
-        return ""
+        return super().why_not_tiled(dtype)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if self.kind.name == "MXFP4" and not why_not_multiplied(dtype, device.capabilities()):
             return ""
-        return _why_no_kernel("gguf_grouped_linear", device)
+        return why_no_kernel("gguf_grouped_linear", device)
 
     def why_embeddings_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return self.why_dequantized(dtype, device)
 
     def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         kind = INTEGERS.get(self.kind.name)
-        if kind is None or not _why_no_kernel("gguf_linear", device):
+        if kind is None or not self.why_not_as_stored(device):
             return 0
         weights = self.weights_in(shape)
         in_file = weights // self.kind.elements * self.kind.block_bytes
@@ -99,12 +85,6 @@ class GgufBlocks(StoredFormat):
 
     def float_targets(self, weight: Tensor) -> NamedTargets:
         yield BLOCKS, GgufTarget(weight, self)
-
-
-def _why_no_kernel(operator: str, device: Device) -> str:
-    if ops.has_kernel(operator, device.capabilities().torch_type):
-        return ""
-    return f"no kernel on {device.name} multiplies them as they are"
 
 
 class GgufTarget:

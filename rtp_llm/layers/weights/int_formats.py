@@ -23,7 +23,7 @@ from rtp_llm.layers.weights.int_targets import (
 )
 from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat
+from rtp_llm.layers.weights.stored_format import NamedTargets, StoredFormat, why_no_kernel
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.gemm.int_groups import WORD_BITS, unpack_words
 from rtp_llm.ops.gemm.tiled_wna16_layout import has_kernels, takes
@@ -77,10 +77,9 @@ class IntGroups(StoredFormat):
         return -(-size // self.weights_per_entry)
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        torch_type = device.capabilities().torch_type
-        if ops.has_kernel("wna16_linear", torch_type) or has_kernels(dtype, torch_type):
+        if has_kernels(dtype, device.capabilities().torch_type):
             return ""
-        return f"no kernel on {device.name} multiplies them as they are"
+        return why_no_kernel("wna16_linear", device)
 
     def fits(self, rows: int, columns: int, device: Device) -> bool:
         if self.ordered or ops.has_kernel("wna16_linear", device.capabilities().torch_type):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from rtp_llm import ops
 from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
@@ -23,6 +24,14 @@ NamedTargets = Iterator[tuple[str, WeightTarget]]
 
 WEIGHT_NAME = "weight"
 BIAS_NAME = "bias"
+
+
+def why_no_kernel(operator: str, device: Device) -> str:
+    """Why weights do not stay as they are stored if `device` has no kernel of `operator`, which
+    multiplies them so; empty if it has one."""
+    if ops.has_kernel(operator, device.capabilities().torch_type):
+        return ""
+    return f"no kernel on {device.name} multiplies them as they are"
 
 
 class FormatError(ValueError):

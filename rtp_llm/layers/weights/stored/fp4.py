@@ -16,11 +16,11 @@ from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.mxfp4 import Mxfp4
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored.table4 import Table4Format, Table4Memory
-from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, StoredFormat
+from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, why_no_kernel
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
+from rtp_llm.layers.weights.tiled_format import TiledFormat
 from rtp_llm.ops.fp8.fp8_blocks import E4M3
 from rtp_llm.ops.gemm.nvfp4 import BLOCK, dequantize_rows
-from rtp_llm.ops.gemm.tiled_wna16_layout import takes
 from rtp_llm.ops.moe.mxfp4_blocks import E2M1
 
 if TYPE_CHECKING:
@@ -30,25 +30,11 @@ _SCALE_NAME = "weight_scale"
 _PACKED_NAME = "weight_packed"
 
 
-class _Fp4(StoredFormat):
-    """Formats whose numbers, doubled, are integers that some GPUs multiply in tiles."""
+class _Fp4(TiledFormat):
+    """Formats whose numbers are integers once they are doubled."""
 
-    def why_not_tiled(self, dtype: torch.dtype) -> str:
-        """Why GPUs whose kernels multiply integers in tiles dequantise it; empty if they do not."""
-        return "" if dtype is torch.bfloat16 else "GPUs multiply it with activations in bfloat16"
-
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if self._is_tiled(device):
-            return self.why_not_tiled(dtype)
-        return self.why_experts_dequantized(dtype, device)
-
-    def fits(self, rows: int, columns: int, device: Device) -> bool:
-        return not self._is_tiled(device) or takes(rows, columns, 0)
-
-    def _is_tiled(self, device: Device) -> bool:
-        """Whether `device` has kernels of integers in tiles, and none of the numbers themselves."""
-        tiles = ops.has_kernel("tiled_wna16_linear", device.capabilities().torch_type)
-        return tiles and bool(self.why_experts_dequantized(torch.bfloat16, device))
+    def why_not_as_stored(self, device: Device) -> str:
+        return self.why_experts_dequantized(torch.bfloat16, device)
 
 
 class Nvfp4(_Fp4, Table4Format):
@@ -110,7 +96,7 @@ class Nvfp4(_Fp4, Table4Format):
         yield self.whole_scale, whole(memory.row_scales)
 
     def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
-        if not self.why_experts_dequantized(torch.bfloat16, device):
+        if not self.why_not_as_stored(device):
             return math.prod(shape[:-1]) * torch.float32.itemsize  # a scale of each row
         # In tiles of 6 bits, and scales of 16.
         return self.weights_in(shape) // BLOCK * (12 + 2 - 8 - 1)
@@ -141,9 +127,7 @@ class PackedMxfp4(_Fp4, Mxfp4):
     rounds_activations = False
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
-        if multiplies_mxfp4(device.capabilities()):
-            return ""
-        return f"no kernel on {device.name} multiplies them as they are"
+        return why_no_kernel("mxfp4_grouped_linear", device)
 
     def added_bytes(self, shape: tuple[int, ...], device: Device) -> int:
         if multiplies_mxfp4(device.capabilities()):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from rtp_llm import ops
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget
 from rtp_llm.layers.weights.shard import Shard
 from rtp_llm.layers.weights.stored_config import StoredModules, UnsupportedFormatError, shown
@@ -20,6 +19,7 @@ from rtp_llm.layers.weights.stored_format import (
     WEIGHT_NAME,
     NamedTargets,
     StoredFormat,
+    why_no_kernel,
 )
 from rtp_llm.layers.weights.targets import RowsTarget
 
@@ -99,9 +99,7 @@ class MlxGroups(StoredFormat):
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         if self.bits not in MULTIPLIED_BITS:
             return f"no kernel multiplies integers of {self.bits} bits"
-        if ops.has_kernel("wna16_linear", device.torch_device.type):
-            return ""
-        return f"no kernel on {device.name} multiplies them as they are"
+        return why_no_kernel("wna16_linear", device)
 
     def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return "the products of experts have no kernel for groups with biases"
