@@ -321,6 +321,17 @@ void check_range(const int32_t* indices, int64_t count, int64_t low, int64_t hig
   }
 }
 
+void check_offsets(const int32_t* offsets, int64_t groups, int64_t rows, const char* name) {
+  int32_t first = 0;
+  for (int64_t group = 0; group <= groups; ++group) {
+    if (offsets[group] < first || offsets[group] > rows) {
+      fail_index(name, ": offsets[", group, "] is ", offsets[group], "; expected from ", first,
+                 " to the ", rows, " rows of x");
+    }
+    first = offsets[group];
+  }
+}
+
 Rows rows_of(const Tensor& tensor, const char* what) {
   RTP_LLM_CHECK(tensor.dim() >= 1, what, " is ", tensor.describe(),
                 "; expected at least 1 dimension");

@@ -139,6 +139,10 @@ void check_contiguous_rows(const Tensor& tensor, const char* what);
 void check_range(const int32_t* indices, int64_t count, int64_t low, int64_t high, const char* what,
                  const char* expected, const char* note);
 
+// The same for offsets [groups + 1] of groups of rows of x: IndexError unless they rise from 0 or
+// more to `rows` or less. `name` is the operator's.
+void check_offsets(const int32_t* offsets, int64_t groups, int64_t rows, const char* name);
+
 // A tensor seen as rows of its last dimension.
 struct Rows {
   int64_t count;

@@ -108,14 +108,8 @@ void check_indices(const Wna16LinearArgs& args) {
                  args.k, " columns of x");
     }
   }
-  int32_t first = 0;
-  for (int e = 0; args.offsets != nullptr && e <= args.experts; ++e) {
-    if (args.offsets[e] < first || args.offsets[e] > args.rows) {
-      fail_index("wna16_grouped_linear: offsets[", e, "] is ", args.offsets[e], "; expected from ",
-                 first, " to the ", args.rows, " rows of x");
-    }
-    first = args.offsets[e];
-  }
+  if (args.offsets == nullptr) return;
+  check_offsets(args.offsets, args.experts, args.rows, "wna16_grouped_linear");
 }
 
 }  // namespace rtp_llm::glue

@@ -100,14 +100,7 @@ Prepared<GgufGroupedLinearArgs, Tensor> prepare(const GgufGroupedLinearCall& cal
 }
 
 void check_indices(const GgufGroupedLinearArgs& args) {
-  int32_t first = 0;
-  for (int64_t e = 0; e <= args.experts; ++e) {
-    if (args.offsets[e] < first || args.offsets[e] > args.linear.m) {
-      fail_index("gguf_grouped_linear: offsets[", e, "] is ", args.offsets[e], "; expected from ",
-                 first, " to the ", args.linear.m, " rows of x");
-    }
-    first = args.offsets[e];
-  }
+  check_offsets(args.offsets, args.experts, args.linear.m, "gguf_grouped_linear");
 }
 
 Prepared<GgufInterleaveArgs, void> prepare(const GgufInterleaveCall& call) {

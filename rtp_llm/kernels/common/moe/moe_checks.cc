@@ -190,14 +190,7 @@ Prepared<GroupedLinearArgs, Tensor> prepare(const GroupedLinearCall& call) {
 }
 
 void check_indices(const GroupedLinearArgs& args) {
-  int32_t first = 0;
-  for (int e = 0; e <= args.experts; ++e) {
-    if (args.offsets[e] < first || args.offsets[e] > args.rows) {
-      fail_index("grouped_linear: offsets[", e, "] is ", args.offsets[e], "; expected from ", first,
-                 " to the ", args.rows, " rows of x");
-    }
-    first = args.offsets[e];
-  }
+  check_offsets(args.offsets, args.experts, args.rows, "grouped_linear");
 }
 
 Prepared<SumExpertsArgs, Tensor> prepare(const SumExpertsCall& call) {

@@ -48,17 +48,6 @@ Prepared<Args, Tensor> with_rows(const Call& call, const Tensor& codes, const st
   return {args, std::move(out)};
 }
 
-void check_offsets(const Mxfp4GroupedLinearArgs& args, const char* name) {
-  int32_t first = 0;
-  for (int e = 0; e <= args.experts; ++e) {
-    if (args.offsets[e] < first || args.offsets[e] > args.rows) {
-      fail_index(name, ": offsets[", e, "] is ", args.offsets[e], "; expected from ", first,
-                 " to the ", args.rows, " rows of x");
-    }
-    first = args.offsets[e];
-  }
-}
-
 }  // namespace
 
 Prepared<Mxfp4GroupedLinearArgs, Tensor> prepare(const Mxfp4GroupedLinearCall& call) {
@@ -106,11 +95,11 @@ Prepared<Table4GroupedLinearArgs, Tensor> prepare(const Table4GroupedLinearCall&
 }
 
 void check_indices(const Mxfp4GroupedLinearArgs& args) {
-  check_offsets(args, "mxfp4_grouped_linear");
+  check_offsets(args.offsets, args.experts, args.rows, "mxfp4_grouped_linear");
 }
 
 void check_indices(const Table4GroupedLinearArgs& args) {
-  check_offsets(args, "table4_grouped_linear");
+  check_offsets(args.offsets, args.experts, args.rows, "table4_grouped_linear");
 }
 
 }  // namespace rtp_llm::glue
