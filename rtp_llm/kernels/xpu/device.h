@@ -31,6 +31,20 @@ inline int64_t group_items(const Group& group) {
   return static_cast<int64_t>(group.get_local_linear_range());
 }
 
+// Which part of the rows has `row`, or `parts` if none has: part i has rows [ends[i], ends[i + 1]).
+inline int64_t part_with_row(const int32_t* ends, int64_t parts, int64_t row) {
+  int64_t low = 0, high = parts;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (ends[middle + 1] > row) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
 // body(i) for every i in [0, size), shared out over the items of the group.
 template <class Body>
 inline void for_items(const Group& group, int64_t size, Body&& body) {

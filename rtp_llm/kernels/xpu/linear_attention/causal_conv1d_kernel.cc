@@ -5,20 +5,6 @@
 namespace rtp_llm::xpu {
 namespace {
 
-// The sequence of a row of the batch, or num_seqs: the last one that begins at it or earlier.
-int64_t sequence_of(const StateSequences& sequences, int64_t row) {
-  int64_t low = 0, high = sequences.num_seqs;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (sequences.cu_seqlens_q[middle + 1] > row) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 template <class T>
 T* input_at(const CausalConv1dArgs& args, int64_t block, int64_t position) {
   return static_cast<T*>(args.inputs) + block * args.block_stride +
@@ -32,7 +18,7 @@ template <class T>
 void convolve(const CausalConv1dArgs& args) {
   const Group group = this_group();
   const int64_t row = group_index(group);
-  const int64_t b = sequence_of(args.sequences, row);
+  const int64_t b = part_with_row(args.sequences.cu_seqlens_q, args.sequences.num_seqs, row);
   const bool none = b >= args.sequences.num_seqs || args.sequences.cu_seqlens_q[b] > row;
   const StateChunk chunk = none ? StateChunk{} : state_chunk(args.sequences, b);
   T* const out = static_cast<T*>(args.out) + row * args.channels;

@@ -36,9 +36,7 @@ Query query_of(const MlaAttentionArgs& args, int64_t group) {
   const int64_t tiles = (args.num_heads + kHeads - 1) / kHeads;
   Query query = {group / tiles, group % tiles * kHeads, 0, 0, 0};
   query.heads = std::min<int64_t>(kHeads, args.num_heads - query.first_head);
-  while (query.sequence < args.num_seqs && args.cu_seqlens_q[query.sequence + 1] <= query.token) {
-    ++query.sequence;
-  }
+  query.sequence = part_with_row(args.cu_seqlens_q, args.num_seqs, query.token);
   if (query.sequence < args.num_seqs && args.cu_seqlens_q[query.sequence] <= query.token) {
     const int64_t later = args.cu_seqlens_q[query.sequence + 1] - query.token - 1;
     query.keys = std::max<int64_t>(0, args.keys_of(query.sequence) - later);

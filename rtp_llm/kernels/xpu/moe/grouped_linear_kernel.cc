@@ -5,20 +5,6 @@
 namespace rtp_llm::xpu {
 namespace {
 
-// The expert of a sorted row, or `experts`.
-int64_t expert_of(const GroupedLinearArgs& args, int64_t row) {
-  int64_t low = 0, high = args.experts;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (args.offsets[middle + 1] > row) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 // Columns of rows [begin, end) of one expert: a sub-group per column, its items share out the sum.
 template <class T>
 void multiply(const GroupedLinearArgs& args, int64_t expert, int64_t begin, int64_t end,
@@ -62,7 +48,7 @@ void grouped_linear(const GroupedLinearArgs& args) {
   int64_t row = group_index(group) / tiles * kGroupedRows;
   const int64_t end = std::min(row + kGroupedRows, args.rows);
   while (row < end) {
-    const int64_t expert = expert_of(args, row);
+    const int64_t expert = part_with_row(args.offsets, args.experts, row);
     if (expert >= args.experts) return;
     const int64_t next = std::clamp(static_cast<int64_t>(args.offsets[expert + 1]), row + 1, end);
     multiply<T>(args, expert, row, next, first_column, last_column);
