@@ -162,14 +162,14 @@ void multiply_rows(const typename Format::Panel* x,
     for (int first = 0; first < kGroupRows; ++first) {
       multiply_tile<Format, kRows, 1>(x, weights, first, 0, weights.k, sums);
     }
-    return;
-  }
-  constexpr int kWeights = weight_rows(kRows);
-  constexpr int64_t kPass = 3072 / sizeof(typename Format::Panel);
-  for (int64_t begin = 0; begin < weights.k; begin += kPass) {
-    const int64_t end = weights.k - begin < kPass ? weights.k : begin + kPass;
-    for (int first = 0; first < kGroupRows; first += kWeights) {
-      multiply_tile<Format, kRows, kWeights>(x, weights, first, begin, end, sums);
+  } else {
+    constexpr int kWeights = weight_rows(kRows);
+    constexpr int64_t kPass = 3072 / sizeof(typename Format::Panel);
+    for (int64_t begin = 0; begin < weights.k; begin += kPass) {
+      const int64_t end = weights.k - begin < kPass ? weights.k : begin + kPass;
+      for (int first = 0; first < kGroupRows; first += kWeights) {
+        multiply_tile<Format, kRows, kWeights>(x, weights, first, begin, end, sums);
+      }
     }
   }
 }

@@ -12,25 +12,14 @@ namespace {
 // one for the first 16 columns of the block and one for the others.
 #if defined(__AVX512F__)
 struct Table4 {
-  __m512 numbers;
-  __m512i halves;  // lanes of the first half, then of the second
+  Table4Numbers numbers;
 
-  explicit Table4(const float* table)
-      : numbers(_mm512_loadu_ps(table)),
-        halves(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)) {}
+  explicit Table4(const float* table) : numbers(table) {}
 
   RTP_LLM_ALWAYS_INLINE Columns columns(const uint8_t* bytes, const float* scales,
                                         int /*part*/) const {
-    double both;
-    std::memcpy(&both, scales, sizeof both);
-    const __m512 pairs = _mm512_castpd_ps(_mm512_set1_pd(both));
-    const Vec scale = {_mm512_permutexvar_ps(halves, pairs)};
-    const __m512i codes =
-        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-    // The permutation sees four bits of a code.
-    const Vec even = {_mm512_permutexvar_ps(codes, numbers)};
-    const Vec odd = {_mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), numbers)};
-    return {even * scale, odd * scale};
+    const EvenOdd block = numbers.block(bytes, scales);
+    return {{block.even}, {block.odd}};
   }
 };
 #elif defined(__AVX2__)

@@ -9,26 +9,15 @@ namespace rtp_llm::cpu::RTP_LLM_TILE_ISA {
 namespace {
 
 struct Table4 {
-  __m512 numbers;
-  __m512i halves;  // lanes of the first half, then of the second
+  Table4Numbers numbers;
 
-  explicit Table4(const float* table)
-      : numbers(_mm512_loadu_ps(table)),
-        halves(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)) {}
+  explicit Table4(const float* table) : numbers(table) {}
 
   // A block of 32 columns by the two scales of its halves, rounded.
   RTP_LLM_ALWAYS_INLINE Columns columns(const uint8_t* bytes, const float* scales,
                                         int /*part*/) const {
-    double both;
-    std::memcpy(&both, scales, sizeof both);
-    const __m512 scale = _mm512_permutexvar_ps(halves, _mm512_castpd_ps(_mm512_set1_pd(both)));
-    const __m512i codes =
-        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-    // The permutation sees four bits of a code.
-    const __m512 even = _mm512_mul_ps(_mm512_permutexvar_ps(codes, numbers), scale);
-    const __m512 odd =
-        _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), numbers), scale);
-    const __m512bh rounded = _mm512_cvtne2ps_pbh(odd, even);
+    const EvenOdd block = numbers.block(bytes, scales);
+    const __m512bh rounded = _mm512_cvtne2ps_pbh(block.odd, block.even);
     __m512 pairs;
     std::memcpy(&pairs, &rounded, sizeof pairs);
     return {{pairs}};

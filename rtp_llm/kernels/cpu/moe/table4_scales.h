@@ -15,6 +15,35 @@ namespace {
 
 constexpr int kHalfBlock = static_cast<int>(kMxfp4Block) / 2;
 
+#if defined(__AVX512F__)
+// The columns of a block by its two scales: the even ones, and the odd ones.
+struct EvenOdd {
+  __m512 even, odd;
+};
+
+// The numbers of a table of 16 floats.
+struct Table4Numbers {
+  __m512 numbers;
+  __m512i halves;  // lanes of the first half, then of the second
+
+  explicit Table4Numbers(const float* table)
+      : numbers(_mm512_loadu_ps(table)),
+        halves(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)) {}
+
+  RTP_LLM_ALWAYS_INLINE EvenOdd block(const uint8_t* bytes, const float* scales) const {
+    double both;
+    std::memcpy(&both, scales, sizeof both);
+    const __m512 scale = _mm512_permutexvar_ps(halves, _mm512_castpd_ps(_mm512_set1_pd(both)));
+    const __m512i codes =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+    // The permutation sees four bits of a code.
+    const __m512 even = _mm512_permutexvar_ps(codes, numbers);
+    const __m512 odd = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), numbers);
+    return {_mm512_mul_ps(even, scale), _mm512_mul_ps(odd, scale)};
+  }
+};
+#endif
+
 // Numbers of e4m3, whose bits are those of float16 after the sign moves; 2^8 are missing then.
 #if defined(__AVX512F__)
 RTP_LLM_ALWAYS_INLINE Vec from_e4m3(const uint8_t* bytes) {
