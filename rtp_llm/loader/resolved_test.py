@@ -14,7 +14,7 @@ from rtp_llm.layers import LayerOptions
 from rtp_llm.loader import load_model, resolve
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config_reader import read_model_config
-from rtp_llm.models.qwen3 import Qwen3ForCausalLM
+from rtp_llm.models.decoders.qwen3 import Qwen3ForCausalLM
 from rtp_llm.testing.loader.small_checkpoints import tensors, write
 
 

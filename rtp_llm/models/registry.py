@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 # Each class is imported only when a model of its architecture is opened.
 _DECODERS = {
-    "DeepseekV2ForCausalLM": "rtp_llm.models.deepseek_v2:DeepseekV2ForCausalLM",
-    "DeepseekV3ForCausalLM": "rtp_llm.models.deepseek_v3:DeepseekV3ForCausalLM",
-    "Gemma2ForCausalLM": "rtp_llm.models.gemma:Gemma2ForCausalLM",
-    "Gemma3ForCausalLM": "rtp_llm.models.gemma:Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration": "rtp_llm.models.gemma:Gemma3ForConditionalGeneration",
-    "GptOssForCausalLM": "rtp_llm.models.gpt_oss:GptOssForCausalLM",
-    "LlamaForCausalLM": "rtp_llm.models.llama:LlamaForCausalLM",
-    "MistralForCausalLM": "rtp_llm.models.mistral:MistralForCausalLM",
-    "MixtralForCausalLM": "rtp_llm.models.mixtral:MixtralForCausalLM",
-    "Qwen2ForCausalLM": "rtp_llm.models.qwen2:Qwen2ForCausalLM",
-    "Qwen2MoeForCausalLM": "rtp_llm.models.qwen2_moe:Qwen2MoeForCausalLM",
+    "DeepseekV2ForCausalLM": "rtp_llm.models.decoders.deepseek_v2:DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM": "rtp_llm.models.decoders.deepseek_v3:DeepseekV3ForCausalLM",
+    "Gemma2ForCausalLM": "rtp_llm.models.decoders.gemma:Gemma2ForCausalLM",
+    "Gemma3ForCausalLM": "rtp_llm.models.decoders.gemma:Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration": (
+        "rtp_llm.models.decoders.gemma:Gemma3ForConditionalGeneration"
+    ),
+    "GptOssForCausalLM": "rtp_llm.models.decoders.gpt_oss:GptOssForCausalLM",
+    "LlamaForCausalLM": "rtp_llm.models.decoders.llama:LlamaForCausalLM",
+    "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",
+    "MixtralForCausalLM": "rtp_llm.models.decoders.mixtral:MixtralForCausalLM",
+    "Qwen2ForCausalLM": "rtp_llm.models.decoders.qwen2:Qwen2ForCausalLM",
+    "Qwen2MoeForCausalLM": "rtp_llm.models.decoders.qwen2_moe:Qwen2MoeForCausalLM",
     "Qwen3_5ForCausalLM": "rtp_llm.models.hybrids.qwen3_5:Qwen3_5ForCausalLM",
     "Qwen3_5ForConditionalGeneration": (
         "rtp_llm.models.hybrids.qwen3_5:Qwen3_5ForConditionalGeneration"
@@ -34,8 +36,8 @@ _DECODERS = {
     "Qwen3_5MoeForConditionalGeneration": (
         "rtp_llm.models.hybrids.qwen3_5_moe:Qwen3_5MoeForConditionalGeneration"
     ),
-    "Qwen3ForCausalLM": "rtp_llm.models.qwen3:Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM": "rtp_llm.models.qwen3_moe:Qwen3MoeForCausalLM",
+    "Qwen3ForCausalLM": "rtp_llm.models.decoders.qwen3:Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM": "rtp_llm.models.decoders.qwen3_moe:Qwen3MoeForCausalLM",
     "Qwen3NextForCausalLM": "rtp_llm.models.hybrids.qwen3_next:Qwen3NextForCausalLM",
 }
 _ENCODERS = {

@@ -11,7 +11,7 @@ from tools.lint import layers
     [
         ("rtp_llm/server/app.py", "from rtp_llm.text.tokenizer import Tokenizer\n"),
         ("rtp_llm/server/app.py", "from rtp_llm.engine.client.engine_client import EngineClient\n"),
-        ("rtp_llm/models/llama.py", "from rtp_llm import layers\n"),
+        ("rtp_llm/models/decoders/llama.py", "from rtp_llm import layers\n"),
         ("rtp_llm/cli.py", "from rtp_llm import __version__\n"),
         ("rtp_llm/ops/norm/norm.py", "import torch\nfrom rtp_llm.ops import schema\n"),
         ("rtp_llm/ops/norm/norm_test.py", "from rtp_llm.models import llama\n"),

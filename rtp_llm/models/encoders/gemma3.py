@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from rtp_llm.layers import Layer, LayerOptions
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.decoder import Decoder
+from rtp_llm.models.decoders.gemma import GEMMA3_DEFAULTS, gemma3_config, gemma3_features
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
 from rtp_llm.models.encoders.read_config import with_encoder
-from rtp_llm.models.gemma import GEMMA3_DEFAULTS, gemma3_config, gemma3_features
 from rtp_llm.models.raw_config import RawConfig
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from rtp_llm.layers import Layer, LayerOptions
 from rtp_llm.models.config import Features, ModelConfig, make_config
 from rtp_llm.models.decoder import Decoder
+from rtp_llm.models.decoders.qwen2 import Qwen2ForCausalLM
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.encoders.encoder import EncoderModel
 from rtp_llm.models.encoders.read_config import with_encoder
-from rtp_llm.models.qwen2 import Qwen2ForCausalLM
 from rtp_llm.models.raw_config import RawConfig
 
 

@@ -19,7 +19,7 @@ from rtp_llm.models import registry
 from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config import Features, ModelConfig
 from rtp_llm.models.decoder_layer import DecoderLayer
-from rtp_llm.models.qwen2 import Qwen2ForCausalLM
+from rtp_llm.models.decoders.qwen2 import Qwen2ForCausalLM
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.rope_config import read_mrope
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rtp_llm.layers.moe import MoeConfig
 from rtp_llm.models.config import Features
-from rtp_llm.models.deepseek_v2 import DeepseekV2ForCausalLM, expect, expert_sizes
+from rtp_llm.models.decoders.deepseek_v2 import DeepseekV2ForCausalLM, expect, expert_sizes
 from rtp_llm.models.raw_config import RawConfig
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from rtp_llm.models.config import Features
 from rtp_llm.models.decoder import DecoderForCausalLM
-from rtp_llm.models.qwen2 import Qwen2ForCausalLM, layer_windows
+from rtp_llm.models.decoders.qwen2 import Qwen2ForCausalLM, layer_windows
 from rtp_llm.models.raw_config import RawConfig
 
 
