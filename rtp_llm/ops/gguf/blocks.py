@@ -22,7 +22,7 @@ from rtp_llm.ops.gguf.fields import (
     nibbles,
     pairs_of_bits,
     q3_k_codes,
-    scales_and_leasts,
+    scales_and_mins,
     shifts,
 )
 from rtp_llm.ops.moe.mxfp4_blocks import BIAS, E2M1
@@ -51,8 +51,8 @@ def _q4_0(blocks: Tensor) -> Tensor:
 
 
 def _q4_1(blocks: Tensor) -> Tensor:
-    scale, least, packed = torch.split_with_sizes(blocks, (2, 2, 16), -1)
-    return f16(scale) * nibbles(packed).float() + f16(least)
+    scale, minimum, packed = torch.split_with_sizes(blocks, (2, 2, 16), -1)
+    return f16(scale) * nibbles(packed).float() + f16(minimum)
 
 
 def _q5_0(blocks: Tensor) -> Tensor:
@@ -61,8 +61,8 @@ def _q5_0(blocks: Tensor) -> Tensor:
 
 
 def _q5_1(blocks: Tensor) -> Tensor:
-    scale, least, high, packed = torch.split_with_sizes(blocks, (2, 2, 4, 16), -1)
-    return f16(scale) * fifth_bit(packed, high).float() + f16(least)
+    scale, minimum, high, packed = torch.split_with_sizes(blocks, (2, 2, 4, 16), -1)
+    return f16(scale) * fifth_bit(packed, high).float() + f16(minimum)
 
 
 def _q8_0(blocks: Tensor) -> Tensor:
@@ -71,19 +71,19 @@ def _q8_0(blocks: Tensor) -> Tensor:
 
 
 def _q4_k(blocks: Tensor) -> Tensor:
-    scale, least, packed_scales, packed = torch.split_with_sizes(blocks, (2, 2, 12, 128), -1)
+    scale, minimum, packed_scales, packed = torch.split_with_sizes(blocks, (2, 2, 12, 128), -1)
     numbers = chunks(packed)
-    return _scaled_with_least(scale, least, packed_scales, numbers)
+    return _scaled_with_min(scale, minimum, packed_scales, numbers)
 
 
 def _q5_k(blocks: Tensor) -> Tensor:
-    scale, least, packed_scales, high, packed = torch.split_with_sizes(
+    scale, minimum, packed_scales, high, packed = torch.split_with_sizes(
         blocks, (2, 2, 12, 32, 128), -1
     )
     low = chunks(packed)
     # Bit j of byte i belongs to number i of chunk j.
     bits = high.unsqueeze(-2) >> shifts(blocks, 1, 8) & 1
-    return _scaled_with_least(scale, least, packed_scales, low | bits << 4)
+    return _scaled_with_min(scale, minimum, packed_scales, low | bits << 4)
 
 
 def _q6_k(blocks: Tensor) -> Tensor:
@@ -95,9 +95,9 @@ def _q6_k(blocks: Tensor) -> Tensor:
 
 
 def _q2_k(blocks: Tensor) -> Tensor:
-    packed_scales, packed, scale, least = torch.split_with_sizes(blocks, (16, 64, 2, 2), -1)
+    packed_scales, packed, scale, minimum = torch.split_with_sizes(blocks, (16, 64, 2, 2), -1)
     factors = (f16(scale) * (packed_scales & LOW).float()).unsqueeze(-1)
-    offsets = (f16(least) * (packed_scales >> 4).float()).unsqueeze(-1)
+    offsets = (f16(minimum) * (packed_scales >> 4).float()).unsqueeze(-1)
     numbers = torch.unflatten(pairs_of_bits(packed).flatten(-3), -1, (16, 16))
     return (factors * numbers.float() - offsets).flatten(-2)
 
@@ -150,7 +150,7 @@ def _looked_up(table: Sequence[float], codes: Tensor) -> Tensor:
     return torch.tensor(table, dtype=torch.float32, device=codes.device)[codes.to(torch.int32)]
 
 
-def _scaled_with_least(scale: Tensor, least: Tensor, packed: Tensor, numbers: Tensor) -> Tensor:
-    """scale * s * q - least * m for numbers [..., 8, 32]; see scales_and_leasts."""
-    factors, offsets = scales_and_leasts(scale, least, packed)
+def _scaled_with_min(scale: Tensor, minimum: Tensor, packed: Tensor, numbers: Tensor) -> Tensor:
+    """scale * s * q - minimum * m for numbers [..., 8, 32]; see scales_and_mins."""
+    factors, offsets = scales_and_mins(scale, minimum, packed)
     return (factors.unsqueeze(-1) * numbers.float() - offsets.unsqueeze(-1)).flatten(-2)

@@ -53,7 +53,7 @@ def of_five_bits(high: bytes, packed: bytes, number: int) -> int:
     return nibble(packed, number) | (int.from_bytes(high, "little") >> number & 1) << 4
 
 
-def scale_and_least(packed: bytes, chunk: int) -> tuple[int, int]:
+def scale_and_min(packed: bytes, chunk: int) -> tuple[int, int]:
     if chunk < 4:
         return packed[chunk] & 63, packed[chunk + 4] & 63
     low, high = packed[chunk + 4] & 15, packed[chunk + 4] >> 4
@@ -62,13 +62,13 @@ def scale_and_least(packed: bytes, chunk: int) -> tuple[int, int]:
 
 def of_k(block: bytes, number: int, *, five_bits: bool) -> np.float32:
     chunk, place = divmod(number, 32)
-    scale, least = scale_and_least(block[4:16], chunk)
+    scale, minimum = scale_and_min(block[4:16], chunk)
     packed = block[48 if five_bits else 16 :]
     byte = packed[chunk // 2 * 32 + place]
     found = byte >> 4 if chunk % 2 else byte & 15
     if five_bits:
         found |= (block[16 + place] >> chunk & 1) << 4
-    factor, offset = half(block, 0) * np.float32(scale), half(block, 2) * np.float32(least)
+    factor, offset = half(block, 0) * np.float32(scale), half(block, 2) * np.float32(minimum)
     return factor * np.float32(found) - offset
 
 
@@ -90,8 +90,8 @@ def two_bits(packed: bytes, number: int) -> int:
 
 
 def of_q2_k(block: bytes, number: int) -> np.float32:
-    scale, least = block[number // 16] & 15, block[number // 16] >> 4
-    factor, offset = half(block, 80) * np.float32(scale), half(block, 82) * np.float32(least)
+    scale, minimum = block[number // 16] & 15, block[number // 16] >> 4
+    factor, offset = half(block, 80) * np.float32(scale), half(block, 82) * np.float32(minimum)
     return factor * np.float32(two_bits(block[16:80], number)) - offset
 
 

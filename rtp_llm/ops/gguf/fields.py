@@ -44,16 +44,16 @@ def shifts(blocks: Tensor, step: int, count: int) -> Tensor:
     return numbers.unsqueeze(-1)
 
 
-def scales_and_leasts(scale: Tensor, least: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
-    """scale * s and least * m, float32 [..., 8], for a 6-bit s and m of each 32 numbers.
+def scales_and_mins(scale: Tensor, minimum: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
+    """scale * s and minimum * m, float32 [..., 8], for a 6-bit s and m of each 32 numbers.
 
     `packed` uint8 [..., 12]: four bytes of s, four of m, four of low nibbles of the other s (low)
     and m (high), whose top bits are the top bits of the first eight bytes.
     """
     first, second, third = torch.unflatten(packed, -1, (3, 4)).unbind(-2)
     scales = torch.cat((first & 63, third & LOW | first >> 6 << 4), -1)
-    leasts = torch.cat((second & 63, third >> 4 | second >> 6 << 4), -1)
-    return f16(scale) * scales.float(), f16(least) * leasts.float()
+    mins = torch.cat((second & 63, third >> 4 | second >> 6 << 4), -1)
+    return f16(scale) * scales.float(), f16(minimum) * mins.float()
 
 
 def q3_k_codes(blocks: Tensor) -> tuple[Tensor, Tensor]:

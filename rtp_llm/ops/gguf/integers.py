@@ -22,7 +22,7 @@ from rtp_llm.ops.gguf.fields import (
     nibbles,
     pairs_of_bits,
     q3_k_codes,
-    scales_and_leasts,
+    scales_and_mins,
     shifts,
 )
 
@@ -49,8 +49,8 @@ def _q4_0(blocks: Tensor) -> Integers:
 
 
 def _q4_1(blocks: Tensor) -> Integers:
-    scale, least, packed = torch.split_with_sizes(blocks, (2, 2, 16), -1)
-    return Integers(nibbles(packed), f16(scale), f16(least) + 8 * f16(scale))
+    scale, minimum, packed = torch.split_with_sizes(blocks, (2, 2, 16), -1)
+    return Integers(nibbles(packed), f16(scale), f16(minimum) + 8 * f16(scale))
 
 
 def _q5_0(blocks: Tensor) -> Integers:
@@ -59,8 +59,8 @@ def _q5_0(blocks: Tensor) -> Integers:
 
 
 def _q5_1(blocks: Tensor) -> Integers:
-    scale, least, high, packed = torch.split_with_sizes(blocks, (2, 2, 4, 16), -1)
-    return Integers(fifth_bit(packed, high), f16(scale), f16(least) + 16 * f16(scale))
+    scale, minimum, high, packed = torch.split_with_sizes(blocks, (2, 2, 4, 16), -1)
+    return Integers(fifth_bit(packed, high), f16(scale), f16(minimum) + 16 * f16(scale))
 
 
 def _q8_0(blocks: Tensor) -> Integers:
@@ -69,16 +69,16 @@ def _q8_0(blocks: Tensor) -> Integers:
 
 
 def _q4_k(blocks: Tensor) -> Integers:
-    scale, least, packed_scales, packed = torch.split_with_sizes(blocks, (2, 2, 12, 128), -1)
-    factors, offsets = scales_and_leasts(scale, least, packed_scales)
+    scale, minimum, packed_scales, packed = torch.split_with_sizes(blocks, (2, 2, 12, 128), -1)
+    factors, offsets = scales_and_mins(scale, minimum, packed_scales)
     return Integers(chunks(packed).flatten(-2), factors, 8 * factors - offsets)
 
 
 def _q5_k(blocks: Tensor) -> Integers:
-    scale, least, packed_scales, high, packed = torch.split_with_sizes(
+    scale, minimum, packed_scales, high, packed = torch.split_with_sizes(
         blocks, (2, 2, 12, 32, 128), -1
     )
-    factors, offsets = scales_and_leasts(scale, least, packed_scales)
+    factors, offsets = scales_and_mins(scale, minimum, packed_scales)
     bits = high.unsqueeze(-2) >> shifts(blocks, 1, 8) & 1
     codes = (chunks(packed) | bits << 4).flatten(-2)
     return Integers(codes, factors, 16 * factors - offsets)

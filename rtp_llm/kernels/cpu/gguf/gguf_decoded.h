@@ -5,7 +5,7 @@
 namespace rtp_llm::cpu::RTP_LLM_INT8_ISA {
 namespace {
 
-// A panel as its codes, one to a byte, and floats: the scales of each group, then 16 leasts for
+// A panel as its codes, one to a byte, and floats: the scales of each group, then 16 mins for
 // each.
 template <class Format>
 struct DecodedPanel {
@@ -13,14 +13,14 @@ struct DecodedPanel {
   static constexpr int kHalves = kGgufSteps / Format::kScaleSteps;
   static constexpr int kRest = Format::kSmallScales + kGroups * Format::kCodes;
   uint8_t* codes;
-  float *scale, *least;
+  float *scale, *min;
 
   DecodedPanel(void* scratch, int64_t columns, int index) {
     const int64_t groups = columns / kGgufGroup;
     codes =
         static_cast<uint8_t*>(scratch) + index * gguf_decoded_bytes(columns) / kGgufDecodedPanels;
     scale = reinterpret_cast<float*>(codes + columns * kGgufPanelRows);
-    least = scale + groups * 2 * kGgufPanelRows;
+    min = scale + groups * 2 * kGgufPanelRows;
   }
 
   void decode(const uint8_t* panel, int64_t columns) const {
@@ -56,8 +56,8 @@ struct DecodedPanel {
       for (int half = 0; half < kHalves; ++half) {
         scales.scale(group, half, p).store(scale + (to * kHalves + half) * kGgufPanelRows + at);
       }
-      if constexpr (Format::kLeasts) {
-        scales.least(group, p).store(least + to * kGgufPanelRows + at);
+      if constexpr (Format::kMins) {
+        scales.min(group, p).store(min + to * kGgufPanelRows + at);
       }
     }
   }
@@ -72,7 +72,7 @@ void multiply_decoded(const int32_t* x, const DecodedPanel<Format>* panels, int6
 #pragma GCC unroll 2
   for (int p = 0; p < kPanels; ++p) {
     group.codes[p] = panels[p].codes;
-    group.scales[p] = {panels[p].scale, panels[p].least};
+    group.scales[p] = {panels[p].scale, panels[p].min};
   }
   const int64_t groups = columns / kGgufGroup;
   for (group.index = 0; group.index < groups; ++group.index, x += kGgufQuantizedWords * kRows) {

@@ -22,12 +22,12 @@ RTP_LLM_ALWAYS_INLINE Vec float16_at(const uint8_t* numbers, int part) {
 
 // What all formats have: kColumns of a block, kNumbers bytes of its float16 numbers, kSmallScales
 // of scales and kCodes of each group's codes; a scale for kScaleSteps steps (4 columns each) and,
-// with kLeasts, something that is taken away for each 32; kOffset is what codes are too large by.
+// with kMins, something that is taken away for each 32; kOffset is what codes are too large by.
 // step() gives the codes of 16 rows by 4 columns; Scales has those of a block, a vector of a part
 // of the rows at a time. `half`: which of two scales of a group.
 struct SimpleFormat {
   static constexpr int kColumns = 32, kNumbers = 32, kSmallScales = 0, kScaleSteps = 8;
-  static constexpr bool kLeasts = false, kSmall = true;
+  static constexpr bool kMins = false, kSmall = true;
 
   struct Scales {
     const uint8_t* scales;
@@ -75,7 +75,7 @@ struct Q5_0 : SimpleFormat {
 struct SixBitFormat {
   static constexpr int kColumns = 256, kNumbers = 64, kSmallScales = 192, kScaleSteps = 8;
   static constexpr int kOffset = 0;
-  static constexpr bool kLeasts = true, kSmall = true;
+  static constexpr bool kMins = true, kSmall = true;
 
   struct Scales {
     Vec d[kParts], m[kParts];
@@ -102,7 +102,7 @@ struct SixBitFormat {
     RTP_LLM_ALWAYS_INLINE Vec scale(int64_t group, int /*half*/, int part) const {
       return d[part] * bytes_to_floats(small + group * kGgufPanelRows + part * kWidth);
     }
-    RTP_LLM_ALWAYS_INLINE Vec least(int64_t group, int part) const {
+    RTP_LLM_ALWAYS_INLINE Vec min(int64_t group, int part) const {
       return m[part] * bytes_to_floats(small + 128 + group * kGgufPanelRows + part * kWidth);
     }
   };
@@ -127,7 +127,7 @@ struct Q5K : SixBitFormat {
 struct Q6K {
   static constexpr int kColumns = 256, kNumbers = 32, kSmallScales = 256, kScaleSteps = 4;
   static constexpr int kCodes = 384, kOffset = 32;
-  static constexpr bool kLeasts = false, kSmall = true;
+  static constexpr bool kMins = false, kSmall = true;
 
   static RTP_LLM_ALWAYS_INLINE Bytes step(const uint8_t* codes, int step, int part) {
     const Bytes pairs =
@@ -174,17 +174,17 @@ void visit_format(GgufType type, Body&& body) {
 template <class Format>
 struct Decoded {
   static constexpr int kScaleSteps = Format::kScaleSteps, kCodes = 512, kOffset = Format::kOffset;
-  static constexpr bool kLeasts = Format::kLeasts, kSmall = Format::kSmall;
+  static constexpr bool kMins = Format::kMins, kSmall = Format::kSmall;
   static constexpr int kHalves = kGgufSteps / kScaleSteps;
 
   struct Scales {
-    const float *scales, *leasts;
+    const float *scales, *mins;
 
     RTP_LLM_ALWAYS_INLINE Vec scale(int64_t group, int half, int part) const {
       return Vec::load(scales + (group * kHalves + half) * kGgufPanelRows + part * kWidth);
     }
-    RTP_LLM_ALWAYS_INLINE Vec least(int64_t group, int part) const {
-      return Vec::load(leasts + group * kGgufPanelRows + part * kWidth);
+    RTP_LLM_ALWAYS_INLINE Vec min(int64_t group, int part) const {
+      return Vec::load(mins + group * kGgufPanelRows + part * kWidth);
     }
   };
 

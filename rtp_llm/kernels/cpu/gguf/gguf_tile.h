@@ -117,14 +117,14 @@ RTP_LLM_ALWAYS_INLINE void add_group(const int32_t* x, const Group<Format, kPane
   if constexpr (Format::kScaleSteps < kGgufSteps) {
     add_steps<Format, Format::kScaleSteps>(x, group, sum);
   }
-  if constexpr (Format::kLeasts) {
+  if constexpr (Format::kMins) {
 #pragma GCC unroll 16
     for (int v = 0; v < kPanels * kParts; ++v) {
-      const Vec least = group.scales[v / kParts].least(group.index, v % kParts);
+      const Vec min = group.scales[v / kParts].min(group.index, v % kParts);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         const Vec numbers = Vec::set(-float_at(x + (kGgufSteps + 3) * kRows + i));
-        sum[i][v] = fma(least, numbers, sum[i][v]);
+        sum[i][v] = fma(min, numbers, sum[i][v]);
       }
     }
   }
@@ -143,7 +143,7 @@ RTP_LLM_ALWAYS_INLINE void add_float_group(const float* x, const Group<Format, k
 #pragma GCC unroll 4
       for (int c = 0; c < 4; ++c) {
         Vec weight = rounded(scale * to_floats(byte_of(codes, c) - Format::kOffset));
-        if constexpr (Format::kLeasts) weight = weight - scales.least(group.index, v % kParts);
+        if constexpr (Format::kMins) weight = weight - scales.min(group.index, v % kParts);
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
           sum[i][v] = fma(Vec::set(x[(4 * s + c) * kRows + i]), weight, sum[i][v]);

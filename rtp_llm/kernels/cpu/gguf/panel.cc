@@ -114,15 +114,15 @@ uint8_t read_six_bits(const uint8_t* parts, int index) {
                               parts[128 + at] >> 6 << 4);
 }
 
-bool has_leasts(GgufType type) { return type == GgufType::kQ4K || type == GgufType::kQ5K; }
+bool has_mins(GgufType type) { return type == GgufType::kQ4K || type == GgufType::kQ5K; }
 
 void write_scales(GgufType type, const GgufUnit& unit, int row, const Place<uint8_t>& to) {
   std::memcpy(to.numbers + 2 * row, &unit.scale, 2);
-  if (has_leasts(type)) {
-    std::memcpy(to.numbers + 2 * kRows + 2 * row, &unit.least, 2);
+  if (has_mins(type)) {
+    std::memcpy(to.numbers + 2 * kRows + 2 * row, &unit.min, 2);
     for (int g = 0; g < 8; ++g) {
       write_six_bits(to.scales, g * kRows + row, unit.scales[g]);
-      write_six_bits(to.scales, 128 + g * kRows + row, unit.leasts[g]);
+      write_six_bits(to.scales, 128 + g * kRows + row, unit.mins[g]);
     }
   } else if (type == GgufType::kQ6K) {
     for (int g = 0; g < 16; ++g) to.scales[g * kRows + row] = unit.scales[g];
@@ -131,11 +131,11 @@ void write_scales(GgufType type, const GgufUnit& unit, int row, const Place<uint
 
 void read_scales(GgufType type, const Place<const uint8_t>& from, int row, GgufUnit* unit) {
   std::memcpy(&unit->scale, from.numbers + 2 * row, 2);
-  if (has_leasts(type)) {
-    std::memcpy(&unit->least, from.numbers + 2 * kRows + 2 * row, 2);
+  if (has_mins(type)) {
+    std::memcpy(&unit->min, from.numbers + 2 * kRows + 2 * row, 2);
     for (int g = 0; g < 8; ++g) {
       unit->scales[g] = read_six_bits(from.scales, g * kRows + row);
-      unit->leasts[g] = read_six_bits(from.scales, 128 + g * kRows + row);
+      unit->mins[g] = read_six_bits(from.scales, 128 + g * kRows + row);
     }
   } else if (type == GgufType::kQ6K) {
     for (int g = 0; g < 16; ++g) unit->scales[g] = from.scales[g * kRows + row];

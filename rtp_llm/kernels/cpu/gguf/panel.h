@@ -11,11 +11,11 @@
 // Q8_0   scales[16]                                        8 x 64 bytes, the numbers plus 128
 // Q4_0   scales[16]                                        4 x 64 bytes of nibbles
 // Q5_0   scales[16]                                        64 bytes of fifth bits, nibbles
-// Q4_K   scales[16], leasts[16]    3 x 64 bytes of 6 bits  4 x 64 bytes of nibbles
+// Q4_K   scales[16], mins[16]      3 x 64 bytes of 6 bits  4 x 64 bytes of nibbles
 // Q5_K   the same                  the same                64 bytes of fifth bits, nibbles
 // Q6_K   scales[16]                int8 [16 groups][16]    nibbles, 2 x 64 bytes of pairs of bits
 //
-// The 6-bit numbers are [8 groups][16 rows] of scales, then of leasts; byte i of the three parts
+// The 6-bit numbers are [8 groups][16 rows] of scales, then of mins; byte i of the three parts
 // has those at i, 64 + i and 128 + i, and two bits each of that at 192 + i, lowest first.
 #pragma once
 

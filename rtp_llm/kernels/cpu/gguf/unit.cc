@@ -34,14 +34,14 @@ void add_fifth_bits(const uint8_t* bits, uint8_t* codes) {
   }
 }
 
-// Eight 6-bit scales and eight 6-bit leasts in 12 bytes.
+// Eight 6-bit scales and eight 6-bit mins in 12 bytes.
 void read_six_bit_scales(const uint8_t* packed, GgufUnit* unit) {
   for (int i = 0; i < 4; ++i) {
     const uint8_t first = packed[i], second = packed[4 + i], third = packed[8 + i];
     unit->scales[i] = first & 63;
-    unit->leasts[i] = second & 63;
+    unit->mins[i] = second & 63;
     unit->scales[4 + i] = static_cast<uint8_t>((third & 15) | first >> 6 << 4);
-    unit->leasts[4 + i] = static_cast<uint8_t>(third >> 4 | second >> 6 << 4);
+    unit->mins[4 + i] = static_cast<uint8_t>(third >> 4 | second >> 6 << 4);
   }
 }
 
@@ -75,12 +75,12 @@ void add_bits_of_k(const uint8_t* packed, int to, uint8_t* codes) {
 void read_q2k(const uint8_t* block, GgufUnit* unit) {
   for (int i = 0; i < 16; ++i) {
     unit->scales[i] = block[i] & 15;
-    unit->leasts[i] = static_cast<uint8_t>(block[i] >> 4);
+    unit->mins[i] = static_cast<uint8_t>(block[i] >> 4);
   }
   std::memset(unit->codes, 0, sizeof unit->codes);
   add_pairs_of_bits(block + 16, 0, unit->codes);
   unit->scale = read16(block + 80);
-  unit->least = read16(block + 82);
+  unit->min = read16(block + 82);
 }
 
 void read_q3k(const uint8_t* block, GgufUnit* unit) {
@@ -97,7 +97,7 @@ void read_q3k(const uint8_t* block, GgufUnit* unit) {
 
 void read_q45k(const uint8_t* block, bool fifth, GgufUnit* unit) {
   unit->scale = read16(block);
-  unit->least = read16(block + 2);
+  unit->min = read16(block + 2);
   read_six_bit_scales(block + 4, unit);
   read_nibbles_of_k(block + (fifth ? 48 : 16), unit->codes);
   if (fifth) add_bits_of_k(block + 16, 4, unit->codes);
@@ -127,11 +127,11 @@ constexpr int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                              1,    13,   25,  38,  53,  69,  89,  113};
 constexpr int8_t kE2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// scale * (code - offset) - least for columns [first, first + count).
-void put(const GgufUnit& unit, int first, int count, float scale, int offset, float least,
+// scale * (code - offset) - min for columns [first, first + count).
+void put(const GgufUnit& unit, int first, int count, float scale, int offset, float min,
          float* weights) {
   for (int i = first; i < first + count; ++i) {
-    weights[i] = scale * static_cast<float>(unit.codes[i] - offset) - least;
+    weights[i] = scale * static_cast<float>(unit.codes[i] - offset) - min;
   }
 }
 
@@ -143,11 +143,11 @@ void put_groups(const GgufUnit& unit, float scale, ScaleAt scale_at, int offset,
   }
 }
 
-// 256 columns in groups of `columns`, each with a scale and a least.
-void put_with_leasts(const GgufUnit& unit, int columns, float scale, float* weights) {
-  const float least = float_of(unit.least);
+// 256 columns in groups of `columns`, each with a scale and a min.
+void put_with_mins(const GgufUnit& unit, int columns, float scale, float* weights) {
+  const float min = float_of(unit.min);
   for (int i = 0; i < 256 / columns; ++i) {
-    put(unit, columns * i, columns, scale * unit.scales[i], 0, least * unit.leasts[i], weights);
+    put(unit, columns * i, columns, scale * unit.scales[i], 0, min * unit.mins[i], weights);
   }
 }
 
@@ -168,7 +168,7 @@ void read_unit(GgufType type, const uint8_t* block, GgufUnit* unit) {
       return read_nibbles(block + 2, 16, unit->codes);
     case GgufType::kQ4_1:
       unit->scale = read16(block);
-      unit->least = read16(block + 2);
+      unit->min = read16(block + 2);
       return read_nibbles(block + 4, 16, unit->codes);
     case GgufType::kQ5_0:
       unit->scale = read16(block);
@@ -176,7 +176,7 @@ void read_unit(GgufType type, const uint8_t* block, GgufUnit* unit) {
       return add_fifth_bits(block + 2, unit->codes);
     case GgufType::kQ5_1:
       unit->scale = read16(block);
-      unit->least = read16(block + 2);
+      unit->min = read16(block + 2);
       read_nibbles(block + 8, 16, unit->codes);
       return add_fifth_bits(block + 4, unit->codes);
     case GgufType::kQ8_0:
@@ -209,18 +209,18 @@ void unit_floats(GgufType type, const GgufUnit& unit, float* weights) {
       return put(unit, 0, 32, scale, 8, 0.0f, weights);
     case GgufType::kQ4_1:
     case GgufType::kQ5_1:
-      return put(unit, 0, 32, scale, 0, -float_of(unit.least), weights);
+      return put(unit, 0, 32, scale, 0, -float_of(unit.min), weights);
     case GgufType::kQ5_0:
       return put(unit, 0, 32, scale, 16, 0.0f, weights);
     case GgufType::kQ8_0:
       return put(unit, 0, 32, scale, 128, 0.0f, weights);
     case GgufType::kQ2K:
-      return put_with_leasts(unit, 16, scale, weights);
+      return put_with_mins(unit, 16, scale, weights);
     case GgufType::kQ3K:
       return put_groups(unit, scale, [&](int i) { return unit.scales[i] - 32; }, 4, weights);
     case GgufType::kQ4K:
     case GgufType::kQ5K:
-      return put_with_leasts(unit, 32, scale, weights);
+      return put_with_mins(unit, 32, scale, weights);
     case GgufType::kQ6K:
       return put_groups(
           unit, scale, [&](int i) { return static_cast<int8_t>(unit.scales[i]); }, 32, weights);

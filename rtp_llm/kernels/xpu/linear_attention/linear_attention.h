@@ -7,7 +7,8 @@
 
 namespace rtp_llm::xpu {
 
-// A sequence whose indices are out of range writes no state and gives rows of NaN.
+// A sequence whose blocks or length are out of range writes no state and gives rows of NaN. One
+// whose cu_seqlens_q are out of range has no rows, so nothing is written for it.
 void causal_conv1d(Queue& queue, const CausalConv1dArgs& args);
 void gated_delta_rule(Queue& queue, const GatedDeltaRuleArgs& args);
 
