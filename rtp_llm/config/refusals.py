@@ -384,13 +384,6 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "device",
-        "--draft-sample-method probabilistic",
-        "Rejection sampling has no kernel for it.",
-        "Leave it out: drafts are the most likely tokens then.",
-        devices="xpu",
-    ),
-    Refusal(
-        "device",
         "operator without a kernel",
         "Its PyTorch reference is slow, so it does not run by default.",
         "Allow it with --allow-reference-ops.",

@@ -47,7 +47,6 @@ def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
         "memory_export from another allocator",
         "operator without a kernel",
         "--reserve-runtime-mem-mb",
-        "--draft-sample-method probabilistic",
         "multi-head latent attention",
     }
 

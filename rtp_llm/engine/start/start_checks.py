@@ -68,7 +68,6 @@ def check_settings(
         ),
         ("disaggregation", f"--kv-transport {settings.kv_transport}", settings.role != "both"),
         ("device", "--reserve-runtime-mem-mb", settings.reserve_runtime_mem_mb != 0),
-        ("device", "--draft-sample-method probabilistic", settings.samples_drafts),
     ):
         if requested and (row := find_refusal(area, flag, device.name)):
             raise DeviceError(row.message_on(device.name))

@@ -75,14 +75,6 @@ def test_a_kv_cache_of_eight_bits(name, monkeypatch):
         start(gpu(name), monkeypatch, kv_cache_dtype="fp8_e4m3")
 
 
-def test_sampled_drafts_need_a_kernel(monkeypatch):
-    chosen = {"speculative": "mtp", "draft_sample_method": "probabilistic"}
-    with pytest.raises(DeviceError, match=r"--draft-sample-method probabilistic is not supp.* xpu"):
-        start(gpu("xpu"), monkeypatch, **chosen)
-    check_settings(Settings(**chosen), gpu("cuda"))
-    check_settings(Settings(speculative="mtp"), gpu("xpu"))
-
-
 def test_host_memory_for_blocks_that_are_fetched_from_the_cache(monkeypatch):
     message = (
         "--cache-store-mem-mb is not supported on cpu: Blocks are fetched from the KV cache "

@@ -24,6 +24,7 @@ from rtp_llm.testing.models.transformers_models import (
     save_model,
 )
 from rtp_llm.testing.xpu.host_backend import BACKEND
+from rtp_llm.worker.speculative import methods
 
 SHARED = random_prompt(140, seed=1)
 PROMPTS = [[3], [*SHARED, 5, 6], random_prompt(70, seed=2), [*SHARED, 7], random_prompt(17, seed=3)]
@@ -94,13 +95,20 @@ def test_chunks_and_preemption_in_a_small_cache(
     assert engine.engine.stats().preemptions > 0
 
 
-def test_drafts_of_ngrams_are_verified(models: Any) -> None:
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_drafts_of_ngrams_are_verified(
+    models: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "matches_on_device", lambda *_: place == "device")
     folder, expected = models["qwen3"]
+    calls = ops.kernel_calls("match_ngrams"), ops.kernel_calls("append_accepted")
     engine = TinyEngine(folder, **SHORT, speculative="ngram", num_speculative_tokens=3)
     assert generate(engine) == expected
     fixed = engine.tokens([7, 8, 9] * 4, max_tokens=20, ignore_eos=True, logit_bias={5: 100.0})
     assert fixed == [5] * 20
     assert engine.engine.stats().spec_decode_num_accepted_tokens > 10
+    later = ops.kernel_calls("match_ngrams"), ops.kernel_calls("append_accepted")
+    assert (calls == later) == (place == "host")
 
 
 def test_samples_beams_and_log_probabilities(models: Any) -> None:

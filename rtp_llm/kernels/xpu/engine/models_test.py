@@ -75,6 +75,38 @@ def test_the_demos_draft_what_they_would_say(folder: Path, drafting: dict[str, A
     assert stats.spec_decode_num_accepted_tokens > stats.spec_decode_num_drafts
 
 
+def test_sampled_drafts_of_the_model_itself_are_accepted(tmp_path: Path) -> None:
+    """p = q: only the rounding of batches of other sizes tells the two apart."""
+    reference = save_model(tmp_path, "llama", seed=7)
+    prompt, expected = clear_prompt(reference, 9, STEPS)
+    draws = []
+    for _ in range(2):
+        engine = TinyEngine(
+            tmp_path,
+            **SMALL,
+            speculative="draft-model",
+            speculative_model=str(tmp_path),
+            draft_sample_method="probabilistic",
+        )
+        calls = ops.kernel_calls("rejection_sample")
+        greedy = engine.add(prompt, max_tokens=STEPS, ignore_eos=True)
+        sampled = [
+            engine.add(prompt, temperature=each, seed=5, n=3, max_tokens=20, ignore_eos=True)
+            for each in (0.5, 1.0, 2.0)
+        ]
+        engine.run()
+        engine.assert_all_free()
+        assert ops.kernel_calls("rejection_sample") > calls
+        assert engine.outcomes[greedy, 0].tokens == expected
+        outcomes = [engine.outcomes[each, i] for each in sampled for i in range(3)]
+        drafts = sum(outcome.drafts for outcome in outcomes)
+        accepted = sum(outcome.accepted_drafts for outcome in outcomes)
+        assert drafts > 80 and accepted >= drafts - 2
+        draws.append([outcome.tokens for outcome in outcomes])
+    assert draws[0] == draws[1]
+    assert len({tuple(tokens) for tokens in draws[0]}) > 6
+
+
 def test_int8_weights_give_the_tokens_of_their_rounding(tmp_path: Path) -> None:
     reference = save_model(tmp_path, "qwen3", seed=7)
     with torch.no_grad():

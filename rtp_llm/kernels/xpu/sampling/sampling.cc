@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rtp_llm/kernels/common/operator.h"
+#include "rtp_llm/kernels/common/sampling/rejection.h"
 #include "rtp_llm/kernels/xpu/launch.h"
 
 namespace rtp_llm::xpu {
@@ -27,6 +28,13 @@ RTP_LLM_OPERATOR(sample)
 void sample(Queue& queue, const SampleArgs& args) {
   check_vocab(args.logits);
   submit(queue, {"sampling_kernel", "sample", args.logits.num_rows, kMaxItems}, args);
+}
+
+RTP_LLM_OPERATOR(rejection_sample)
+void rejection_sample(Queue& queue, const RejectionSampleArgs& args) {
+  check_vocab(args.sample.logits);
+  const int64_t rows = args.sample.logits.num_rows;
+  submit(queue, {"rejection_kernel", "rejection_sample", rows, kMaxItems}, args);
 }
 
 int64_t top_logprobs_scratch(const TopLogprobsArgs& args) {
