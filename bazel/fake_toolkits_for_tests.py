@@ -43,6 +43,11 @@ ROCM_PARTS = (
     "lib/libamdhip64.so",
     "llvm/bin/clang++",
 )
+CLANG_22_PARTS = (
+    "bin/clang++",
+    "bin/ld.lld",
+)
+_CLANG_22 = "  --version) echo 'clang version 22.1.8'; exit ;;"
 
 
 def _touch(path: Path) -> None:
@@ -72,7 +77,16 @@ def write_rocm(root: Path) -> Path:
         _touch(root / f"amdgcn/bitcode/oclc_isa_version_{gpu}.bc")
     write_compiler(root / "bin/hipcc", root, _HIPCC.format(root=root))
     write_compiler(root / "llvm/bin/clang++", root, _CLANG)
+    _touch(root / "llvm/bin/clang-offload-bundler")
     return root
+
+
+def write_clang_22(root: Path) -> Path:
+    """Create a fake clang 22 and its linker; the path of the compiler."""
+    for part in CLANG_22_PARTS:
+        _touch(root / part)
+    write_compiler(root / "bin/clang++", root, _CLANG_22)
+    return root / "bin/clang++"
 
 
 def write_torch(folder: Path, device_libraries: tuple[str, ...] = ()) -> Path:

@@ -74,6 +74,7 @@ def _compile(ctx, toolkit, targets, cc_toolchain, context, src):
         _nvcc_arguments(args, src, targets, cc_toolchain)
     else:
         _hipcc_arguments(args, targets)
+    args.add_all(toolkit.flags)
     args.add_all(["-std=c++17", "-O3", "-DNDEBUG", "-I.", "-I" + ctx.bin_dir.path])
     args.add_all(context.defines, format_each = "-D%s")
     args.add_all(context.includes, format_each = "-I%s")
@@ -86,7 +87,7 @@ def _compile(ctx, toolkit, targets, cc_toolchain, context, src):
         arguments = [args],
         env = dict(toolkit.environment, PATH = "/usr/local/bin:/usr/bin:/bin"),
         inputs = depset(
-            ctx.files.srcs + ctx.files.hdrs + [toolkit.stamp],
+            ctx.files.srcs + ctx.files.hdrs + toolkit.files + [toolkit.stamp],
             transitive = [context.headers, cc_toolchain.all_files],
         ),
         outputs = [object],

@@ -43,7 +43,9 @@ class Workspace:
             "RTP_LLM_TORCH": "local",
             "RTP_LLM_CUDA_HOME": fake.write_cuda(folder / "cuda"),
             "RTP_LLM_ROCM_HOME": fake.write_rocm(folder / "rocm"),
+            "RTP_LLM_ROCM_CLANG": "hipcc",
         }
+        self.clang_22 = fake.write_clang_22(folder / "llvm-22")
 
     def run(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = [f"--repo_env={name}={value}" for name, value in self._settings.items()]
@@ -72,7 +74,8 @@ _COMPILE = "mnemonic('CudaCompile|HipCompile', //gpu_code:kernels)"
 def test_the_whole_tree_needs_no_other_devices_repositories(
     workspace: Workspace, config: str, foreign: str
 ) -> None:
-    done = workspace.run("build", "--nobuild", f"--config={config}", "//...")
+    gpus = "--//arch_config:gfx_target=gfx90a"
+    done = workspace.run("build", "--nobuild", f"--config={config}", gpus, "//...")
     assert done.returncode == 0, done.stderr
     fetched = workspace.bazel.fetched
     assert not {name for name in fetched if re.search(f"{foreign}|^pip_", name)}
@@ -93,17 +96,36 @@ def test_cuda_is_nvcc(workspace: Workspace) -> None:
 
 
 def test_rocm_is_hipcc(workspace: Workspace) -> None:
-    words = workspace.command_line(_COMPILE, "--config=rocm")
+    words = workspace.command_line(_COMPILE, "--config=rocm", "--//arch_config:gfx_target=gfx90a")
     assert words[0].endswith("/rocm/bin/hipcc")
     assert ("-x", "hip") in itertools.pairwise(words)
     assert {"--offload-arch=gfx90a", "-fPIC", "-fvisibility=hidden", "-Werror"} < set(words)
+
+
+def test_rocm_is_clang_22_where_hipcc_is_old(workspace: Workspace) -> None:
+    clang = f"--repo_env=RTP_LLM_ROCM_CLANG={workspace.clang_22}"
+    words = workspace.command_line(_COMPILE, "--config=rocm", clang)
+    assert words[0] == str(workspace.clang_22)
+    targets = [word for word in words if word.startswith("--offload-arch=")]
+    assert targets == [f"--offload-arch={gpu}" for gpu in ("gfx90a", "gfx942", "gfx950")]
+    # Relative paths: clones share what they have compiled.
+    repository = "external/local_rocm"
+    places = {f"--rocm-device-lib-path={repository}/device", f"-B{repository}/bin"}
+    assert places < set(words)
+    made = workspace.bazel.output_base / repository / "device"
+    assert {"oclc_isa_version_950.bc", "ocml.bc"} < {path.name for path in made.iterdir()}
 
 
 @pytest.mark.parametrize(
     ("config", "flag", "lacks", "knows"),
     [
         ("cuda", "cuda_arch=80,100a", "CUDA 13.0", "it knows 80, 90"),
-        ("rocm", "gfx_target=gfx90a,gfx942", "HIP version: 5.2.3", "it knows gfx906, gfx90a"),
+        (
+            "rocm",
+            "gfx_target=gfx90a,gfx942",
+            "HIP version: 5.2.3; clang-22 and lld-22 of Debian know gfx942 and gfx950",
+            "it knows gfx906, gfx90a",
+        ),
     ],
 )
 def test_what_the_compiler_lacks_is_refused(
@@ -134,7 +156,8 @@ def test_operator_libraries_name_their_torch(
     workspace: Workspace, config: str, torch: str, runtime: str
 ) -> None:
     link = f"mnemonic(CppLink, //gpu_code:libprobe_{config}.so)"
-    words = workspace.command_line(link, f"--config={config}")
+    gpus = "--//arch_config:gfx_target=gfx90a"
+    words = workspace.command_line(link, f"--config={config}", gpus)
     names = {word.rpartition("/")[2] for word in words}
     assert {f"lib{torch}.so", "libtorch_cpu.so", f"lib{runtime}"} < names
     (run_path,) = (word for word in words if "-rpath" in word)

@@ -41,6 +41,7 @@ def query(tmp_path_factory: pytest.TempPathFactory, bazel: NestedBazel) -> Query
     (tree / "WORKSPACE").write_text(workspace + _NOWHERE)
 
     def run(pattern: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        settings = {"RTP_LLM_ROCM_CLANG": "hipcc"} | settings
         environment = [f"--repo_env={name}={value}" for name, value in settings.items()]
         return bazel.run(tree, *environment, pattern, command="query")
 
@@ -128,6 +129,26 @@ def test_gpus_need_the_compiler_and_the_device_libraries(query: Query, tmp_path:
     assert done.returncode != 0
     assert "device libraries for the same AMD GPUs" in done.stderr
     assert "(knows gfx906, gfx90a)" in done.stderr
+
+
+@pytest.mark.parametrize("part", fake.CLANG_22_PARTS)
+def test_a_missing_part_of_clang_22_is_named(query: Query, part: str, tmp_path: Path) -> None:
+    clang = fake.write_clang_22(tmp_path / "llvm-22")
+    environ = {
+        "RTP_LLM_DEVICE": "rocm",
+        "RTP_LLM_ROCM_HOME": str(fake.write_rocm(tmp_path / "rocm")),
+        "RTP_LLM_ROCM_CLANG": str(clang),
+    }
+    done = query("@local_rocm//:all", **environ)
+    assert done.returncode == 0, done.stderr
+    # The fake runtime has no number: it is named, and the one that torch wants.
+    said = "has libamdhip64.so. Kernels compile"
+    assert said in done.stderr and "a wheel needs libamdhip64.so.7" in done.stderr
+    (tmp_path / "llvm-22" / part).unlink()
+    environ["ROCM_PATH"] = "/looked/at/again"
+    done = query("@local_rocm//:all", **environ)
+    assert done.returncode != 0
+    assert str(tmp_path / "llvm-22" / part) in done.stderr
 
 
 def test_a_query_of_everything_looks_at_no_toolkit(query: Query, bazel: NestedBazel) -> None:

@@ -16,14 +16,22 @@ from tools.dev.steps import ROOT, StepError, output_of, run, say
 from tools.dev.timing import PartTimes
 
 _WHEEL = ("//tools/wheel:contents_test", "//tools/wheel:kernels_test")
+_GFX_TARGET = "--//arch_config:gfx_target="
+_HIP_TEST = "//bazel:hip_test"
 # What `./dev test` runs besides //..., which is the CPU's. No wheel for rocm: its torch wants a
-# later ROCm than distributions have. SYCL needs no toolkit: packages bring one.
+# later ROCm than distributions have; `./dev soak` has its other GPUs. SYCL needs no toolkit:
+# packages bring one.
 _OF_DEVICES = {
     "cuda": _WHEEL,
-    "rocm": ("//bazel:hip_test", "//tools/wheel:kernels_test"),
+    "rocm": (f"{_GFX_TARGET}gfx942", _HIP_TEST, "//tools/wheel:kernels_test"),
     "xpu": ("//rtp_llm/kernels/xpu/...", *_WHEEL),
 }
-_TOOLKITS = {"cuda": "@local_cuda//:toolkit", "rocm": "@local_rocm//:toolkit"}
+# What can be analysed where a toolkit is complete, and compiles for the GPUs.
+_COMPLETE = {
+    "cuda": ("@local_cuda//:toolkit",),
+    "rocm": (f"{_GFX_TARGET}gfx942", "//rtp_llm/kernels/cuda:kernels"),
+}
+_HIP_SOAK = ("--config=rocm", f"{_GFX_TARGET}gfx90a,gfx950")
 
 # Tests of the cache store's asynchronous writer; `./dev soak` runs all of the runtime's.
 _OF_THREADS = ("//rtp_llm/cpp/cache_store:writer_tests",)
@@ -105,7 +113,7 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def soak(arguments: Sequence[str]) -> int:
-    """Run the long tests, and the C++ runtime's tests under sanitizers; or the named targets."""
+    """Run the long tests, the runtime's under sanitizers, kernels for AMD; or the named targets."""
     _install("tools/agents", _AGENTS / "@openai")
     flags = [
         "--test_tag_filters=soak",
@@ -118,6 +126,8 @@ def soak(arguments: Sequence[str]) -> int:
     if not _names_targets(arguments):
         for name in ("asan", "tsan"):
             counts += [_bazel_test([f"--config={name}", "//rtp_llm/cpp/..."])]
+        if _has_toolkit("rocm", *_HIP_SOAK, _COMPLETE["rocm"][-1]):
+            counts += [_bazel_test([*_HIP_SOAK, _HIP_TEST])]
     return _close(counts)
 
 
@@ -131,14 +141,22 @@ def _test_threads(arguments: Sequence[str]) -> tuple[int, int]:
 def _test_device(device: str, arguments: Sequence[str]) -> tuple[int, int]:
     """The tests of a build for another device; none, aloud, where its toolkit is missing."""
     config = f"--config={device}"
-    if toolkit := _TOOLKITS.get(device):
-        try:
-            output_of([bazel.command(), "build", "--nobuild", config, toolkit], remedy="")
-        except StepError as error:
-            say(f"no tests of the {device} build: this machine has no toolkit for it")
-            print(error.what)
-            return 0, 0
+    if not _has_toolkit(device, config, *_COMPLETE.get(device, ())):
+        return 0, 0
     return _bazel_test([config, *arguments, *_OF_DEVICES[device]])
+
+
+def _has_toolkit(device: str, *arguments: str) -> bool:
+    """Whether a device that needs a toolkit can be built with these arguments; says why not."""
+    if device not in _COMPLETE:
+        return True
+    try:
+        output_of([bazel.command(), "build", "--nobuild", *arguments], remedy="")
+    except StepError as error:
+        say(f"SKIPPED: the tests of the {device} build; this machine has no toolkit for it")
+        print(error.what)
+        return False
+    return True
 
 
 def _close(counts: Sequence[tuple[int, int]]) -> int:

@@ -51,6 +51,7 @@ def test_every_device_is_tested(runs: Runs, capsys: pytest.CaptureFixture[str]) 
         "--config=xpu",
     ]
     assert all(arguments[1] == "--test_output=all" for arguments in others)
+    assert "--//arch_config:gfx_target=gfx942" in others[1]
     assert "//rtp_llm/kernels/xpu/..." in others[2]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "under ThreadSanitizer: 1 passed, 0 failed"
@@ -103,12 +104,12 @@ def test_a_missing_toolkit_is_said_and_sycl_is_never_left_out(
     assert testing.test([]) == 0
     assert [arguments[:1] for arguments in runs.tested] == [[], ["--config=tsan"], ["--config=xpu"]]
     output = capsys.readouterr()
-    assert "no tests of the cuda build" in output.err
+    assert "SKIPPED: the tests of the cuda build" in output.err
     assert "the build needs a toolkit" in output.out
 
 
 def test_soak_has_the_agents_and_the_client_libraries(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed: list[object] = []
     monkeypatch.setattr(testing, "_install", lambda *what: installed.append(what[0]))
@@ -116,12 +117,19 @@ def test_soak_has_the_agents_and_the_client_libraries(
     monkeypatch.setattr(environment, "install_ray", lambda: Path("/ray"))
     assert testing.soak([]) == 0
     assert installed == ["tools/agents"]
-    soak, *sanitized = runs.tested
+    soak, *sanitized, hip = runs.tested
     assert "--test_tag_filters=soak" in soak
     assert "--test_env=CLIENTS_PYTHON=/clients/bin/python" in soak
     assert "--test_env=RAY_LIBRARY=/ray" in soak
     assert f"--test_env=AGENTS_MODULES={testing.ROOT}/tools/agents/node_modules" in soak
     assert [arguments[0] for arguments in sanitized] == ["--config=asan", "--config=tsan"]
+    gpus = "--//arch_config:gfx_target=gfx90a,gfx950"
+    assert hip == ["--config=rocm", gpus, "//bazel:hip_test"]
+    runs.tested.clear()
+    runs.missing = {"rocm"}
+    testing.soak([])
+    assert "--config=rocm" not in runs.tested[-1]
+    assert "SKIPPED: the tests of the rocm build" in capsys.readouterr().err
     runs.tested.clear()
     testing.soak(["//rtp_llm/server/clients:soak_tests"])
     assert [arguments[-1] for arguments in runs.tested] == ["//rtp_llm/server/clients:soak_tests"]

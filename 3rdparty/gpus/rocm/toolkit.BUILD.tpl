@@ -4,7 +4,7 @@ load("@//3rdparty/py:link_only.bzl", "cc_link_only")
 
 package(default_visibility = ["//visibility:public"])
 
-# For host code. hipcc finds its own.
+# For host code. The compiler of kernels finds its own.
 cc_library(
     name = "hip_headers",
     hdrs = glob(["include/hip/**"]),
@@ -28,11 +28,21 @@ cc_library(
 
 gpu_toolkit(
     name = "toolkit",
-    compiler = "{HIPCC}",
+    compiler = "{COMPILER}",
+    # Of clang 22; hipcc finds its own.
+    device_libraries = glob(
+        ["device/*.bc"],
+        allow_empty = True,
+    ),
     environment = {ENVIRONMENT},
+    flags = {FLAGS},
     known_targets = {KNOWN_TARGETS},
     language = "hip",
     runtime = ":hip",
     stamp = "toolkit.txt",
+    tools = glob(
+        ["bin/*"],
+        allow_empty = True,
+    ),
     version = "{VERSION}",
 )
