@@ -31,7 +31,7 @@ from rtp_llm.attention.linear_attention import (
     LinearAttentionConfig,
 )
 from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
-from rtp_llm.attention.rotation import Rotation
+from rtp_llm.attention.rotation import Rotation, normalize_heads
 
 __all__ = [
     "AttentionBackend",
@@ -62,5 +62,6 @@ __all__ = [
     "check_backend",
     "explain",
     "make_backend",
+    "normalize_heads",
     "together",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from rtp_llm.attention.batch import ForwardBatch
 from rtp_llm.attention.cache_scales import CacheScales
 from rtp_llm.attention.cache_spec import CacheDtypes
-from rtp_llm.attention.rotation import Rotation, rotation_for
+from rtp_llm.attention.rotation import Rotation, normalize_heads, rotation_for
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Capabilities, Support
 
@@ -192,6 +192,19 @@ class AttentionBackend(Backend[AttentionConfig]):
         batch.layer_written(layer)
         q = qkv[:, : self._q_size].view(len(qkv), heads, head_dim)
         return self.forward(q, layer, window, batch, sinks).flatten(1)
+
+    def attend_shared(
+        self, q: Tensor, layer: int, window: int, batch: ForwardBatch, rotation: Rotation
+    ) -> Tensor:
+        """Compute attention [T, H * D] of queries over keys and values that `layer` has written.
+
+        `q` [T, H * D] is overwritten; it has a norm. Nothing is written to the cache.
+        """
+        heads = q.view(len(q), self.config.num_heads, self.config.head_dim)
+        assert rotation.q_weight is not None, "queries of shared keys have a norm"
+        weight, eps = rotation.q_weight, rotation.eps
+        normalize_heads(heads, heads, weight, eps, rotation.cos_sin, batch.positions)
+        return self.forward(heads, layer, window, batch).flatten(1)
 
     @abstractmethod
     def forward(

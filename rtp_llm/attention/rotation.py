@@ -108,6 +108,31 @@ def rotate_in_one_pass(
     )
 
 
+def normalize_heads(
+    x: Tensor,
+    out: Tensor,
+    weight: Tensor,
+    eps: float,
+    cos_sin: Tensor | None = None,
+    positions: Tensor | None = None,
+) -> None:
+    """Norm each head of `x` [T, H, D] with `weight` [D], then rotate it; stored to `out` like x.
+
+    `out` may be x itself. `cos_sin` as in Rotation, with the `positions` int32 [T] of its rows.
+    """
+    # The operator also takes keys; those given here have no result and are not stored.
+    ops.rotate_and_store(
+        x,
+        x[:, :1],
+        q_out=out,
+        q_weight=weight,
+        k_weight=weight,
+        eps=eps,
+        cos_sin=cos_sin,
+        positions=positions,
+    )
+
+
 def rotation_for(capabilities: Capabilities) -> Rotate:
     """Choose the faster way for a device.
 

@@ -59,6 +59,13 @@ RANK_REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "ranks",
+        "--pipeline-parallel-size with layers that read what the first ones have",
+        "Layers of Gemma 4 E2B and E4B read keys and values of earlier layers, and embeddings of "
+        "the first stage.",
+        "Leave --pipeline-parallel-size out; --tensor-parallel-size divides every layer.",
+    ),
+    Refusal(
+        "ranks",
         "--expert-parallel-size",
         "Experts are divided among all ranks that have a layer, of all engines.",
         "Leave it out, or set it to --data-parallel-size x --tensor-parallel-size.",

@@ -191,7 +191,7 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
-        "float16 in Gemma 2 and 3",
+        "float16 in Gemma",
         "Their activations exceed the range of float16.",
         "Set --dtype bfloat16 or float32.",
     ),
@@ -218,7 +218,14 @@ REFUSALS: tuple[Refusal, ...] = (
         "Gemma 3n",
         "Its layers have embeddings of their own, several residual streams and shared caches, "
         "which are not implemented.",
-        "Choose Gemma 3.",
+        "Choose Gemma 3 or 4.",
+    ),
+    Refusal(
+        "model",
+        "drafter of Gemma 4",
+        "Its layers read the keys and values of the model that it drafts for, which a draft model "
+        "here does not.",
+        "Set --speculative ngram or suffix, or a smaller Gemma 4 as a draft model.",
     ),
     Refusal(
         "model",
@@ -253,7 +260,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "soft-capped logits",
-        "Of the known architectures only Gemma 2 and 3 cap their scores and logits.",
+        "Of the known architectures only Gemma 2, 3 and 4 cap their scores or logits.",
         "Choose a model without the softcapping keys, or one of these.",
     ),
     Refusal(

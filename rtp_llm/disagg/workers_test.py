@@ -222,7 +222,7 @@ def test_what_a_decode_workers_host_memory_does_not_hold_is_computed_there(
     def small_pool(settings: Settings, layout: CacheLayout, ranks: int) -> PinnedPool:
         if settings.role == "prefill":
             return pool_for(settings, layout, ranks)
-        pieces = [rounded(layout.layer_bytes(layer, 8)) for layer in range(layout.num_layers)]
+        pieces = [rounded(layout.layer_bytes(layer, 8)) for layer in layout.layers]
         pools.append(PinnedPool(layout, sum(pieces)))
         return pools[0]
 

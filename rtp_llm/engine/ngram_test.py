@@ -46,7 +46,16 @@ def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, t
 
 @pytest.mark.parametrize(
     "family",
-    ["deepseek_v3", "gemma2", "gemma3", "gpt_oss", "qwen3_moe", "qwen3_next", "qwen3_5_moe"],
+    [
+        "deepseek_v3",
+        "gemma2",
+        "gemma3",
+        "gemma4",
+        "gpt_oss",
+        "qwen3_moe",
+        "qwen3_next",
+        "qwen3_5_moe",
+    ],
 )
 def test_latents_experts_windows_and_states(tmp_path: Path, family: str) -> None:
     save_model(tmp_path, family)

@@ -25,6 +25,7 @@ from rtp_llm.layers.moe import MoeBlock, MoeConfig
 from rtp_llm.layers.norm import RMSNorm, residual_norm
 from rtp_llm.layers.options import LayerOptions, torch_dtype
 from rtp_llm.layers.rotary import Mrope, MropeConfig, Rotary
+from rtp_llm.layers.shared_kv_attention import NormedValueShape, SharedKvShape
 from rtp_llm.layers.weights.interleaved import Interleaved, SharedBlocksError
 from rtp_llm.layers.weights.shard import DivisionError, Shard
 from rtp_llm.layers.weights.shard_targets import ShardTarget, local_target
@@ -62,8 +63,10 @@ __all__ = [
     "Mrope",
     "MropeConfig",
     "RMSNorm",
+    "NormedValueShape",
     "Rotary",
     "SharedBlocksError",
+    "SharedKvShape",
     "TakesRowsTogether",
     "TiedLogitsHead",
     "WeightTarget",

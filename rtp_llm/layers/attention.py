@@ -60,6 +60,15 @@ class AttentionShape(AttentionHeads):
     checkpoint_name: ClassVar[str] = "self_attn"
 
     @property
+    def parts(self) -> dict[str, int]:
+        """The projections of the input, in their order in a row of the result, and their sizes."""
+        q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        if not self.output_gate:
+            return {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
+        # The gate follows what attention reads, so only the row stride differs.
+        return {"query": q_size, "k_proj": kv_size, "v_proj": kv_size, "gate": q_size}
+
+    @property
     def input_shards(self) -> LinearShards:
         """The part of the query, key, value and gate projections that this rank holds."""
         if (channels := self.channel_shards) is None:
@@ -120,16 +129,13 @@ class AttentionLayer(Mixer):
         if (scales := options.cache_scales.get(options.path)) and not options.planned:
             backend.keep_scales(index, CacheScales.of(*scales, options.device))
         q_size, kv_size = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
-        parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
         gated: list[Interleaved] = []
         if shape.output_gate:
-            # The gate follows what attention reads, so only the row stride differs.
-            parts = {"query": q_size, "k_proj": kv_size, "v_proj": kv_size, "gate": q_size}
             gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
         self.qkv_size = q_size + 2 * kv_size
         columns = shape.input_size or shape.hidden_size
         bias, shards = shape.qkv_bias, shape.input_shards
-        self.qkv_proj = make_linear(columns, parts, bias, options, gated, shards)
+        self.qkv_proj = make_linear(columns, shape.parts, bias, options, gated, shards)
         out, bias, shards = {"o_proj": shape.hidden_size}, shape.output_bias, shape.output_shards
         self.o_proj = make_linear(q_size, out, bias, options, shards=shards)
         self.q_norm = self.k_norm = None

@@ -31,10 +31,13 @@ class Embedding(Layer):
     another stored format becomes floats while loading.
     """
 
-    def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
+    def __init__(
+        self, vocabulary: int, hidden: int, options: LayerOptions, name: str = _EMBEDDING
+    ) -> None:
+        """`name` is the module's in the checkpoint."""
         super().__init__()
         self.shard = Shard.of_vocabulary(vocabulary, options.tensor_parallel)
-        self._stored = options.format_of(_EMBEDDING)
+        self._stored = options.format_of(name)
         self.matrix = self._matrix(self.shard.size, hidden, options)
         if self.matrix is None:
             self.weight = options.parameter(self.shard.size, hidden)
@@ -73,8 +76,10 @@ class Embedding(Layer):
 class DividedEmbedding(Embedding):
     """An embedding sharded by rows: rows of other ranks are zero, and results are summed."""
 
-    def __init__(self, vocabulary: int, hidden: int, options: LayerOptions) -> None:
-        super().__init__(vocabulary, hidden, options)
+    def __init__(
+        self, vocabulary: int, hidden: int, options: LayerOptions, name: str = _EMBEDDING
+    ) -> None:
+        super().__init__(vocabulary, hidden, options, name)
         self._ranks = options.tensor_parallel
         self._first, self._count = self.shard.ranges[0][0], self.shard.size
 
@@ -85,10 +90,12 @@ class DividedEmbedding(Embedding):
         return self._ranks.all_reduce(rows.masked_fill_(not_local[:, None], 0))
 
 
-def make_embedding(vocabulary: int, hidden: int, options: LayerOptions) -> Embedding:
-    """Create the embedding table of a model, sharded if there are several ranks."""
+def make_embedding(
+    vocabulary: int, hidden: int, options: LayerOptions, name: str = _EMBEDDING
+) -> Embedding:
+    """Create an embedding table, sharded if there are several ranks; `name`: see Embedding."""
     kind = Embedding if options.tensor_parallel.size == 1 else DividedEmbedding
-    return kind(vocabulary, hidden, options)
+    return kind(vocabulary, hidden, options, name)
 
 
 class LogitsHead(Layer):

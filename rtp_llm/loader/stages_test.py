@@ -43,7 +43,9 @@ def _load(folder: Path, stage: int, stages: int) -> tuple[CausalLM, int]:
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["", "tied"])
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3_moe", "deepseek_v3", "qwen3_next"])
+@pytest.mark.parametrize(
+    "kind", ["llama", "gemma3", "gemma4_experts", "qwen3_moe", "deepseek_v3", "qwen3_next"]
+)
 def test_each_stage_reads_what_it_has(kind: str, tied: bool, tmp_path: Path) -> None:
     save_model(tmp_path, kind, tie_word_embeddings=tied)
     whole, total = _load(tmp_path, 0, 1)

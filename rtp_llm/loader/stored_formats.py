@@ -91,7 +91,7 @@ def declared_experts(config: ModelConfig) -> dict[str, StoredFormat]:
     names, formats = config.moe.names, {}
     for layer, expert in itertools.product(range(config.num_layers), range(config.moe.num_experts)):
         for part in (names.gate_up_proj, names.down_proj):
-            path = f"model.layers.{layer}.{names.block}.{names.experts}.{expert}.{part}"
+            path = f"{names.path(f'model.layers.{layer}.')}{names.experts}.{expert}.{part}"
             formats[path] = stored.format_of(path)
     return {path: each for path, each in formats.items() if _is_mxfp4(each)}
 

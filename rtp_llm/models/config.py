@@ -19,6 +19,7 @@ from rtp_llm.layers.weights.stored_config import StoredModules, read_stored_modu
 from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.classifiers.classifier_config import ClassifierConfig
 from rtp_llm.models.encoder_config import EncoderConfig
+from rtp_llm.models.gemma4.config import Gemma4Config
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
 from rtp_llm.models.rope_config import read_rope
@@ -62,6 +63,7 @@ _TAKEN = (
     "mtp_layers",
     "mrope",
     "takes_embeddings",
+    "gemma4",
 )
 
 
@@ -91,6 +93,7 @@ class Features:
     mtp_layers: int = 0
     mrope: MropeConfig | None = None
     takes_embeddings: bool = False
+    gemma4: Gemma4Config | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ class ModelConfig:
     from a separate model, `draft_model`. `mrope`: positions have three axes; `takes_embeddings`:
     requests may bring embeddings for placeholder tokens. `tasks`: what it can be served for, by
     default for the first. `encoder`: it reads prompts both ways and generates nothing; then
-    `layer_windows` count tokens on either side.
+    `layer_windows` count tokens on either side. `gemma4`: what layers of Gemma 4 have besides;
+    `head_dim` and `num_kv_heads` are those of layers with a window then.
     """
 
     architecture: str
@@ -162,6 +166,7 @@ class ModelConfig:
     mrope: MropeConfig | None = None
     takes_embeddings: bool = False
     encoder: EncoderConfig | None = None
+    gemma4: Gemma4Config | None = None
 
     @property
     def stored_in_fp8_blocks(self) -> bool:

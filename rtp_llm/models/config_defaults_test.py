@@ -34,7 +34,9 @@ def theirs_of(architecture: str, **changes: Any) -> Any:
     """The config class's own idea of `architecture`, in its own words."""
     family = architecture.removesuffix("ForCausalLM").removesuffix("ForConditionalGeneration")
     text = "Text" if hasattr(transformers, f"{family}TextConfig") else ""
-    return getattr(transformers, f"{family}{text}Config")(**changes)
+    config = getattr(transformers, f"{family}{text}Config")(**changes)
+    config.allow_global_per_layer_attribute_access = True  # of Gemma 4
+    return config
 
 
 def ours_of(folder: Any, architecture: str, **changes: Any) -> Any:
@@ -60,7 +62,8 @@ def test_plain_keys(tmp_path, architecture):
         assert ours.local_rope.theta == rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
     assert ours.rope.theta == rope["rope_theta"]
-    style = "yarn" if architecture == "GptOssForCausalLM" else "default"
+    style = "proportional" if "Gemma4" in architecture else "default"
+    style = "yarn" if architecture == "GptOssForCausalLM" else style
     assert ours.rope.style == rope["rope_type"] == style
     assert ours.tie_word_embeddings == theirs.tie_word_embeddings
     act = getattr(theirs, "hidden_activation", None) or theirs.hidden_act
@@ -71,8 +74,12 @@ def test_plain_keys(tmp_path, architecture):
     if ours.mla is None:
         head_dim = getattr(theirs, "head_dim", None)
         assert ours.head_dim == (head_dim or theirs.hidden_size // theirs.num_attention_heads)
-    factor = rope.get("partial_rotary_factor", 1.0)
-    assert ours.mla is not None or ours.rope.rotary_dim == int(ours.head_dim * factor)
+    if style == "proportional":
+        assert ours.rope.rotary_dim == theirs.per_layer_config["full_attention"].head_dim
+        assert ours.rope.share == rope["partial_rotary_factor"]
+    else:
+        factor = rope.get("partial_rotary_factor", 1.0)
+        assert ours.mla is not None or ours.rope.rotary_dim == int(ours.head_dim * factor)
     biases = getattr(theirs, "attention_bias", getattr(theirs, "qkv_bias", False))
     assert ours.qkv_bias == (biases or architecture == "Qwen2ForCausalLM")
     assert ours.mlp_bias == getattr(theirs, "mlp_bias", False)

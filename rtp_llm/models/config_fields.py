@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rtp_llm.model_folder import finite
 
-Kind = Literal["integer", "number", "flag", "text", "texts", "integers", "object"]
+Kind = Literal["integer", "number", "flag", "text", "flag or text", "texts", "integers", "object"]
 
 MAX_LAYERS = 2**12
 MAX_EXPERTS = 2**14
@@ -68,6 +68,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "flag": lambda value: isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
+    "flag or text": lambda value: isinstance(value, bool | str),
     "texts": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),
     "integers": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
     "object": lambda value: isinstance(value, dict),
@@ -76,6 +77,7 @@ _WORDS = {
     "number": "a number",
     "flag": "true or false",
     "text": "a text",
+    "flag or text": "true, false or a text",
     "texts": "a list of texts",
     "integers": "a list of integers",
     "object": "an object",
@@ -101,6 +103,7 @@ FIELDS: dict[str, Field] = {
     "activation": _TEXT,
     "add_cross_attention": _FLAG,
     "attention_bias": _FLAG,
+    "attention_k_eq_v": _FLAG,
     "attn_logit_softcapping": Field("number", maximum=1e6),
     "classifier_activation": _TEXT,
     "classifier_bias": _FLAG,
@@ -108,16 +111,19 @@ FIELDS: dict[str, Field] = {
     "decoder_sparse_step": _size(MAX_LAYERS),
     "dim": _size(2**20),
     "dtype": _TEXT,
+    "enable_moe_block": _FLAG,
     "final_logit_softcapping": Field("number", maximum=1e6),
     "first_k_dense_replace": _count(MAX_LAYERS),
     "full_attention_interval": _size(MAX_LAYERS),
     "global_attn_every_n_layers": _size(MAX_LAYERS),
+    "global_head_dim": _size(2**14),
     "global_rope_theta": Field("number", above=1, maximum=1e15),
     "head_dim": _size(2**14),
     "hidden_act": _TEXT,
     "hidden_activation": _TEXT,
     "hidden_dim": _size(2**24),
     "hidden_size": _size(2**20),
+    "hidden_size_per_layer_input": _count(2**16),
     "id2label": _OBJECT,
     "intermediate_size": _size(2**24),
     "is_causal": _FLAG,
@@ -152,13 +158,16 @@ FIELDS: dict[str, Field] = {
     "num_attention_heads": _size(2**14),
     "num_experts": _count(MAX_EXPERTS),
     "num_experts_per_tok": _count(MAX_EXPERTS),
+    "num_global_key_value_heads": _size(2**14),
     "num_hidden_layers": _size(MAX_LAYERS),
     "num_key_value_heads": _size(2**14),
+    "num_kv_shared_layers": _count(MAX_LAYERS),
     "num_labels": _size(2**20),
     "num_local_experts": _count(MAX_EXPERTS),
     "original_max_position_embeddings": _size(LONGEST_CONTEXT),
     "pack_qkv": _FLAG,
     "partial_rotary_factor": _positive(1),
+    "per_layer_config": _OBJECT,
     "position_embedding_type": _TEXT,
     "problem_type": _TEXT,
     "q_lora_rank": _size(2**16),
@@ -186,14 +195,17 @@ FIELDS: dict[str, Field] = {
     "swiglu_alpha": _positive(1e6),
     "swiglu_limit": _positive(1e6),
     "tie_word_embeddings": _FLAG,
+    "top_k_experts": _count(MAX_EXPERTS),
     "topk_group": _count(MAX_EXPERTS),
     "topk_method": _TEXT,
     "torch_dtype": _TEXT,
     "type_vocab_size": _count(2**16),
-    "use_bidirectional_attention": _FLAG,
+    "use_bidirectional_attention": Field("flag or text"),
+    "use_double_wide_mlp": _FLAG,
     "use_sliding_window": _FLAG,
     "v_head_dim": _size(2**14),
     "vocab_size": _size(2**24),
+    "vocab_size_per_layer_input": _count(2**24),
 }
 
 # The keys of rope_scaling and rope_parameters.

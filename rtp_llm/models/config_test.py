@@ -222,7 +222,7 @@ BY_FILES = {
     "weights that are not safetensors",
 }
 # The row of an architecture, which is tested with those that are unknown.
-BY_NAME = {"Gemma 3n"}
+BY_NAME = {"Gemma 3n", "drafter of Gemma 4"}
 # Rows that depend on settings as well as the model; also tested with the loader and at start-up.
 BY_SETTINGS = {
     "EAGLE-3 head of scaled embeddings",
@@ -230,7 +230,7 @@ BY_SETTINGS = {
     "draft model of another vocabulary",
     "draft model with recurrent layers",
     "drafts at positions of three axes",
-    "float16 in Gemma 2 and 3",
+    "float16 in Gemma",
     "fp8 with another dtype",
     "no layer of multi-token prediction",
     "quantized twice",
@@ -297,10 +297,11 @@ def test_fp8_blocks_are_read_with_dynamic_activations_only(tmp_path, changes, me
             {"vision_config": {}},
             r"Its layers have embeddings of",
         ),
+        ("Gemma4AssistantForCausalLM", {}, r"Its layers read .*\(config.json: Gemma4Assistant"),
         (
             "RecurrentGemmaForCausalLM",
             {"final_logit_softcapping": 30.0},
-            r"only Gemma 2 and 3 cap .*softcapping is set",
+            r"only Gemma 2, 3 and 4 cap .*softcapping is set",
         ),
     ],
 )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from rtp_llm.layers import (
     Mrope,
     RMSNorm,
     Rotary,
+    SharedKvShape,
     TiedLogitsHead,
     gather_columns,
     make_embedding,
@@ -61,9 +62,9 @@ class Decoder(Layer):
         if stage.start == 0:
             self.embed_tokens = make_embedding(config.vocab_size, config.hidden_size, layers)
         self._scale = float(torch.tensor(config.embedding_scale, dtype=options.dtype))
-        kind = OutputNormLayer if config.output_norms else DecoderLayer
+        make = self._layer_kind(config)
         self.layers = nn.ModuleList(
-            kind(index, config, mixer, backend, layers.inside(f"layers.{index}"))
+            make(index, config, mixer, backend, layers.inside(f"layers.{index}"))
             if index in stage
             else Layer()  # on another stage; a placeholder that keeps names and indices
             for index, (mixer, backend) in enumerate(zip(mixers, backends, strict=True))
@@ -80,6 +81,11 @@ class Decoder(Layer):
         self._ranks = SINGLE if config.output_norms else options.tensor_parallel
         self._captures: tuple[int, ...] = ()
         self.captured: Tensor | None = None
+
+    @classmethod
+    def _layer_kind(cls, config: ModelConfig) -> Callable[..., Layer]:
+        """What makes a layer; see DecoderLayer."""
+        return OutputNormLayer if config.output_norms else DecoderLayer
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual = self._input(batch)
@@ -136,6 +142,7 @@ class DecoderForCausalLM(Architecture):
     """A Decoder with a logits head; architectures are subclasses that override the differences."""
 
     IGNORED_WEIGHTS: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
+    DECODER: ClassVar[type[Decoder]] = Decoder
 
     def __init__(self, config: ModelConfig, options: ModelOptions) -> None:
         super().__init__()
@@ -147,9 +154,14 @@ class DecoderForCausalLM(Architecture):
         layers, mixers = options.layer_options(self.inputs), self.local_mixers(config, ranks)
         self._backends = GroupBackends(self.backend_configs(config, options))
         groups = self.groups_of(config, options.cache_dtypes, ranks).layer_group
-        backends = [self._backends[group] for group in groups]
+        backends = [
+            self._backends[groups[mixer.source if isinstance(mixer, SharedKvShape) else index]]
+            for index, mixer in enumerate(mixers)
+        ]
         last = config.num_layers
-        self.model = Decoder(config, options, layers, mixers[:last], backends[:last], self._stage)
+        self.model = self.DECODER(
+            config, options, layers, mixers[:last], backends[:last], self._stage
+        )
         if self._stage.start == 0:
             self.lm_head = self._make_head(config, layers)
         self.mtp: MultiTokenPredictor | None = None
@@ -195,8 +207,8 @@ class DecoderForCausalLM(Architecture):
         if self._options.stage is not None:
             whole = self.groups_of(self.config, self._options.cache_dtypes, self._ranks)
             return replace(whole, here=self._stage)
-        kinds = DecoderLayer, OutputNormLayer
-        mixers = [layer.mixer for layer in self.model.layers if isinstance(layer, kinds)]
+        layers: Any = self.model.layers
+        mixers = [layer.mixer for layer in layers]
         if self.drafts is not None:
             mixers.append(self.drafts.mixer)
         return CacheGroups.of([mixer.cache_spec() for mixer in mixers])

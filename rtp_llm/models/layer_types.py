@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,9 +53,21 @@ def rope_of_type(raw: RawConfig, kind: str, key: str, size: int) -> RopeConfig:
     settings = own if isinstance(own, Mapping) else {}
     style = settings.get("rope_type") or settings.get("type") or "default"
     theta = finite(settings.get("rope_theta")) or raw.number(key)
+    if style == "proportional":
+        return _proportional(raw, settings, size, theta)
     if style == "default" and own == settings:
         return RopeConfig("default", size, theta)
     factor = finite(settings.get("factor"))
     if style != "linear" or factor is None or factor < 1:
         raise refuse("other rope type", f"config.json: rope settings of {kind} {shown(own)}")
     return RopeConfig("linear", size, theta, factor, raw.integer("max_position_embeddings"))
+
+
+def _proportional(
+    raw: RawConfig, settings: Mapping[str, Any], size: int, theta: float
+) -> RopeConfig:
+    found = {key: settings.get(key, 1.0) for key in ("partial_rotary_factor", "factor")}
+    share, factor = (finite(value) for value in found.values())
+    if share is None or not 0 < share <= 1 or factor is None or factor < 1:
+        raise raw.error("a rope setting of full_attention", found, "at most 1, and at least 1")
+    return RopeConfig("proportional", size, theta, factor, share=share)

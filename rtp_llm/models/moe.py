@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtp_llm.layers import LayerOptions
 from rtp_llm.layers.moe import (
     ExpertContext,
@@ -64,7 +66,8 @@ def local_experts(config: ModelConfig, options: LayerOptions) -> ExpertContext |
             )
         return None
     first = config.moe_layers.index(True)
-    block = options.inside("model").inside(f"layers.{first}").inside(config.moe.names.block)
+    layer = options.inside("model").inside(f"layers.{first}")
+    block = replace(layer, path=config.moe.names.path(layer.path))
     context = expert_context(config.moe, block, dispatcher_without_hooks(config.moe, block))
     try:
         choose_executor(context, requested)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer of Gemma 2 and 3: norms before and after attention, and before and after feed-forward."""
+"""A layer of Gemma 2 to 4: norms before and after attention, and before and after feed-forward."""
 
 from __future__ import annotations
 
@@ -58,14 +58,24 @@ class OutputNormLayer(Layer):
 
     def forward(
         self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
-    ) -> Tensor:
+    ) -> Tensor | None:
         """Add `pending` (None: nothing) to `residual` [T, hidden] in place, then apply the layer.
 
-        Returns the value that the next layer has to add.
+        Returns the value that the next layer has to add, or None.
         """
+        return self._added(pending, residual, cos_sin, batch)
+
+    def _added(
+        self, pending: Tensor | None, residual: Tensor, cos_sin: Tensor | None, batch: ForwardBatch
+    ) -> Tensor:
+        """The norm of the feed-forward part's result, with all before it added to `residual`."""
         mixer: AloneMixer = self.self_attn  # type: ignore[assignment]
         mixed = mixer.alone(self.input_layernorm, residual, pending, cos_sin, batch)
         mixed = self.post_attention_layernorm(self._ranks.all_reduce(mixed))
-        added = self.mlp.alone(self.pre_feedforward_layernorm, residual, mixed)
-        added = self._ranks.all_reduce(added)
+        added = self._feed_forward(residual, mixed)
         return self.post_feedforward_layernorm(added)  # type: ignore[no-any-return]
+
+    def _feed_forward(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """Add `mixed` to `residual` in place, then compute what the last norm takes."""
+        added = self.mlp.alone(self.pre_feedforward_layernorm, residual, mixed)
+        return self._ranks.all_reduce(added)

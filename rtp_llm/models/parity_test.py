@@ -55,6 +55,11 @@ def heads(query, key_value, head_dim):
             heads(3, 3, 80) | {"final_logit_softcapping": 9.0},
         ),
         ("gemma3_images", heads(4, 2, 64)),
+        ("gemma4", heads(4, 2, 32)),
+        ("gemma4", heads(5, 1, 48) | {"attention_bias": True, "global_head_dim": 80}),
+        ("gemma4_images", heads(4, 2, 32)),
+        ("gemma4_experts", heads(6, 3, 32) | {"tie_word_embeddings": False}),
+        ("gemma4_unified", heads(4, 2, 48)),
         ("mixtral", heads(4, 2, 64) | {"sliding_window": 24}),
         ("qwen2_moe", heads(5, 1, 64) | {"mlp_only_layers": [1]}),
         ("qwen3_moe", heads(4, 2, 64) | {"norm_topk_prob": False, "decoder_sparse_step": 2}),
@@ -67,7 +72,7 @@ def test_every_architecture(tmp_path, kind, settings):
     check_tokens_and_chunks(open_model(tmp_path), reference)
 
 
-@pytest.mark.parametrize("kind", ["gemma2", "gemma3"])
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3", "gemma4", "gemma4_unified"])
 def test_layers_with_a_window_and_without_in_chunks_around_it(tmp_path, kind):
     reference = save_model(tmp_path, kind)
     model, prompt = open_model(tmp_path), random_prompt(53)
@@ -117,7 +122,9 @@ def test_rope_scaling_in_both_forms(tmp_path, rope, length):
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings"), [("qwen3", WINDOWED), ("gemma2", {}), ("gemma3", {})], ids=str
+    ("kind", "settings"),
+    [("qwen3", WINDOWED), ("gemma2", {}), ("gemma3", {}), ("gemma4", {}), ("gemma4_experts", {})],
+    ids=str,
 )
 def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind, settings):
     save_model(tmp_path, kind, **settings)
@@ -131,6 +138,8 @@ def test_a_mixed_batch_gives_what_each_sequence_gives_alone(tmp_path, kind, sett
         ("gemma2", torch.bfloat16),
         ("gemma3", torch.bfloat16),
         ("gemma3_images", torch.bfloat16),
+        ("gemma4", torch.bfloat16),
+        ("gemma4_unified", torch.bfloat16),
     ],
 )
 def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype):
@@ -144,8 +153,13 @@ def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype):
     assert ours.abs().max() < 0.05 * exact.abs().max()
 
 
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *itertools.product(("mixtral", "qwen3_moe"), (torch.bfloat16, torch.float16)),
+        ("gemma4_experts", torch.bfloat16),
+    ],
+)
 def test_mixtures_in_half_precision_are_as_close_for_most_tokens(tmp_path, kind, dtype):
     """A rounded router logit may choose another expert, there or here: medians of the rows."""
     reference = save_model(tmp_path, kind)
@@ -158,7 +172,7 @@ def test_mixtures_in_half_precision_are_as_close_for_most_tokens(tmp_path, kind,
     assert row_errors[0].max() < 0.5 * exact.square().mean().sqrt()
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma3", "gemma4"])
 @pytest.mark.parametrize(
     ("quantization", "dtype", "least", "most"),
     [

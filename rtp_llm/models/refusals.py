@@ -29,13 +29,15 @@ BIDIRECTIONAL_ARCHITECTURES = dict.fromkeys(
     ("Qwen2ForCausalLM", "Qwen2Model"), "Qwen2BidirectionalModel"
 )
 # Those with rope settings for each layer type, and with rope type ntk.
-LAYER_ROPE_FAMILIES = ("Gemma3", "ModernBert")
+LAYER_ROPE_FAMILIES = ("Gemma3", "Gemma4", "ModernBert")
 # Those that may cap scores and logits.
-CAPPED_FAMILIES = ("Gemma2", "Gemma3")
+CAPPED_FAMILIES = ("Gemma2", "Gemma3", "Gemma4")
 NTK_FAMILY = "New"
 EXPERT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
+    "Gemma4ForCausalLM",
+    "Gemma4ForConditionalGeneration",
     "GptOssForCausalLM",
     "MixtralForCausalLM",
     "Qwen2MoeForCausalLM",
@@ -196,9 +198,14 @@ def _activation(values: Values) -> str:
     return "" if name is None or name in ACTIVATIONS else f"{key} {shown(name)}"
 
 
-def _gemma3n(values: Values) -> str:
-    named = architecture_of(values)
-    return named if named.startswith("Gemma3n") else ""
+def _named(family: str) -> Callable[[Values], str]:
+    """Return a function that finds an architecture whose name begins with `family`."""
+
+    def find(values: Values) -> str:
+        named = architecture_of(values)
+        return named if named.startswith(family) else ""
+
+    return find
 
 
 def _layer_types(values: Values) -> str:
@@ -230,7 +237,8 @@ def _stored(row: str) -> Callable[[Values], str]:
 # Row of the table -> what in a config.json triggers it ("" = nothing). The first match wins.
 CHECKS: dict[str, Callable[[Values], str]] = {
     **{name: _stored(name) for name in STORED_FORMAT_ROWS},
-    "Gemma 3n": _gemma3n,
+    "Gemma 3n": _named("Gemma3n"),
+    "drafter of Gemma 4": _named("Gemma4Assistant"),
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),
     "encoder-decoder model": _keys("is_encoder_decoder"),

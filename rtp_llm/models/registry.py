@@ -22,6 +22,14 @@ _DECODERS = {
     "Gemma3ForConditionalGeneration": (
         "rtp_llm.models.decoders.gemma:Gemma3ForConditionalGeneration"
     ),
+    "Gemma4ForCausalLM": "rtp_llm.models.gemma4.causal_lm:Gemma4ForCausalLM",
+    "Gemma4ForConditionalGeneration": (
+        "rtp_llm.models.gemma4.causal_lm:Gemma4ForConditionalGeneration"
+    ),
+    "Gemma4UnifiedForCausalLM": "rtp_llm.models.gemma4.causal_lm:Gemma4UnifiedForCausalLM",
+    "Gemma4UnifiedForConditionalGeneration": (
+        "rtp_llm.models.gemma4.causal_lm:Gemma4UnifiedForConditionalGeneration"
+    ),
     "GptOssForCausalLM": "rtp_llm.models.decoders.gpt_oss:GptOssForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.decoders.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",

@@ -164,6 +164,8 @@ CASES = [
     Case("qwen2_moe", {"mlp_only_layers": [1]}),
     Case("gemma2", {"attention_bias": True}),
     Case("gemma3"),
+    Case("gemma4", {"attention_bias": True}),
+    Case("gemma4_experts"),
     Case("gpt_oss"),
     Case(
         "llama",

@@ -15,11 +15,15 @@ from rtp_llm.models.refusals import BIDIRECTIONAL_ARCHITECTURES, architecture_of
 _TEXT = "text_config"
 _TEXT_PARTS = (
     "Gemma3ForConditionalGeneration",
+    "Gemma4ForConditionalGeneration",
+    "Gemma4UnifiedForConditionalGeneration",
     "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",
 )
-# Keys for images and videos, which requests cannot contain.
+# Keys for images, videos and sounds, which requests cannot contain.
 _OTHERS = (
+    "audio_config",
+    "audio_token_id",
     "image_token_id",
     "video_token_id",
     "vision_config",

@@ -106,7 +106,7 @@ class Bench:
         blocks = -(-len(prompt) // BLOCK)
         return {
             (str(name), layer, plane, position): keys[position]
-            for layer in range(self.layout.num_layers)
+            for layer in self.layout.layers
             for plane in (0, 1)
             for position in range(blocks)
         }
@@ -130,7 +130,7 @@ def test_every_block_is_offered_once_with_its_key(folder: Path, length: int) -> 
     found = {place: key for place, (key, _) in bench.store.blocks.items()}
     assert found == bench.expected(prompt(length), 9)
     calls = len(bench.store.times)
-    assert calls <= bench.layout.num_layers * (-(-length // 7))
+    assert calls <= len(bench.layout.layers) * (-(-length // 7))
     assert bench.tiny.built.scheduler.stats()["held"] == 1
     bench.tiny.engine.kv_blocks.unpin(sequence)
     bench.tiny.assert_all_free()
@@ -195,7 +195,7 @@ def around_layers(
 
 def test_the_first_layer_is_stored_before_the_last_is_computed(folder: Path) -> None:
     bench = Bench(folder, KeptStore())
-    last, stored_at_last = bench.layout.num_layers - 1, []
+    last, stored_at_last = len(bench.layout.layers) - 1, []
 
     def before(layer: int) -> None:
         if layer == last:
@@ -248,7 +248,7 @@ def test_a_forward_that_throws_leaves_the_writer_idle(folder: Path) -> None:
     engine.kv_blocks.unpin(sequence)
     engine.kv_blocks.unpin(bench.send(prompt(10), name=8))
     stored = {place[1] for place in bench.store.blocks if place[0] == "8"}
-    assert stored == set(range(bench.layout.num_layers))
+    assert stored == set(bench.layout.layers)
     bench.tiny.assert_all_free()
 
 
@@ -299,7 +299,7 @@ def test_the_forward_thread_waits_for_no_store(folder: Path) -> None:
     around_layers(bench, lambda layer: None, submitted.append)
     bench.begin(prompt(20))
     bench.tiny.run()
-    assert submitted == list(range(bench.layout.num_layers))
+    assert submitted == list(bench.layout.layers)
     assert not store.times
     store.gates["1"].set()
     bench.writer.finish()

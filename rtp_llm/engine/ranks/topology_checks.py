@@ -64,6 +64,11 @@ def _check_stages(settings: Settings, config: ModelConfig) -> None:
     if settings.pipeline_parallel_size > config.num_layers:
         said = f"{stages}, {config.num_layers} layers"
         _refuse(f"{_PIPELINE} above the number of layers", said)
+    own = config.gemma4
+    if own is not None and (own.shared_layers or own.per_layer_size):
+        said = f"num_kv_shared_layers={own.shared_layers}"
+        said += f", hidden_size_per_layer_input={own.per_layer_size}"
+        _refuse(f"{_PIPELINE} with layers that read what the first ones have", f"{stages}, {said}")
     if settings.role != "both":
         _refuse(f"{_PIPELINE} with --role", f"{stages}, role={settings.role}")
     if settings.speculative != "none":

@@ -44,6 +44,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "llama",
         "pipeline_parallel_size=2, speculative=ngram",
     ),
+    "--pipeline-parallel-size with layers that read what the first ones have": (
+        STAGES,
+        "gemma4",
+        "num_kv_shared_layers=3, hidden_size_per_layer_input=32",
+    ),
     "--pipeline-parallel-size with --enable-overlap": (
         {**STAGES, "enable_overlap": True},
         "llama",

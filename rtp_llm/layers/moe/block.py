@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ class MoeBlock(Layer):
     It is the decoder layer's `mlp`. `experts.gate_up` and `experts.down` hold the weights by slot.
     """
 
+    GATE: ClassVar[type[Gate]] = Gate
     shared: SharedExperts | None
     small_batch: SmallBatch | None
 
@@ -45,7 +47,7 @@ class MoeBlock(Layer):
         self.dispatcher, self.steps = _way_to_experts(index, config, options)
         context = expert_context(config, options, self.dispatcher)
         kind = choose_executor(context, options.settings.moe_strategy)
-        self.gate = Gate(config, options)
+        self.gate = self.GATE(config, options)
         self.experts = _Experts(config, self.dispatcher.local_experts, options)
         weights = ExpertWeights(self.experts.gate_up, self.experts.down)
         self.executor = kind(context, weights)
@@ -103,7 +105,7 @@ class MoeBlock(Layer):
 
     def checkpoint_targets(self, path: str) -> Iterator[tuple[str, WeightTarget]]:
         names = self.config.names
-        path = path.removesuffix("mlp.") + names.block + "."
+        path = names.path(path.removesuffix("mlp."))
         yield from self.gate.checkpoint_targets(f"{path}{names.gate}.")
         yield from weight_targets(self.experts, f"{path}{names.experts}.")
         if self.shared is not None:

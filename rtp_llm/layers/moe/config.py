@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 class ExpertNames:
     """Names of a block's parts in a checkpoint, relative to the block.
 
-    `block` is the name of the block itself, usually "mlp". `shared` names the shared experts, which
-    form one module. `gate_up_proj`: the one tensor in which rows of the gate and of up alternate
-    ("": each has its own); floats of such experts are stored transposed, [columns, rows].
+    `block` is the name of the block itself, usually "mlp" ("": parts are the layer's). `shared`
+    names the shared experts, which form one module. `gate_up_proj`: the one tensor in which rows of
+    the gate and of up alternate ("": each has its own); floats of such experts are stored
+    transposed, [columns, rows].
     """
 
     block: str = "mlp"
@@ -25,6 +26,10 @@ class ExpertNames:
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
 
+    def path(self, layer: str) -> str:
+        """The path of the block in the layer of path `layer`, both "a.b." style."""
+        return f"{layer}{self.block}." if self.block else layer
+
 
 @dataclass(frozen=True)
 class MoeConfig:
@@ -34,8 +39,9 @@ class MoeConfig:
     `intermediate_size` is the size of one expert, `shared_intermediate_size` of all shared experts
     together (0: none); with `shared_gate` a sigmoid weighs their sum. `correction_bias`: the
     checkpoint has a bias that is used for the selection only; `router_bias` is added to the
-    router's logits. `expert_bias`: the projections of experts have biases. `activation` is that of
-    GatedActivation, `alpha` and `limit` are for "swigluoai".
+    router's logits; `router_eps` is for routers with a norm. `expert_bias`: the projections of
+    experts have biases. `activation` is that of GatedActivation, `alpha` and `limit` are for
+    "swigluoai".
     """
 
     hidden_size: int
@@ -52,6 +58,7 @@ class MoeConfig:
     shared_intermediate_size: int = 0
     shared_gate: bool = False
     router_bias: bool = False
+    router_eps: float = 1e-6
     expert_bias: bool = False
     activation: str = "silu"
     alpha: float = 1.702

@@ -24,7 +24,8 @@ class Gate(Layer):
     bias: nn.Parameter | None
     logit_bias: nn.Parameter | None
 
-    def __init__(self, config: MoeConfig, options: LayerOptions) -> None:
+    def __init__(self, config: MoeConfig, options: LayerOptions, name: str = _NAME) -> None:
+        """`name`: that of the module with the weight in the checkpoint."""
         super().__init__()
         self.config = config
         self.weight = options.parameter(config.num_experts, config.hidden_size)
@@ -35,7 +36,7 @@ class Gate(Layer):
         if config.router_bias:
             self.logit_bias = options.parameter(config.num_experts, dtype=torch.float32)
         self._product = make_float_product(self.weight)
-        self._stored = options.format_of(_NAME)
+        self._stored = options.format_of(name)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, hidden] -> experts int32 [T, k], best first, and weights float32 [T, k]."""

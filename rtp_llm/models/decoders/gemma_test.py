@@ -49,7 +49,7 @@ def test_float16_is_refused(tmp_path: Path, kind: str, chosen: str) -> None:
     """As a setting, and as the type of the folder."""
     save_model(tmp_path, kind, **SMALLEST)
     change(tmp_path, dtype="float16")
-    message = r"Gemma\dFor\w+: float16 in Gemma 2 and 3 .*range.* Set --dtype bfloat16 or float32\."
+    message = r"Gemma\dFor\w+: float16 in Gemma .*range.* Set --dtype bfloat16 or float32\."
     settings, device = ModelSettings(dtype=chosen), resolve_device("cpu")
     for opens in (load_model, explain):
         with pytest.raises(UnsupportedModelError, match=message):

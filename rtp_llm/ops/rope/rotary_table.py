@@ -21,8 +21,9 @@ from torch import Tensor
 class RopeConfig:
     """How positions turn into angles.
 
-    style: "none", "default", "linear" (positions divided by factor), "dynamic" (NTK: the base
-    grows past max_position), "qwen_dynamic" (the same in powers of two), "yarn" or "llama3".
+    style: "none", "default", "linear" (positions divided by factor), "proportional" (the same, and
+    only the first pairs of channels turn), "dynamic" (NTK: the base grows past max_position),
+    "qwen_dynamic" (the same in powers of two), "yarn" or "llama3".
     GLM's partial rotation is "default" with the rotary_dim that turns, and is_neox=False in
     `rope_kv_write`: styles do not decide which channels form a pair.
     """
@@ -39,6 +40,7 @@ class RopeConfig:
     attention_factor: float = 1.0  # cosines and sines are multiplied by it
     extrapolation_factor: float = 1.0  # yarn
     truncate: bool = True  # yarn: the corrected range is rounded outwards
+    share: float = 1.0  # proportional: of the pairs that turn
     divisors: tuple[float, ...] = ()  # of the angle of each pair, as GGUF files hold them
 
     def __post_init__(self) -> None:
@@ -102,6 +104,13 @@ def _default(config: RopeConfig, positions: Tensor) -> Tensor:
 
 def _linear(config: RopeConfig, positions: Tensor) -> Tensor:
     return _default(config, positions) / config.factor
+
+
+def _proportional(config: RopeConfig, positions: Tensor) -> Tensor:
+    """Pairs are those of the whole head, unlike in a rotation of fewer channels."""
+    frequencies = _linear(config, positions)
+    frequencies[:, int(config.share * config.rotary_dim // 2) :] = 0
+    return frequencies
 
 
 def _grown(config: RopeConfig, positions: Tensor, growth: Tensor) -> Tensor:
@@ -168,6 +177,7 @@ def _llama3(config: RopeConfig, positions: Tensor) -> Tensor:
 _STYLES: dict[str, Callable[[RopeConfig, Tensor], Tensor]] = {
     "default": _default,
     "linear": _linear,
+    "proportional": _proportional,
     "dynamic": _dynamic,
     "qwen_dynamic": _qwen_dynamic,
     "yarn": _yarn,

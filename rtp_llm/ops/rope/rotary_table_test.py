@@ -65,6 +65,17 @@ def _row(rotary: LlamaRotaryEmbedding, position: int) -> torch.Tensor:
     return torch.cat((cos[0, 0, :half], sin[0, 0, :half]))
 
 
+@pytest.mark.parametrize(("dim", "share"), [(16, 0.25), (80, 0.25), (64, 0.3), (64, 1.0)])
+def test_a_share_of_the_pairs_turns(dim: int, share: float) -> None:
+    rotary = _of_transformers(
+        "proportional", dim, THETA, TRAINED, {"partial_rotary_factor": share, "factor": 2.0}
+    )
+    config = RopeConfig("proportional", dim, THETA, factor=2.0, share=share)
+    table = rope_table(config, TRAINED, "cpu")
+    for position in (0, 1, 7, TRAINED - 1):
+        assert torch.equal(table[position], _row(rotary, position))
+
+
 @pytest.mark.parametrize("dim", [16, 64, 80])
 @pytest.mark.parametrize("style", STYLES)
 def test_equals_transformers_also_past_the_trained_length(style: str, dim: int) -> None:

@@ -37,9 +37,7 @@ class ContiguousRunner:
             for _ in cache.groups
         ]
         self._caches = tuple(
-            _nan(spec, max(blocks, 2 * sequences + 1), block_size, dtype)
-            for spec in cache.specs
-            if spec is not None
+            _nan(spec, max(blocks, 2 * sequences + 1), block_size, dtype) for spec in cache.specs
         )
         self._states = tuple(
             spec.states(layer) if isinstance(spec, RecurrentSpec) else ()
@@ -133,8 +131,10 @@ class ContiguousRunner:
         return table.masked_fill(hidden, -1).to(torch.int32)
 
 
-def _nan(spec: CacheSpec, blocks: int, block_size: int, dtype: torch.dtype) -> Tensor:
-    """A layer's cache filled with NaN, whatever dtype it is read as."""
+def _nan(spec: CacheSpec | None, blocks: int, block_size: int, dtype: torch.dtype) -> Tensor:
+    """A layer's cache filled with NaN, whatever dtype it is read as; empty if it keeps nothing."""
+    if spec is None:
+        return torch.empty(0, dtype=dtype)
     shape = spec.layer_shape(blocks, block_size)
     if isinstance(spec, RecurrentSpec):
         return torch.full(shape, 0xFF, dtype=torch.uint8)

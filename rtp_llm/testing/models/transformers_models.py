@@ -24,6 +24,12 @@ with light_transformers():
         Gemma3ForCausalLM,
         Gemma3ForConditionalGeneration,
         Gemma3TextConfig,
+        Gemma4Config,
+        Gemma4ForCausalLM,
+        Gemma4ForConditionalGeneration,
+        Gemma4TextConfig,
+        Gemma4UnifiedForCausalLM,
+        Gemma4UnifiedTextConfig,
         GptOssConfig,
         GptOssForCausalLM,
         LlamaConfig,
@@ -58,6 +64,10 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "gemma3_images": (Gemma3Config, Gemma3ForConditionalGeneration),
+    "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM),
+    "gemma4_experts": (Gemma4TextConfig, Gemma4ForCausalLM),
+    "gemma4_images": (Gemma4Config, Gemma4ForConditionalGeneration),
+    "gemma4_unified": (Gemma4UnifiedTextConfig, Gemma4UnifiedForCausalLM),
     "gpt_oss": (GptOssConfig, GptOssForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "mistral": (MistralConfig, MistralForCausalLM),
@@ -118,6 +128,29 @@ _GEMMA3 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
+_GEMMA4 = {
+    "head_dim": 32,
+    "global_head_dim": 64,
+    "sliding_window": 24,
+    "final_logit_softcapping": 15.0,
+    "hidden_size_per_layer_input": 0,
+}
+# E2B and E4B: embeddings for each layer, and shared keys and values.
+_GEMMA4_SMALL = {
+    **_GEMMA4,
+    "hidden_size_per_layer_input": 32,
+    "vocab_size_per_layer_input": 199,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+}
+_GEMMA4_LARGE = {
+    **_GEMMA4,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1,
+}
 _SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 64}
 _VISION = {
     "depth": 1,
@@ -135,6 +168,18 @@ _SIGLIP = {
     "num_hidden_layers": 1,
     "patch_size": 14,
 }
+_TOWERS = {
+    "gemma3_images": _SIGLIP,
+    "gemma4_images": {
+        "head_dim": 16,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "num_key_value_heads": 2,
+        "position_embedding_size": 64,
+    },
+}
 # Settings that a kind needs in addition to _SMALL.
 _OF_KIND: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**_MLA, "n_shared_experts": 2},
@@ -148,6 +193,16 @@ _OF_KIND: dict[str, dict[str, Any]] = {
     },
     "gemma3": {**_GEMMA3, "tie_word_embeddings": False},
     "gemma3_images": _GEMMA3,
+    "gemma4": _GEMMA4_SMALL,
+    "gemma4_experts": {
+        **_GEMMA4_LARGE,
+        "enable_moe_block": True,
+        "num_experts": 8,
+        "top_k_experts": 3,
+        "moe_intermediate_size": 48,
+    },
+    "gemma4_images": _GEMMA4_SMALL,
+    "gemma4_unified": _GEMMA4_LARGE,
     "gpt_oss": {
         "num_local_experts": 6,
         "num_experts_per_tok": 3,
@@ -192,8 +247,8 @@ def save_model(
     hidden = 16 * (settings.get("num_attention_heads") or 4)
     values = {"hidden_size": hidden, **_SMALL, **_OF_KIND.get(kind, {}), **settings}
     if kind.endswith("_images"):
-        tied = values.pop("tie_word_embeddings", kind == "gemma3_images")
-        vision = _SIGLIP if kind == "gemma3_images" else {**_VISION, "out_hidden_size": hidden}
+        tied = values.pop("tie_word_embeddings", kind in _TOWERS)
+        vision = _TOWERS.get(kind) or {**_VISION, "out_hidden_size": hidden}
         values = {"text_config": values, "vision_config": vision, "tie_word_embeddings": tied}
     torch.manual_seed(seed)
     model: Any = model_class(config_class(**values, attn_implementation="eager"))
@@ -205,9 +260,14 @@ def save_model(
                 parameter.mul_(0.25)
             elif kind.startswith("gemma") and ".post_" in name:
                 parameter.add_(3.0)
+            # Scores are not scaled: as large as in other models by the norms' weights alone.
+            elif kind.startswith("gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):
+                parameter.mul_(len(parameter) ** -0.25)
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.uniform_(-0.1, 0.1)
+            elif name.endswith("layer_scalar"):
+                buffer.uniform_(0.5, 1.5)
     model.generation_config.eos_token_id = None
     with light_transformers():
         model.save_pretrained(folder, max_shard_size=shard_bytes or "1GB")
@@ -216,7 +276,7 @@ def save_model(
 
 def randomize(name: str, parameter: torch.nn.Parameter) -> None:
     """Draw a parameter anew, in place."""
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "scale")):
         middle = round(float(parameter.mean()))  # 0 of those which are added to one
         parameter.uniform_(middle - 0.5, middle + 0.5)
     elif name.endswith("bias"):

@@ -56,19 +56,16 @@ class PromptBlocks:
 
 
 class CacheLayout:
-    """The planes of every layer; knows addresses, touches no memory."""
+    """The planes of `layers`, those with a cache; knows addresses, touches no memory."""
 
     def __init__(self, cache: KVCache) -> None:
         self.block_size = cache.block_size
         self._groups = cache.groups
         self.layer_group = cache.layer_group
-        self.planes = tuple(_planes(layer) for layer in cache.layers)
-        self._block_bytes = sum(self.layer_bytes(layer, 1) for layer in range(self.num_layers))
-
-    @property
-    def num_layers(self) -> int:
-        """The number of layers with a cache."""
-        return len(self.planes)
+        # Layers that read the cache of others have none.
+        self.layers = tuple(i for i, group in enumerate(cache.layer_group) if group >= 0)
+        self.planes = {layer: _planes(cache.layers[layer]) for layer in self.layers}
+        self._block_bytes = sum(self.layer_bytes(layer, 1) for layer in self.layers)
 
     def bytes_of(self, tokens: int) -> int:
         """What the blocks of so many tokens take in all layers; windows may need less."""

@@ -56,7 +56,7 @@ class InPlaceReceiveBuffer:
         self.free.record()
         self.rows: Rows = [
             (layer, layout.rows(layer, parts[layout.layer_group[layer]]))
-            for layer in range(layout.num_layers)
+            for layer in layout.layers
             if len(parts[layout.layer_group[layer]].blocks)
         ]
 
@@ -87,15 +87,15 @@ class StagedReceiveBuffer:
     ) -> None:
         """Raises PoolFullError."""
         self.free: Event | None = None
-        counts = [len(parts[group].blocks) for group in layout.layer_group]
-        pool.take(map(layout.layer_bytes, range(layout.num_layers), counts), self)
+        counts = [len(parts[layout.layer_group[layer]].blocks) for layer in layout.layers]
+        pool.take(map(layout.layer_bytes, layout.layers, counts), self)
         self._device = device
         self._stream = device.new_stream()
         self._targets: dict[int, tuple[Tensor, Tensor, BlockCopies]] = {}
         self.rows: Rows = []
         rows = []
         copies: dict[int, BlockCopies] = {}
-        for layer in range(layout.num_layers):
+        for layer in layout.layers:
             group = layout.layer_group[layer]
             part = parts[group]
             if not len(part.blocks):

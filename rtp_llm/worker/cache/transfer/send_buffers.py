@@ -74,7 +74,7 @@ class StagedSendBuffer:
         """Take pieces for two steps of so many tokens now, at most ``limit`` bytes: while one is
         taken no step goes on."""
         blocks = -(-tokens // self._layout.block_size)
-        for layer in 2 * tuple(range(self._layout.num_layers)):
+        for layer in 2 * self._layout.layers:
             size = rounded(self._layout.layer_bytes(layer, blocks))
             limit -= size
             if limit < 0:
