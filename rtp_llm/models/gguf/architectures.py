@@ -12,6 +12,7 @@ from typing import Any
 
 from rtp_llm.models.config import ModelConfig
 from rtp_llm.models.config_fields import MAX_LAYERS
+from rtp_llm.models.gguf.gemma4 import gemma4_values
 from rtp_llm.models.gguf.keys import GgufKeys
 from rtp_llm.models.gguf.names import (
     BERT,
@@ -19,6 +20,7 @@ from rtp_llm.models.gguf.names import (
     DEEPSEEK,
     DENSE,
     EXPERTS,
+    GEMMA4,
     GPT_OSS,
     HYBRID,
     MIXTRAL,
@@ -41,7 +43,8 @@ class GgufArchitecture:
     `paired_rows`: rows of queries and keys alternate between the halves of a head.
     `norms_plus_one`: 1 is added to the weights of norms. `delta_net`: it has such layers, whose
     decays are stored as negative numbers; with `tiled_values` value heads are in an order of their
-    own. `adapt` changes the config for what config.json could not say.
+    own. `differing_layers`: sizes may differ between layers. `adapt` changes the config for what
+    config.json could not say.
     """
 
     name: str
@@ -51,6 +54,7 @@ class GgufArchitecture:
     norms_plus_one: bool = False
     delta_net: bool = False
     tiled_values: bool = False
+    differing_layers: bool = False
     adapt: Callable[[ModelConfig], ModelConfig] = lambda config: config
 
 
@@ -156,6 +160,10 @@ def _gemma3(keys: GgufKeys) -> Values:
         "rope_scaling": None,
         "sliding_window": keys.needed("attention.sliding_window"),
     }
+
+
+def _gemma4(keys: GgufKeys) -> Values:
+    return gemma4_values(keys, num_layers(keys))
 
 
 def _gemma_embedding(keys: GgufKeys) -> Values:
@@ -362,6 +370,7 @@ _ROWS = {
     "bert": GgufArchitecture("BertModel", BERT, _bert),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH, _gemma2, norms_plus_one=True),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH, _gemma3, norms_plus_one=True),
+    "gemma4": GgufArchitecture("Gemma4ForCausalLM", GEMMA4, _gemma4, differing_layers=True),
     "gemma-embedding": GgufArchitecture(
         "Gemma3TextModel", SANDWICH, _gemma_embedding, norms_plus_one=True
     ),

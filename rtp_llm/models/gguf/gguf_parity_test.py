@@ -62,6 +62,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen35moe": ("qwen35moe", "qwen3_5_moe", {}),
     "gemma2": ("gemma2", "gemma2", _GEMMA),
     "gemma3": ("gemma3", "gemma3", _GEMMA),
+    "gemma4": ("gemma4", "gemma4", {"num_hidden_layers": 6}),
+    "gemma4 experts": ("gemma4", "gemma4_experts", {}),
 }
 _HYBRIDS = ("qwen3next", "qwen35", "qwen35moe")
 # Rows of whole blocks.
@@ -79,6 +81,7 @@ _LATENTS = {"qk_nope_head_dim": 32, "q_lora_rank": 64, "kv_lora_rank": 64, "v_he
 # Settings besides _WIDE; value heads of 64 are cut by blocks of 256, and not by those of 32.
 _OF_BLOCKS: dict[str, dict[str, Any]] = {
     "gemma3": {"query_pre_attn_scalar": 16},
+    "gemma4 experts": {"moe_intermediate_size": 64},
     "gpt-oss": {"intermediate_size": 96},
     "deepseek2 v3": {**_LATENTS, "num_key_value_heads": 16, "moe_intermediate_size": 64},
     "qwen3next": {"linear_value_head_dim": 64, "moe_intermediate_size": 64},
@@ -89,7 +92,7 @@ _OF_BLOCKS: dict[str, dict[str, Any]] = {
 
 def _save(folder: Path, name: str, kinds: Any = "F32", **settings: Any) -> tuple[Path, Any]:
     architecture, kind, own = MODELS[name]
-    layers = 3 if name in ("gemma3", *_HYBRIDS) else 2
+    layers = 3 if name in ("gemma3", "gemma4 experts", *_HYBRIDS) else 2
     model = save_model(folder, kind, **{"num_hidden_layers": layers, **own, **settings})
     return save_gguf(folder / "tiny.gguf", model, architecture, kinds)[0], model
 
@@ -113,6 +116,8 @@ def test_logits_and_tokens_of_floats(tmp_path: Path, name: str) -> None:
         ("qwen3", "Q8_0"),
         ("qwen3moe", "Q4_0"),
         ("gemma3", "Q6_K"),
+        ("gemma4", {"": "Q4_0", "per_layer_token_embd.weight": "Q5_1"}),
+        ("gemma4 experts", "Q8_0"),
         ("gpt-oss", _EXPERTS),
         ("deepseek2 v3", "Q8_0"),
         ("qwen3next", "Q8_0"),

@@ -33,6 +33,11 @@ class GgufKeys:
             raise self.error(key, "is not the same in all layers")
         return listed[0] if listed else None
 
+    def first(self, key: str) -> int | None:
+        """The integer of `key`, or that of the first layer; None without the key."""
+        listed = self.listed(key)
+        return next(iter(listed), None) if isinstance(listed, list) else listed
+
     def listed(self, key: str) -> Numbers | None:
         """The integer of `key`, or those of all layers; None without the key."""
         name = self.metadata.of_model(key)

@@ -97,6 +97,29 @@ _SANDWICH = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_GEMMA4 = {
+    **_SANDWICH,
+    "post_ffw_norm_1": "post_feedforward_layernorm_1",
+    "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    "post_ffw_norm_2": "post_feedforward_layernorm_2",
+    "ffn_gate_inp": "router.proj",
+    "ffn_gate_inp.scale": "router.scale",
+    "ffn_gate_exps": "experts.*.gate_proj",
+    "ffn_up_exps": "experts.*.up_proj",
+    "ffn_gate_up_exps": "experts.*.gate_proj+up_proj",
+    "ffn_down_exps": "experts.*.down_proj",
+    "ffn_down_exps.scale": "router.per_expert_scale",
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+    "layer_output_scale": "layer_scalar",
+}
+_GEMMA4_DECODER = {
+    **_DECODER,
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+}
 _BERT = {
     "attn_q": "attention.self.query",
     "attn_k": "attention.self.key",
@@ -129,8 +152,9 @@ _ALONE = (
     "linear_attn.A_log",
     "linear_attn.dt_bias",
     "mlp.gate.e_score_correction_bias",
+    "layer_scalar",
 )
-_OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(nextn\.\w+|\w+)")
+_OF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.(nextn\.\w+|\w+\.scale|\w+)")
 
 
 @dataclass(frozen=True)
@@ -152,6 +176,7 @@ GPT_OSS = TensorNames(_GPT_OSS)
 DEEPSEEK = TensorNames(_DEEPSEEK, has_nextn=True)
 HYBRID = TensorNames(_HYBRID, has_nextn=True)
 SANDWICH = TensorNames(_SANDWICH)
+GEMMA4 = TensorNames(_GEMMA4, _GEMMA4_DECODER)
 BERT = TensorNames(_BERT, _BERT_EMBEDDINGS, "model.encoder.layer")
 BERT_WITH_HEAD = replace(BERT, outside={**_BERT_EMBEDDINGS, **_BERT_HEAD})
 

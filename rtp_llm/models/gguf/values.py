@@ -49,15 +49,16 @@ def gguf_values(model: GgufModel) -> Values:
     row, keys = gguf_architecture(model), GgufKeys(model)
     _check_head(row, keys)
     heads = keys.needed("attention.head_count")
+    size = keys.first if row.differing_layers else keys.integer
     values: Values = {
         "architectures": [row.name],
         "dtype": "bfloat16",
         "vocab_size": keys.size(0, [EMBEDDING, HEAD]),
         "hidden_size": keys.needed("embedding_length"),
-        "intermediate_size": keys.integer("feed_forward_length") or 1,
+        "intermediate_size": size("feed_forward_length") or 1,
         "num_hidden_layers": num_layers(keys),
         "num_attention_heads": heads,
-        "num_key_value_heads": keys.integer("attention.head_count_kv") or heads,
+        "num_key_value_heads": size("attention.head_count_kv") or heads,
         **_head_dim(keys, heads),
         "max_position_embeddings": keys.needed("context_length"),
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),

@@ -77,6 +77,50 @@ def test_sizes_that_are_the_same_in_all_layers_may_be_lists(tmp_path: Path) -> N
         read(tmp_path, "qwen3", _attention__head_count_kv=[2, 1] * 4)
 
 
+_GEMMA4: dict[str, Any] = {
+    "_attention__key_length": 64,
+    "_attention__key_length_swa": 32,
+    "_attention__value_length": 64,
+    "_attention__sliding_window": 16,
+    "_attention__sliding_window_pattern": [True, True, True, False] * 2,
+    "_attention__head_count_kv": [2, 2, 2, 1] * 2,
+    "_attention__shared_kv_layers": 4,
+    "_feed_forward_length": [64] * 4 + [128] * 4,
+}
+
+
+def test_layers_of_gemma4_differ(tmp_path: Path) -> None:
+    config = read(tmp_path, "gemma4", **_GEMMA4)
+    own = config.gemma4
+    assert own is not None and (own.full_head_dim, own.full_kv_heads) == (64, 1)
+    assert (config.head_dim, config.num_kv_heads, config.intermediate_size) == (32, 2, 64)
+    assert own.keys_as_values and own.wide_shared_mlp and own.shared_layers == 4
+    values = {"blk.3.attn_v.weight": Tensor("F32", (64, 96))}
+    own = read(tmp_path, "gemma4", values, **_GEMMA4).gemma4
+    assert own is not None and not own.keys_as_values
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"_feed_forward_length": [64] * 3 + [128] * 5}, "feed_forward_length is neither the same"),
+        ({"_attention__head_count_kv": [2, 1] * 4}, "head_count_kv differs between layers of sli"),
+        ({"_attention__sliding_window": None}, "sliding_window is missing"),
+        (
+            {"_attention__shared_kv_layers": 9, "_feed_forward_length": 64},
+            "num_kv_shared_layers must be less than",
+        ),
+        ({"_feed_forward_length": []}, "feed_forward_length is neither"),
+    ],
+    ids=str,
+)
+def test_lists_that_gemma4_cannot_have(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelConfigError, match=message):
+        read(tmp_path, "gemma4", **(_GEMMA4 | changes))
+
+
 def test_stop_and_begin_tokens_are_read(tmp_path: Path) -> None:
     ids = {"tokenizer__ggml__eos_token_id": 3, "tokenizer__ggml__bos_token_id": 1}
     config = read(tmp_path, "llama", **ids)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rtp_llm.testing.gguf.gemma4 import (
+    GEMMA4_NAMES,
+    GEMMA4_SCALES,
+    gemma4_metadata,
+)
+from rtp_llm.testing.gguf.rope_divisors import rope_divisors
 from rtp_llm.testing.gguf.sized_blocks import sized_blocks, weights_of
 from rtp_llm.testing.gguf.writer import Tensor as Entry
 from rtp_llm.testing.gguf.writer import packed
@@ -80,7 +85,7 @@ _DELTA_NET = {
     "norm": "ssm_norm.weight",
     "out_proj": "ssm_out.weight",
 }
-_NORMS_PLUS_ONE = ("gemma", "qwen35", "qwen3next")
+_NORMS_PLUS_ONE = ("gemma2", "gemma3", "gemma-embedding", "qwen35", "qwen3next")
 _HYBRIDS = ("qwen35", "qwen3next")
 # Tensors that are never in blocks.
 _FLOATS = ("ffn_gate_inp", "ssm_conv1d")
@@ -145,9 +150,8 @@ def save_gguf(
         tensors[name] = Entry("F32", tuple(head.shape), head.contiguous().numpy().tobytes())
     for copied in copies.values():
         copied.write_back()
-    settings = model.config.rope_parameters
-    if settings.get("rope_type") == "llama3":
-        divisors = llama3_divisors(settings, model.config.head_dim)
+    divisors = rope_divisors(model.config)
+    if divisors is not None:
         tensors["rope_freqs.weight"] = Entry("F32", divisors.shape, divisors.numpy().tobytes())
     metadata = {**_metadata(model.config, architecture), **(more or {})}
     return _write(file, metadata, tensors, parts)
@@ -170,6 +174,8 @@ def _write(
 
 
 def _names(architecture: str) -> Mapping[str, str]:
+    if architecture == "gemma4":
+        return {**_GEMMA, **GEMMA4_NAMES}
     if architecture.startswith("gemma"):
         return _GEMMA
     if architecture.startswith(_HYBRIDS):
@@ -214,15 +220,18 @@ def _copies(model: Any, architecture: str) -> dict[str, _Copy]:
 
 
 def _biases(model: Any) -> Iterator[tuple[str, Any]]:
-    """Those that balance experts, which are buffers."""
+    """Those that balance experts, and scalars of layers, which are buffers."""
     for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "layer_scalar")):
             yield name, buffer
 
 
 def _stored(stem: str, data: Tensor, config: Any, architecture: str) -> Iterator[tuple[str, _Copy]]:
     """The tensors of a file that hold a parameter."""
-    if ".experts." in stem:
+    if stem in GEMMA4_SCALES:
+        yield GEMMA4_SCALES[stem], _Copy(data.clone(), data)
+        return
+    if ".experts." in f".{stem}":
         yield from _experts(stem, data, architecture)
         return
     if "kv_b_proj" in stem:
@@ -323,8 +332,10 @@ def _metadata(config: Any, architecture: str) -> dict[str, Any]:
     if architecture == "gemma3":
         pattern = [kind == "sliding_attention" for kind in config.layer_types]
         values["gemma3.attention.sliding_window_pattern"] = pattern
-    values["tokenizer.ggml.eos_token_id"] = 2
-    return {**values, **_rope(config, architecture)}
+    values |= {"tokenizer.ggml.eos_token_id": 2, **_rope(config, architecture)}
+    if architecture == "gemma4":
+        values |= {f"gemma4.{key}": value for key, value in gemma4_metadata(config).items()}
+    return values
 
 
 def _latents(config: Any) -> dict[str, Any]:
@@ -371,23 +382,3 @@ def _rope(config: Any, architecture: str) -> dict[str, Any]:
         length = full["original_max_position_embeddings"]
         values[f"{architecture}.rope.scaling.original_context_length"] = length
     return values
-
-
-def llama3_divisors(settings: Mapping[str, Any], head_dim: int) -> Tensor:
-    """What the converter writes as rope_freqs: by what each frequency is divided."""
-    low = settings["original_max_position_embeddings"] / settings["low_freq_factor"]
-    high = settings["original_max_position_embeddings"] / settings["high_freq_factor"]
-    divisors = []
-    for pair in range(head_dim // 2):
-        length = 2 * math.pi * settings["rope_theta"] ** (2 * pair / head_dim)
-        if length < high:
-            divisors.append(1.0)
-        elif length > low:
-            divisors.append(settings["factor"])
-        else:
-            smooth = settings["original_max_position_embeddings"] / length
-            smooth = (smooth - settings["low_freq_factor"]) / (
-                settings["high_freq_factor"] - settings["low_freq_factor"]
-            )
-            divisors.append(1 / ((1 - smooth) / settings["factor"] + smooth))
-    return torch.tensor(divisors)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from rtp_llm.gguf import Metadata, open_model
 from rtp_llm.testing.gguf.writer import Typed, packed
@@ -75,6 +75,42 @@ def trained_merges() -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     model = json.loads(backend.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return tuple(tokens), tuple((first, second) for first, second in model["merges"])
+
+
+@cache
+def marked_merges() -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The same for a BPE with marks for spaces and a token of each byte. As in Gemma's, no token
+    has a line break and something else."""
+    backend = tokenizers.Tokenizer(models.BPE(unk_token=CONTROLS[0], byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    lines = pre_tokenizers.Split(tokenizers.Regex("\n+"), "isolated")
+    words = pre_tokenizers.Split("▁", "merged_with_next")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([lines, words])
+    special = [*CONTROLS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=800, special_tokens=special, show_progress=False)
+    backend.train_from_iterator([*CORPUS, "\n\n\n\n \n"], trainer)
+    model = json.loads(backend.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return tuple(tokens), tuple((first, second) for first, second in model["merges"])
+
+
+def gemma_values(**more: Any) -> dict[str, Any]:
+    """The metadata of that BPE as Gemma 4 has it."""
+    tokens, merges = marked_merges()
+    added = [each for each in USER_DEFINED if each not in tokens]
+    kinds = [2, *[3] * (len(CONTROLS) - 1), *[6] * 256]
+    kinds += [1] * (len(tokens) - len(kinds)) + [4] * len(added)
+    values = {
+        "model": "gemma4",
+        "tokens": [*tokens, *added],
+        "token_type": Typed("i32", kinds),
+        "merges": [f"{first} {second}" for first, second in merges],
+        "unknown_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **more,
+    }
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items()}
 
 
 def byte_level_values(pre: str, **more: Any) -> dict[str, Any]:

@@ -268,6 +268,7 @@ def save_model(
                 buffer.uniform_(-0.1, 0.1)
             elif name.endswith("layer_scalar"):
                 buffer.uniform_(0.5, 1.5)
+    model.config.allow_global_per_layer_attribute_access = True  # of Gemma 4
     model.generation_config.eos_token_id = None
     with light_transformers():
         model.save_pretrained(folder, max_shard_size=shard_bytes or "1GB")

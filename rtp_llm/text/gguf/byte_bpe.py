@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from rtp_llm.gguf.tokens import PREFIX
-from rtp_llm.gguf.values import Texts
 from rtp_llm.model_folder import name_of
+from rtp_llm.text.gguf.merges import merges_of
 from rtp_llm.text.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from rtp_llm.text.gguf.vocabulary import Vocabulary
-
-_MERGES = PREFIX + "merges"
 
 
 def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
@@ -34,16 +31,9 @@ def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
 def byte_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """Build the tokenizer, without its special tokens. Raises GgufError."""
     cuts = pre_tokenizer_of(vocabulary)
-    texts = vocabulary.metadata.texts(_MERGES)
-    if texts is None:
-        raise vocabulary.error(f"a tokenizer of the kind gpt2 needs {_MERGES}")
     numbers = vocabulary.numbered()
     backend = tokenizers.Tokenizer(
-        models.BPE(
-            numbers,
-            [*_merges(vocabulary, numbers, texts)],
-            ignore_merges=cuts.whole_words,
-        )
+        models.BPE(numbers, merges_of(vocabulary, numbers), ignore_merges=cuts.whole_words)
     )
     if cuts.nfc:
         backend.normalizer = normalizers.NFC()
@@ -54,16 +44,3 @@ def byte_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, level])
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def _merges(
-    vocabulary: Vocabulary, numbers: dict[str, int], texts: Texts
-) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        at = text.find(" ", 1)
-        first, second = text[:at], text[at + 1 :]
-        if at < 0 or not (first in numbers and second in numbers and first + second in numbers):
-            raise vocabulary.error(
-                f"{_MERGES} has {name_of(text)}, which is not two tokens that make a third"
-            )
-        yield first, second

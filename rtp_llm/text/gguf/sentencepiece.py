@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BPE by scores as in sentencepiece, the model that GGUF calls llama."""
+"""BPE of sentencepiece: by scores, the model that GGUF calls llama, or by merges, gemma4."""
 
 from __future__ import annotations
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from rtp_llm.gguf.tokens import BYTE, NORMAL, PREFIX
+from rtp_llm.text.gguf.merges import merges_of
 from rtp_llm.text.gguf.vocabulary import Vocabulary
 
 _SPACE = "▁"
@@ -16,6 +17,20 @@ _NUM_BYTES = 256
 
 def sentencepiece_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """Build the tokenizer, without its special tokens. Raises GgufError."""
+    return _bpe(vocabulary, merges_by_score(vocabulary), prefix=True)
+
+
+def gemma_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """The same by merges of the file, which never join a line break to anything else."""
+    backend = _bpe(vocabulary, merges_of(vocabulary, vocabulary.numbered()), prefix=False)
+    backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("\n+"), "isolated")
+    return backend
+
+
+def _bpe(
+    vocabulary: Vocabulary, merges: list[tuple[str, str]], *, prefix: bool
+) -> tokenizers.Tokenizer:
+    """``prefix``: texts get a space in front unless the file says otherwise."""
     numbers = vocabulary.numbered()
     unknown = vocabulary.text_of("unknown")
     falls_back = len(vocabulary.of_kind(BYTE)) == _NUM_BYTES
@@ -24,13 +39,13 @@ def sentencepiece_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(
         models.BPE(
             numbers,
-            merges_by_score(vocabulary),
+            merges,
             unk_token=unknown,
             fuse_unk=True,
             byte_fallback=falls_back,
         )
     )
-    prefixed = vocabulary.flag("add_space_prefix", True)
+    prefixed = vocabulary.flag("add_space_prefix", prefix)
     marks = normalizers.Replace(" ", _SPACE)
     backend.normalizer = (
         normalizers.Sequence([normalizers.Prepend(_SPACE), marks]) if prefixed else marks

@@ -12,7 +12,7 @@ from rtp_llm.gguf import Metadata
 from rtp_llm.gguf.tokens import CONTROL, PREFIX, UNKNOWN, USER_DEFINED
 from rtp_llm.model_folder import name_of
 from rtp_llm.text.gguf.byte_bpe import byte_bpe, pre_tokenizer_of
-from rtp_llm.text.gguf.sentencepiece import sentencepiece_bpe
+from rtp_llm.text.gguf.sentencepiece import gemma_bpe, sentencepiece_bpe
 from rtp_llm.text.gguf.unigram import unigram
 from rtp_llm.text.gguf.vocabulary import Vocabulary, read_vocabulary
 from rtp_llm.text.gguf.wordpiece import wordpiece
@@ -34,6 +34,8 @@ def read_tokenizer(metadata: Metadata) -> tokenizers.Tokenizer:
             backend, adds_bos = byte_bpe(vocabulary), pre_tokenizer_of(vocabulary).add_bos
         case "llama":
             backend, adds_bos = sentencepiece_bpe(vocabulary), True
+        case "gemma4":
+            backend, adds_bos = gemma_bpe(vocabulary), True
         case "bert":
             return wordpiece(vocabulary)
         case "t5" if metadata.architecture == _ENCODER:
@@ -41,7 +43,7 @@ def read_tokenizer(metadata: Metadata) -> tokenizers.Tokenizer:
         case other:
             raise vocabulary.error(
                 f"tokenizers of the kind {name_of(other)} ({PREFIX}model) are not read here; gpt2, "
-                f"llama and bert are, or a tokenizer.json under the key {_WHOLE}"
+                f"llama, gemma4 and bert are, or a tokenizer.json under the key {_WHOLE}"
             )
     _add_tokens(backend, vocabulary)
     begin = "bos" if vocabulary.flag("add_bos_token", adds_bos) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from transformers import BertTokenizer
+from transformers import BertTokenizer, GemmaTokenizer
 
 from rtp_llm.gguf import GgufError
 from rtp_llm.model_folder import ModelFilesError
@@ -19,7 +19,9 @@ from rtp_llm.testing.gguf.vocabularies import (
     CONTROLS,
     USER_DEFINED,
     byte_level_values,
+    gemma_values,
     hard_text,
+    marked_merges,
     metadata_of,
     sentencepiece_values,
 )
@@ -64,6 +66,30 @@ def test_bpe_by_scores(tmp_path: Path, prefix: bool) -> None:
         assert prefix or ours.decode(found, skip_special_tokens=False) == shown
     plainly = "no such 😀 token\there"
     assert ours.decode(ids(ours, plainly)) == plainly
+
+
+def test_bpe_by_merges_with_marks_for_spaces(tmp_path: Path) -> None:
+    """As transformers' own class does it, which cuts nothing at line breaks."""
+    ours = read_tokenizer(metadata_of(tmp_path, gemma_values()))
+    assert decoder_style(ours) is not None
+    tokens, merges = marked_merges()
+    numbers = {token: number for number, token in enumerate(tokens)}
+    theirs: Any = GemmaTokenizer(
+        vocab=numbers, merges=[*merges], unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+    plain = theirs._tokenizer
+    plain.add_special_tokens([tokenizers.AddedToken(each, special=True) for each in CONTROLS])
+    rest = [each for each in USER_DEFINED if each not in numbers]
+    plain.add_tokens([tokenizers.AddedToken(each, normalized=False) for each in rest])
+    chance = random.Random(3)
+    for _ in range(300):
+        text = hard_text(chance, ADDED)
+        found = ids(ours, text)
+        assert [ours.id_to_token(each) for each in found] == [
+            plain.id_to_token(each) for each in ids(plain, text)
+        ], text
+        assert ours.decode(found, skip_special_tokens=False) == text.replace("▁", " ")
+    assert ids(ours, "the house", True)[0] == 1
 
 
 WORDS = ("the", "cat", "caf", "Z", "z", "你", "好", ",", ".", "[", "]", "café")
