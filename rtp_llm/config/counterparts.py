@@ -76,6 +76,7 @@ COUNTERPARTS = (
     Counterpart("--h11-max-incomplete-event-size", "", ("max_header_bytes",)),
     Counterpart("--h11-max-header-count", "", ("max_headers",)),
     Counterpart("", "--admin-api-key", ("api_key_file",), _ADMIN_KEY),
+    Counterpart("--profiler-config", "", ("profiler_dir",), "the folder alone, torch_profiler_dir"),
     Counterpart("", "--watchdog-timeout", ("step_timeout",)),
     Counterpart("-dp", "--dp-size", ("data_parallel_size",), _AS_THEY_ARE),
     Counterpart("", "--disaggregation-mode", ("role",), "prefill or decode"),

@@ -113,6 +113,15 @@ class Settings(
         maximum=4096,
         automatic="the cores that this process may use",
     )
+    profiler_dir: str | None = option(
+        None,
+        "text",
+        "device",
+        "Folder for traces of the engine by torch.profiler; with it POST /start_profile and "
+        "/stop_profile are there.",
+        automatic="no profiler",
+        advanced=True,
+    )
     allow_reference_ops: bool = option(
         False,
         "switch",

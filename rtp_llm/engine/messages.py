@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from rtp_llm.config.tasks import Task
+from rtp_llm.engine.profile_messages import Profile, Profiled
 from rtp_llm.request.add_prompts import AddPrompts
 from rtp_llm.request.beam_search import BeamSearch
 from rtp_llm.request.constraints import Grammar, Thinking
@@ -307,7 +308,7 @@ class EngineFatal(msgspec.Struct, tag="fatal", frozen=True, kw_only=True):
 
 # What a stream of deltas answers.
 ClientRequest = AddRequest | AddPrompts
-ToEngine = AddRequest | AddPrompts | Wake | AbortRequest | Shutdown
+ToEngine = AddRequest | AddPrompts | Wake | AbortRequest | Profile | Shutdown
 # What steps produce.
 EngineOutput = StepOutput | PromptLogprobs | RequestFailed
 FromEngine = (
@@ -316,6 +317,7 @@ FromEngine = (
     | RequestFailed
     | EngineStats
     | EngineLog
+    | Profiled
     | EngineReady
     | EngineFatal
 )

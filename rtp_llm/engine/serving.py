@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rtp_llm.engine.messages import AddRequest, EngineReady, EngineStats, FromEngine
+
+if TYPE_CHECKING:
+    from rtp_llm.engine.profiler import Profiler
 
 
 class Serving(Protocol):
@@ -79,4 +82,9 @@ class Built(Protocol):
     @property
     def step_group(self) -> StepGroup | None:
         """The group of engines that step together; None if the engine steps alone."""
+        return None
+
+    @property
+    def profiler(self) -> Profiler | None:
+        """The profiler of this process; None without profiler_dir."""
         return None

@@ -26,6 +26,7 @@ from rtp_llm.server.openapi.docs_page import HEADERS, render
 from rtp_llm.server.openapi.openapi import BODIES, describe
 from rtp_llm.server.openapi.openapi_bounds import Served
 from rtp_llm.server.probes import Probes
+from rtp_llm.server.profile_endpoints import START, STOP, ProfileEndpoints
 from rtp_llm.server.protocols.anthropic.endpoints import MessagesEndpoints
 from rtp_llm.server.protocols.embeddings.endpoints import ENDPOINTS
 from rtp_llm.server.protocols.llama_cpp.endpoints import LlamaCppEndpoints
@@ -59,6 +60,7 @@ def build_app(state: ServerState) -> ASGIApp:
     for path, handler in handlers.items():
         app.add_api_route(path, handler, methods=["POST"], response_model=None)
     _add_probes(app, probes, state.settings)
+    _add_profiler(app, state)
     app.openapi = lambda: describe(app, _served(state))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     direct = {
@@ -176,6 +178,13 @@ def _add_probes(app: FastAPI, probes: Probes, settings: Settings) -> None:
         path = FILES + "{name}"
         add(path, send_file, methods=["GET"], response_model=None, include_in_schema=False)
     _add_heads(app)
+
+
+def _add_profiler(app: FastAPI, state: ServerState) -> None:
+    if state.settings.profiler_dir:
+        endpoints = ProfileEndpoints(state)
+        app.add_api_route(START, endpoints.start, methods=["POST"], response_model=None)
+        app.add_api_route(STOP, endpoints.stop, methods=["POST"], response_model=None)
 
 
 def _add_heads(app: FastAPI) -> None:

@@ -71,6 +71,7 @@ ENGINE_API = {
         "client.engine_client",
         "client.restarts",
         "messages",
+        "profile_messages",
         "ranks.member",
     )
 }

@@ -25,6 +25,7 @@ from rtp_llm.engine.messages import (
     EngineStats,
     OnStep,
 )
+from rtp_llm.engine.profile_messages import Profiled
 
 if TYPE_CHECKING:
     from rtp_llm.config.settings import Settings
@@ -221,3 +222,12 @@ class EngineClient:
         """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
         for group in self._groups:  # those that do not have it do nothing
             group.abort(request_id, index)
+
+    async def profile(self, *, start: bool) -> list[Profiled]:
+        """Start or stop the profilers of all processes; what each says, by rank.
+
+        Raises:
+            ProfilerError: one runs already, or does not run; others may have done it.
+            EngineDeadError: a process is not running, or dies meanwhile.
+        """
+        return await asyncio.gather(*(each.profile(start=start) for each in self.processes))

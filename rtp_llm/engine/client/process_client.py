@@ -16,6 +16,7 @@ from rtp_llm.engine.client.backlog import Backlog
 from rtp_llm.engine.client.engine_events import EngineEvents
 from rtp_llm.engine.client.engine_link import EngineLink
 from rtp_llm.engine.client.liveness import Liveness
+from rtp_llm.engine.client.profile_calls import ProfileCalls
 from rtp_llm.engine.client.stream import TokenStream
 from rtp_llm.engine.deltas import decode_prompt_logprobs, decode_step
 from rtp_llm.engine.memory_release import await_memory_environment
@@ -37,6 +38,7 @@ from rtp_llm.engine.messages import (
     Wake,
     log_line,
 )
+from rtp_llm.engine.profile_messages import Profiled
 from rtp_llm.worker.ranks.stopped import STOPPED, StopWatch
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class ProcessClient:
         self._sequences = 0
         self._backlog = Backlog(self._stop_stalled)
         self._failure: EngineDeadError | None = None
+        self._profile_calls = ProfileCalls()
         self._signs = Liveness()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -273,6 +276,10 @@ class ProcessClient:
         if self._link is not None:
             self._link.send(Wake(number=number))
 
+    async def profile(self, *, start: bool) -> Profiled:
+        """Start or stop the process's profiler. Raises ProfilerError, EngineDeadError."""
+        return await self._profile_calls.call(self._require_link(), start=start)
+
     def abort(self, request_id: int, index: int | None = None) -> None:
         """Stop a request, or one of its sequences; the stream ends with finish_reason "abort"."""
         stream = self._stream(request_id)
@@ -322,6 +329,8 @@ class ProcessClient:
                     stream.fail(RequestError(message.kind, message.message))
             case EngineLog():
                 self._log(message)
+            case Profiled():
+                self._profile_calls.take(message)
             case EngineReady():
                 if not self._started.done():
                     self._started.set_result(message)
@@ -350,8 +359,6 @@ class ProcessClient:
     def _stream(self, request_id: int) -> TokenStream | None:
         reference = self._streams.get(request_id)
         return None if reference is None else reference()
-
-    # -- its death -----------------------------------------------------------------------------
 
     async def _watch(self, link: EngineLink, step_timeout: float) -> None:
         stop = StopWatch(link.process.pid)
@@ -384,6 +391,7 @@ class ProcessClient:
             self.on_death()
 
     def _fail_streams(self, error: EngineDeadError) -> None:
+        self._profile_calls.fail(error)
         streams = [stream for reference in self._streams.values() if (stream := reference())]
         self._streams.clear()
         for stream in streams:

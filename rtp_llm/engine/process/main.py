@@ -38,6 +38,7 @@ from rtp_llm.engine.messages import (
 from rtp_llm.engine.process.heartbeat import Heartbeat, end_alone, end_with_parent
 from rtp_llm.engine.process.prompt_batches import PromptBatches
 from rtp_llm.engine.process.sender import LogForwarder, Sender
+from rtp_llm.engine.profile_messages import Profile, Profiled
 from rtp_llm.engine.start.phases import Phases
 from rtp_llm.request.add_prompts import AddPrompts
 
@@ -148,6 +149,7 @@ class EngineService:
     def __init__(self, built: Built, address: EngineAddress, sender: Sender) -> None:
         self._engine, self._group = built.engine, built.step_group
         self._batches = PromptBatches(built.engine, built.ready.max_running)
+        self._profiler = built.profiler
         self._sender = sender
         self._inbox: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._inbox.set_hwm(0)
@@ -189,9 +191,12 @@ class EngineService:
                 return
             yield self._decoder.decode(frame)
 
-    def _take(self, message: ClientRequest | AbortRequest | Wake) -> None:
+    def _take(self, message: ClientRequest | AbortRequest | Wake | Profile) -> None:
         if isinstance(message, AbortRequest):
             self._engine.abort(self._batches.abort(message.sequences))
+            return
+        if isinstance(message, Profile):
+            self._sender.send(self._profile(start=message.start))
             return
         if self._group is not None:
             self._group.wake(message.number)
@@ -206,6 +211,11 @@ class EngineService:
             self._sender.send(
                 RequestFailed(request_id=message.request_id, kind=error.kind, message=error.message)
             )
+
+    def _profile(self, *, start: bool) -> Profiled:
+        if self._profiler is None:
+            return Profiled(error="there is no profiler: start the engine with --profiler-dir")
+        return self._profiler.answer(start=start)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_requests_wait_for_one_part_of_idle_work_and_it_waits_for_them(address):
 
     engine = Engine(4, send)
     ready = SimpleNamespace(max_running=1)
-    built = SimpleNamespace(engine=engine, ready=ready, step_group=None)
+    built = SimpleNamespace(engine=engine, ready=ready, step_group=None, profiler=None)
     service = EngineService(built, address, None)
     sender.connect(address.to_engine)
     thread = threading.Thread(target=service.run, daemon=True)

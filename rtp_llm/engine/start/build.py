@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,7 @@ from rtp_llm.distributed.membership import Membership
 from rtp_llm.engine.engine import Engine
 from rtp_llm.engine.limits import EngineLimits
 from rtp_llm.engine.messages import EngineReady
+from rtp_llm.engine.profiler import Profiler
 from rtp_llm.engine.ranks.engines_of_ranks import EnginesOfRanks
 from rtp_llm.engine.ranks.explain_ranks import explain_ranks
 from rtp_llm.engine.ranks.lockstep_worker import RankWorker
@@ -67,6 +69,7 @@ class BuiltEngine:
     tensor: TensorRanks
     ranks_worker: RanksWorker | None = None
     step_group: StepGroup | None = None
+    profiler: Profiler | None = None
 
 
 # Weights are written in place, also by threads that are not in the caller's mode.
@@ -89,6 +92,7 @@ def build_engine(
     """
     phases = phases or Phases()
     device = resolve_device(settings.device_type)
+    profiler = Profiler(Path(settings.profiler_dir), device) if settings.profiler_dir else None
     free = prepare(settings, device)
     config = _checked_config(settings, device)
     tensor = start_ranks(settings, device, _among_engines(settings, config, place))
@@ -109,7 +113,7 @@ def build_engine(
         tensor.give_up()
         raise
     of = built.limits, built.first, scheduler, tensor, ranks_worker, _group(tensor, built.ranks)
-    return BuiltEngine(engine, ready, *of)
+    return BuiltEngine(engine, ready, *of, profiler)
 
 
 def _checked_config(settings: Settings, device: Device) -> ModelConfig:

@@ -21,7 +21,7 @@ from rtp_llm.server.types.errors import ApiError, no_access
 
 # Scope key: the Account of the request's key.
 ACCOUNT = "rtp_llm.account"
-ADMIN_PATHS = frozenset({"/metrics", "/server_info"})
+ADMIN_PATHS = frozenset({"/metrics", "/server_info", "/start_profile", "/stop_profile"})
 CHECK_SECONDS = 1.0
 
 _log = logging.getLogger("rtp_llm.server")

@@ -86,6 +86,8 @@ _ANSWERS: Mapping[str, Kind] = {
     "/load": responses.LoadAnswer,
     "/version": responses.VersionAnswer,
     "/server_info": responses.ServerInfoAnswer,
+    "/start_profile": responses.ProfileStarted,
+    "/stop_profile": responses.ProfileStopped,
 }
 # The schema of each `data:` event of a stream.
 _CHUNKS: Mapping[str, tuple[type[msgspec.Struct], ...]] = {
@@ -102,6 +104,7 @@ _SAID: Mapping[str, str] = {
     "404": "There is no such model, endpoint or stored response.",
     "405": "The endpoint does not take this method.",
     "408": "The request came too slowly.",
+    "409": "The profiler runs already, or does not run.",
     "413": "The body is too long.",
     "415": "The body is not declared as JSON, or in an unknown encoding.",
     "429": "The queue, the background responses or a limit of the key is full; Retry-After.",
@@ -196,6 +199,8 @@ def _describe_operation(operation: Schema, path: str, method: str) -> None:
         statuses += ["400", "404"]
     if path in ("/tokenizer_info", "/metrics"):
         statuses.append("500")
+    if path in ("/start_profile", "/stop_profile"):
+        statuses += ["400", "409"]
     for status in sorted(statuses):
         kind = _ANSWERS[path] if path in _PROBES and status == "503" else _error_of(path)
         answers[status] = {"description": _SAID[status], "content": {_JSON: _schema_of(kind)}}

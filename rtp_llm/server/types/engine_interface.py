@@ -15,6 +15,7 @@ from rtp_llm.engine.messages import (
     OnStep,
     SequenceDelta,
 )
+from rtp_llm.engine.profile_messages import Profiled
 
 
 class DeltaStream(Protocol):
@@ -93,6 +94,9 @@ class EngineInterface(Protocol):
 
     def abort(self, request_id: int, index: int | None = None) -> None:
         """Abort a request, or one of its sequences."""
+
+    async def profile(self, *, start: bool) -> list[Profiled]:
+        """Start or stop the profilers of all processes; raises ProfilerError, EngineDeadError."""
 
     async def close(self, timeout: float) -> None:
         """End the engine process."""

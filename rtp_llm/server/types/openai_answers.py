@@ -313,6 +313,18 @@ class ServerInfoAnswer(_Answer):
     engine: dict[str, Any] | None
 
 
+class ProfileStarted(_Answer):
+    """POST /start_profile: what is recorded, of torch.profiler.ProfilerActivity."""
+
+    activities: list[str]
+
+
+class ProfileStopped(_Answer):
+    """POST /stop_profile: the traces, one of each engine process."""
+
+    files: list[str]
+
+
 class ErrorDetail(_Answer):
     """OpenAI's error object."""
 

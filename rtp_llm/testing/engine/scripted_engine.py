@@ -140,7 +140,7 @@ def build(settings: Settings, *_: Any) -> Any:
         start_seconds=0.0,
         lockstep=settings.model == "lockstep",
     )
-    return SimpleNamespace(engine=ScriptedEngine(), ready=ready, step_group=None)
+    return SimpleNamespace(engine=ScriptedEngine(), ready=ready, step_group=None, profiler=None)
 
 
 if __name__ == "__main__":

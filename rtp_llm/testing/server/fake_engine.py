@@ -30,6 +30,7 @@ from rtp_llm.engine.messages import (
     SequenceError,
     TokenLogprob,
 )
+from rtp_llm.engine.profile_messages import Profiled, ProfilerError
 from rtp_llm.request.add_prompts import AddPrompts
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.request.sampling_params import SamplingParams
@@ -214,7 +215,7 @@ class FakeEngine:
         self.batches: list[AddPrompts] = []
         self.aborted: list[tuple[int, int | None]] = []
         self.streams: dict[int, FakeStream] = {}
-        self.closed = False
+        self.closed = self.profiling = False
         self._numbers = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
 
@@ -277,6 +278,14 @@ class FakeEngine:
         for stream in list(self.streams.values()):
             stream.queue.put_nowait(EngineDeadError(reason))
         self.streams.clear()
+
+    async def profile(self, *, start: bool) -> list[Profiled]:
+        if self.failure is not None:
+            raise EngineDeadError(self.failure)
+        if start == self.profiling:
+            raise ProfilerError("the profiler runs already" if start else "it does not run")
+        self.profiling = start
+        return [Profiled(activities=("CPU",), file="" if start else "trace.json.gz")]
 
     async def close(self, timeout: float) -> None:
         self.closed = True

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -68,11 +69,12 @@ def test_explain_and_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(json.loads(file.read_text())["latencies"]) == 2
 
 
-def test_a_server_whose_client_leaves_and_whose_engine_dies() -> None:
+def test_a_server_whose_client_leaves_and_whose_engine_dies(tmp_path: Path) -> None:
     pair = sums.held_out_sums(1)[0]
     asked: dict[str, Any] = {"messages": question(*pair), "temperature": 0, "max_tokens": 32}
     long = {"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 2}
-    with process(*FLAGS, "--restart-engine", "1", command=REAL, model=DEMO) as server:
+    flags = [*FLAGS, "--restart-engine", "1", "--profiler-dir", str(tmp_path)]
+    with process(*flags, command=REAL, model=DEMO) as server:
         url = server.url
 
         def ask(**more: Any) -> httpx.Response:
@@ -85,9 +87,13 @@ def test_a_server_whose_client_leaves_and_whose_engine_dies() -> None:
         before = ask(logprobs=True, top_logprobs=2).json()["choices"][0]
         assert before["message"]["content"] == sums.answer(*pair)
         assert all(len(each["top_logprobs"]) == 2 for each in before["logprobs"]["content"])
+        begun = httpx.post(f"{url}/start_profile", timeout=120).json()
+        assert begun == {"activities": ["CPU"]}  # torch for XPUs records these, too
         streamed = events(ask(stream=True).text)[:-1]
         pieces = [part["choices"][0]["delta"].get("content") or "" for part in streamed]
         assert "".join(pieces) == sums.answer(*pair)
+        (trace,) = httpx.post(f"{url}/stop_profile", timeout=120).json()["files"]
+        assert b'"rtp_llm::paged_attention"' in gzip.decompress(Path(trace).read_bytes())
         schema = {"name": "sum", "schema": {"enum": ["yes", "no"]}}
         shaped = ask(response_format={"type": "json_schema", "json_schema": schema}).json()
         assert json.loads(shaped["choices"][0]["message"]["content"]) in ("yes", "no")

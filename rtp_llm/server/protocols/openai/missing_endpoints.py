@@ -12,6 +12,7 @@ _ONE_MODEL = (
     "This server has the one model that it was started with, which GET /api/tags lists; others are "
     "served by `rtp-llm serve FOLDER`."
 )
+_PROFILER = "It needs --profiler-dir FOLDER, where traces of the engine are written."
 
 # By path without trailing slash; also matches longer paths that begin with it.
 _ELSEWHERE = {
@@ -29,6 +30,8 @@ _ELSEWHERE = {
     "/v1/load_lora_adapter": "LoRA adapters are not supported yet.",
     "/v1/unload_lora_adapter": "LoRA adapters are not supported yet.",
     "/generate": "SGLang's native API is not here. Use /v1/completions (token ids, too).",
+    "/start_profile": _PROFILER,
+    "/stop_profile": _PROFILER,
     "/api/pull": _ONE_MODEL,
     "/api/push": _ONE_MODEL,
     "/api/create": _ONE_MODEL,
