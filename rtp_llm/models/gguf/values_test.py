@@ -110,7 +110,10 @@ def test_layers_of_gemma4_differ(tmp_path: Path) -> None:
             {"_attention__shared_kv_layers": 9, "_feed_forward_length": 64},
             "num_kv_shared_layers must be less than",
         ),
-        ({"_feed_forward_length": []}, "feed_forward_length is neither"),
+        (
+            {"_feed_forward_length": Typed("i32", [])},
+            "feed_forward_length is neither",
+        ),
     ],
     ids=str,
 )
