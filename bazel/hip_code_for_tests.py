@@ -20,7 +20,6 @@ from elftools.elf.segments import NoteSegment
 
 _MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _PREFIX = "hipv4-amdgcn-amd-amdhsa--"
-_METADATA_NOTE = 32  # NT_AMDGPU_METADATA
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def _kernels_of_code(gpu: str, code: bytes) -> Iterator[Kernel]:
     for segment in ELFFile(io.BytesIO(code)).iter_segments("PT_NOTE"):
         assert isinstance(segment, NoteSegment)
         for note in segment.iter_notes():
-            if note["n_type"] != _METADATA_NOTE or note["n_name"] != "AMDGPU":
+            if note["n_name"] != "AMDGPU":
                 continue
             for kernel in msgspec.msgpack.decode(note["n_descdata"])["amdhsa.kernels"]:
                 yield Kernel(

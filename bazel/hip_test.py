@@ -27,7 +27,7 @@ _GPUS = json.loads(Path("arch_config/targets.json").read_text())["rocm"]
 # which it indexes by what is known at run time only. No vector register may spill.
 _SPILLS = {
     "advance_states": (91, 0),  # strides and pointers of nine tensors, in a long loop
-    "attend_tiles": (65, 132),  # the same of attention's arguments; a lane's sums of heads of 512
+    "attend_tiles": (80, 132),  # the same of attention's arguments; a lane's sums of heads of 512
     "choose_of_searches": (86, 0),  # the loops of a sort, unrolled
     "fused_rope_heads": (0, 56),  # a token's channels, rotated by the style that the caller names
     "logprobs_of_rows": (2, 0),
@@ -50,7 +50,7 @@ def test_kernels_compile_and_link_for_every_gpu(kernels: list[Kernel]) -> None:
     with _LIBRARY.open("rb") as file:
         dynamic = ELFFile(file).get_section_by_name(".dynamic")
         assert isinstance(dynamic, DynamicSection)
-        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]
     assert any(name.startswith("libamdhip64.so") for name in needed)
 
 

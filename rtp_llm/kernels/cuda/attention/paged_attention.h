@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over a paged KV cache: plain kernels in float32 that serve the whole contract.
+// Attention over a paged KV cache: kernels that serve the whole contract, in float32, and on AMD's
+// GPUs by matrix cores where type and alignment allow it.
 //
 // A block of threads works on a tile of query rows (the query heads of one KV head, for a few
 // tokens) and a part of the keys. Sequences are cut into parts when there are few query rows, as in

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile of query rows against a range of keys, by one block of threads: 16 lanes for each row.
+// What a block of paged attention works on: some query rows of a sequence and a part of its keys.
+// paged_attention_vector.h and paged_attention_matrix.h multiply them.
 #pragma once
 
 #include "rtp_llm/kernels/common/attention/paged_attention.h"
@@ -7,25 +8,6 @@
 #include "rtp_llm/kernels/cuda/reduce.h"
 
 namespace rtp_llm::cuda {
-
-constexpr int kRowLanes = 16;
-
-// Sizes of tiles for heads of up to kMaxDim elements, so that they fit into the shared memory of
-// every device.
-template <int kMaxDim_, int kRows_, int kKeys_>
-struct TileShape {
-  static constexpr int kMaxDim = kMaxDim_;
-  static constexpr int kRows = kRows_;  // query rows of a tile
-  static constexpr int kKeys = kKeys_;  // keys at a time
-  static constexpr int kThreads = kRows * kRowLanes;
-  static constexpr int kColumns = kMaxDim / kRowLanes;  // of the result, for each lane
-  static constexpr int kKeysOfLane = kKeys / kRowLanes;
-
-  // Rows are one float longer than a head, so that lanes meet different banks.
-  static constexpr int64_t shared_floats(int head_dim) {
-    return int64_t{kRows + kKeys} * (head_dim + 1) + kRows * kKeys;
-  }
-};
 
 // A sequence of the batch, with lengths cut to what is there.
 struct Sequence {
@@ -58,6 +40,32 @@ struct Visible {
   }
 };
 
+// One query row of a tile: its token and head, and the keys that it sees.
+struct QueryRow {
+  int row;  // in the sequence and KV head
+  int token;
+  int head;
+  bool present;
+
+  __device__ QueryRow(const PagedAttentionArgs& args, const Sequence& sequence, int index)
+      : row(index) {
+    const int group = args.num_heads / args.num_kv_heads;
+    token = index / group;
+    head = static_cast<int>(blockIdx.y) * group + index % group;
+    present = token < sequence.num_queries;
+  }
+
+  __device__ int position(const Sequence& sequence) const {
+    return sequence.num_keys - sequence.num_queries + token;
+  }
+};
+
+// The part [first, last) of a sequence's keys that a block looks at.
+struct KeyPart {
+  int first;
+  int last;
+};
+
 // What a row has gathered so far: sum of exp(score - top) times the values, and its parts.
 template <class Shape>
 struct Gathered {
@@ -74,62 +82,65 @@ __device__ inline int64_t place_of_key(const PagedAttentionArgs& args, const Seq
   return block * args.kv_block_stride + key % args.block_size * args.kv_token_stride;
 }
 
-// Keys [first, first + kKeys) of a plane as float32; zeros from `last` on and where no block is.
-template <class Shape, class T>
-__device__ inline void load_keys(const PagedAttentionArgs& args, const Sequence& sequence,
-                                 const T* plane, int first, int last, float* tile) {
-  for (int j = thread_index() / kRowLanes; j < Shape::kKeys; j += Shape::kRows) {
-    const int64_t place = first + j < last ? place_of_key(args, sequence, first + j) : -1;
-    for (int c = thread_index() % kRowLanes; c < args.head_dim; c += kRowLanes) {
-      tile[j * (args.head_dim + 1) + c] = place < 0 ? 0.0f : to_float(plane[place + c]);
-    }
+// Which of those keys a query row sees, and its scores of them.
+struct RowScores {
+  const PagedAttentionArgs& args;
+  const Sequence& sequence;
+  KeyPart part;
+  bool present;
+  Visible visible;
+  const float* bias = nullptr;
+
+  __device__ RowScores(const PagedAttentionArgs& args_, const Sequence& sequence_,
+                       const QueryRow& query, KeyPart part_)
+      : args(args_),
+        sequence(sequence_),
+        part(part_),
+        present(query.present),
+        visible(args_, query.position(sequence_), sequence_.num_keys) {
+    if (args.bias != nullptr) bias = args.bias_of(query.head, query.position(sequence));
   }
-}
 
-__device__ inline float score_of(const PagedAttentionArgs& args, const float* q, const float* k) {
-  float dot = 0.0f;
-  for (int c = 0; c < args.head_dim; ++c) dot += q[c] * k[c];
-  const float score = dot * args.scale;
-  return args.soft_cap > 0.0f ? args.soft_cap * tanhf(score / args.soft_cap) : score;
-}
+  __device__ bool sees(int key) const {
+    return present && key >= visible.first && key < visible.last && key < part.last &&
+           place_of_key(args, sequence, key) >= 0;
+  }
 
-// Adds the keys of a tile, whose scores this row's lanes have, to what was gathered.
+  // Of a key that is seen, from its product with the query.
+  __device__ float of(int key, float dot) const {
+    float score = dot * args.scale;
+    if (args.soft_cap > 0.0f) score = args.soft_cap * tanhf(score / args.soft_cap);
+    return bias == nullptr ? score : score + bias[key];
+  }
+};
+
+// Scores of some keys become weights, and the row's sums fit them. Shape::reduce_row combines what
+// the lanes of a row have.
 template <class Shape>
-__device__ inline void add_scores(const float (&scores)[Shape::kKeysOfLane], float* weights,
-                                  Gathered<Shape>& row) {
+__device__ inline void soften(float (&scores)[Shape::kKeysOfLane], Gathered<Shape>& row) {
   float top = row.top;
 #pragma unroll
   for (int i = 0; i < Shape::kKeysOfLane; ++i) top = fmaxf(top, scores[i]);
-  top = reduce_group<kRowLanes>(top, Max{});
+  top = Shape::reduce_row(top, Max{});
   // Nothing seen yet: any finite number serves, and exp(-inf - 0) is 0.
   const float base = top == -INFINITY ? 0.0f : top;
   float total = 0.0f;
 #pragma unroll
   for (int i = 0; i < Shape::kKeysOfLane; ++i) {
-    const float weight = expf(scores[i] - base);
-    weights[thread_index() % kRowLanes + i * kRowLanes] = weight;
-    total += weight;
+    scores[i] = expf(scores[i] - base);
+    total += scores[i];
   }
   const float kept = expf(row.top - base);
-  row.total = row.total * kept + reduce_group<kRowLanes>(total, Sum{});
+  row.total = row.total * kept + Shape::reduce_row(total, Sum{});
   row.top = top;
 #pragma unroll
   for (int i = 0; i < Shape::kColumns; ++i) row.sum[i] *= kept;
 }
 
-template <class Shape>
-__device__ inline void add_values(int head_dim, const float* weights, const float* values,
-                                  Gathered<Shape>& row) {
-  for (int j = 0; j < Shape::kKeys; ++j) {
-    const float weight = weights[j];
-    const float* const value = values + j * (head_dim + 1) + thread_index() % kRowLanes;
-#pragma unroll
-    for (int i = 0; i < Shape::kColumns; ++i) {
-      if (i * kRowLanes + thread_index() % kRowLanes < head_dim) {
-        row.sum[i] += weight * value[i * kRowLanes];
-      }
-    }
-  }
+// A block's shared memory.
+__device__ inline float* attention_memory() {
+  alignas(16) extern __shared__ float shared[];
+  return shared;
 }
 
 }  // namespace rtp_llm::cuda
