@@ -63,7 +63,7 @@ def alone() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("kind", ["mistral", "deepseek_v3", "qwen3_next"])
+@pytest.mark.parametrize("kind", ["mistral", "deepseek_v3", "gemma4", "qwen3_next"])
 def test_plain_engines(
     alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

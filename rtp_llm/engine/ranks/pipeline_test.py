@@ -30,6 +30,7 @@ CASES: list[tuple[str, int, int, dict[str, Any]]] = [
     ("qwen3", 3, 1, {}),
     ("qwen3", 2, 2, {}),
     ("qwen3_moe", 2, 1, {}),
+    ("gemma4_experts", 2, 1, {}),
     ("deepseek_v3", 2, 2, {}),
     ("qwen3_next", 4, 1, {}),  # one layer each, of which one has tokens in its cache
 ]

@@ -73,6 +73,8 @@ class Gemma4ForCausalLM(DecoderForCausalLM):
         if (both := raw.get("use_bidirectional_attention")) not in (None, False, "vision"):
             expected = "null or vision in a model that generates"
             raise raw.error("use_bidirectional_attention", both, expected)
+        if raw.get("attn_logit_softcapping"):  # no such model is known
+            raise raw.error("attn_logit_softcapping", raw.get("attn_logit_softcapping"), "null")
         kinds = layer_types(raw, _EVERY, full_last=True)
         kinds[-1] = FULL
         window, bias = raw.integer("sliding_window"), raw.flag("attention_bias")

@@ -135,6 +135,7 @@ def test_layers_of_26b(tmp_path: Path) -> None:
         ({"num_kv_shared_layers": 35}, r"num_kv_shared_layers must be less than .*\(35\); not 35"),
         ({"num_kv_shared_layers": 31}, "layer 4 reads keys and values of an earlier layer"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention must be null or vis"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping must be null; not 50.0"),
         ({"global_head_dim": 511}, "global_head_dim must be even"),
         (
             {"attention_k_eq_v": True, "num_global_key_value_heads": 3},
