@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.linear_attention.triton_linear_attention import *  # noqa: F403
     from rtp_llm.ops.lookup.bert_embedding import *  # noqa: F403
     from rtp_llm.ops.lookup.lookup import *  # noqa: F403
+    from rtp_llm.ops.mla.indexer import *  # noqa: F403
     from rtp_llm.ops.mla.mla import *  # noqa: F403
     from rtp_llm.ops.mla.triton_mla import *  # noqa: F403
     from rtp_llm.ops.moe.moe import *  # noqa: F403
