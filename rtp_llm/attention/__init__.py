@@ -19,12 +19,14 @@ from rtp_llm.attention.cache_spec import (
     CacheGroups,
     CacheSpec,
     FullAttentionSpec,
+    IndexerSpec,
     MlaSpec,
     RecurrentSpec,
     SlidingWindowSpec,
 )
 from rtp_llm.attention.factory import check_backend, explain, make_backend
 from rtp_llm.attention.group_backends import GroupBackends, together
+from rtp_llm.attention.indexer import IndexerConfig, IndexerInputs
 from rtp_llm.attention.linear_attention import (
     DeltaRuleWeights,
     GatedDeltaRuleBackend,
@@ -50,6 +52,9 @@ __all__ = [
     "GatedDeltaRuleBackend",
     "GroupBackends",
     "HostNumbers",
+    "IndexerConfig",
+    "IndexerInputs",
+    "IndexerSpec",
     "LinearAttentionConfig",
     "MlaBackend",
     "MlaConfig",

@@ -89,28 +89,42 @@ class SlidingWindowSpec(FullAttentionSpec):
         )
 
 
-@dataclass(frozen=True)
-class MlaSpec:
-    """One latent of `rank` and one rotated key of `rope` elements for each token (MLA)."""
+class RowSpec:
+    """One row of `size` elements for each token, which all heads share."""
 
-    rank: int
-    rope: int
     dtype: torch.dtype
 
     kind: ClassVar[Kind] = "full"
     window: ClassVar[int] = 0
 
     @property
+    def size(self) -> int:
+        raise NotImplementedError
+
+    @property
     def memory_dtype(self) -> torch.dtype:
         return self.dtype
 
     def layer_shape(self, num_blocks: int, block_size: int) -> tuple[int, ...]:
-        """The shape of one layer's cache: [1, N, S, 1, R + P], the latent first."""
-        return 1, num_blocks, block_size, 1, self.rank + self.rope
+        """The shape of one layer's cache: [1, N, S, 1, size]."""
+        return 1, num_blocks, block_size, 1, self.size
 
     def block_bytes(self, block_size: int) -> int:
         """Bytes of one block of one layer."""
         return math.prod(self.layer_shape(1, block_size)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class MlaSpec(RowSpec):
+    """One latent of `rank`, then one rotated key of `rope` elements for each token (MLA)."""
+
+    rank: int
+    rope: int
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        return self.rank + self.rope
 
     @property
     def identity(self) -> str:
@@ -119,6 +133,26 @@ class MlaSpec:
 
     def __str__(self) -> str:
         return f"MLA, latents of {self.rank} and keys of {self.rope} in {_name(self.dtype)}"
+
+
+@dataclass(frozen=True)
+class IndexerSpec(RowSpec):
+    """One key of `dim` elements for each token, of a lightning indexer."""
+
+    dim: int
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        return self.dim
+
+    @property
+    def identity(self) -> str:
+        """Kind and size of a token in a word, for workers that compare theirs."""
+        return f"{self.kind}:indexer-{self.dim}"
+
+    def __str__(self) -> str:
+        return f"lightning indexer, keys of {self.dim} in {_name(self.dtype)}"
 
 
 @dataclass(frozen=True)
@@ -180,7 +214,7 @@ class RecurrentSpec:
         return f"recurrent states of {' and '.join(states)}"
 
 
-CacheSpec = FullAttentionSpec | SlidingWindowSpec | MlaSpec | RecurrentSpec
+CacheSpec = FullAttentionSpec | SlidingWindowSpec | MlaSpec | IndexerSpec | RecurrentSpec
 # Groups come in this order, windows from narrow to wide.
 _ORDER: tuple[Kind, ...] = ("full", "sliding_window", "recurrent")
 

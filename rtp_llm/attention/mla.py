@@ -23,6 +23,13 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.attention.backend import Backend
 from rtp_llm.attention.batch import ForwardBatch
+from rtp_llm.attention.indexer import (
+    IndexerConfig,
+    IndexerInputs,
+    LightningIndexer,
+    TokenSequences,
+    token_sequences,
+)
 from rtp_llm.attention.mla_step import (
     MAX_EXPANDED_KEYS,
     ExpandedPart,
@@ -53,7 +60,7 @@ class MlaConfig:
 
     Head sizes are in elements: the cache holds R = `latent_size` and P = `rope_size` elements per
     token, a query has Dn = `nope_size` plus P, and a result Dv = `value_size`. `scale` multiplies
-    the scores. See BackendOptions for the other fields.
+    the scores. `indexer`: it selects what the queries see. See BackendOptions for the other fields.
     """
 
     capabilities: Capabilities
@@ -67,13 +74,16 @@ class MlaConfig:
     scale: float
     block_size: int
     is_neox: bool = False
+    indexer: IndexerConfig | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
+        selected = "" if self.indexer is None else f", {self.indexer.top_k} of them selected"
         return (
             f"{self.capabilities}, {dtype}, {self.num_heads} heads over latents of "
-            f"{self.latent_size} and keys of {self.rope_size}, blocks of {self.block_size}"
+            f"{self.latent_size} and keys of {self.rope_size}{selected}, "
+            f"blocks of {self.block_size}"
         )
 
 
@@ -101,12 +111,19 @@ class MlaBackend(Backend[MlaConfig]):
         self._sizes = MlaSizes(
             config.latent_size, config.rope_size, config.nope_size, config.value_size
         )
+        self._indexer = None if config.indexer is None else LightningIndexer(config.indexer)
 
     def prepare(self, batch: ForwardBatch, group: int) -> MlaStep:
+        indexer = self.config.indexer
+        if indexer is not None and batch.max_seqlen_k > indexer.top_k:
+            return MlaStep(None, tokens=token_sequences(batch))
         return plan_step(batch, self._sizes, group)
 
     def context_bytes(self, keys: int) -> int:
-        return context_bytes(keys, self._sizes, self.config.num_heads, self.config.kv_dtype)
+        expanded = context_bytes(keys, self._sizes, self.config.num_heads, self.config.kv_dtype)
+        return (
+            expanded if self._indexer is None else max(expanded, self._indexer.context_bytes(keys))
+        )
 
     def attend(
         self,
@@ -116,38 +133,79 @@ class MlaBackend(Backend[MlaConfig]):
         cos_sin: Tensor | None,
         weights: MlaWeights,
         batch: ForwardBatch,
+        index: IndexerInputs | None = None,
     ) -> Tensor:
         """Compute attention [T, H * Dv] from the projections; writes latents and keys to the cache.
 
         `q` [T, H, Dn + P] may be overwritten. `kv` [T, R + P] holds latents before their norm and
-        keys before their rotation. `batch` comes from `prepare`.
+        keys before their rotation. `batch` comes from `prepare`. `index`: of a layer that selects
+        what it attends to; without it, layers of a model with an indexer take the last selection.
         """
-        group = batch.layer_group[layer]
         if not batch.prepared:
             raise ValueError("the batch has not been prepared for MLA")
-        step = cast(MlaStep, batch.prepared[group])
-        batch.wait_for_layer(layer)
+        step = cast(MlaStep, batch.prepared[batch.layer_group[layer]])
         planes = batch.kv_cache[layer]
         cache = planes.view(planes.shape[1], planes.shape[2], -1)
-        rotated = q[..., self.config.nope_size :]
-        only_absorbed = step.absorbed if step.expanded is None else None
+        if index is not None:
+            self._index(index, cos_sin, layer, step, batch)
+        seen, only_absorbed = cache, step.absorbed if step.expanded is None else None
+        if step.tokens is not None:
+            seen, only_absorbed = self._selected(step.tokens, cache)
         wide = None if only_absorbed is None else self._wide(q)
+        rotated = q[..., self.config.nope_size :]
+        out = rotated if wide is None else wide[..., self.config.latent_size :]
+        self._store(rotated, out, kv, layer, cos_sin, weights, batch)
+        if wide is not None and only_absorbed is not None:
+            return self._absorbed(q, wide, seen, weights, only_absorbed).flatten(1)
+        return self._by_parts(q, cache, weights, step).flatten(1)
+
+    def _store(
+        self,
+        rotated: Tensor,
+        out: Tensor,
+        kv: Tensor,
+        layer: int,
+        cos_sin: Tensor | None,
+        weights: MlaWeights,
+        batch: ForwardBatch,
+    ) -> None:
+        """Write latents and rotated keys to the cache, and rotated parts of queries to `out`."""
+        batch.wait_for_layer(layer)
+        planes = batch.kv_cache[layer]
         ops.mla_rotate_and_store(
             rotated,
-            rotated if wide is None else wide[..., self.config.latent_size :],
+            out,
             kv,
             weights.norm_weight,
             weights.eps,
             cos_sin,
             batch.positions,
-            cache,
-            batch.slot_mapping[group],
+            planes.view(planes.shape[1], planes.shape[2], -1),
+            batch.slot_mapping[batch.layer_group[layer]],
             self.config.is_neox,
         )
         batch.layer_written(layer)
-        if wide is not None and only_absorbed is not None:
-            return self._absorbed(q, wide, cache, weights, only_absorbed).flatten(1)
-        return self._by_parts(q, cache, weights, step).flatten(1)
+
+    def _index(
+        self,
+        index: IndexerInputs,
+        cos_sin: Tensor | None,
+        layer: int,
+        step: MlaStep,
+        batch: ForwardBatch,
+    ) -> None:
+        """Cache the layer's index keys, and select if the step is long enough."""
+        assert self._indexer is not None and cos_sin is not None, "index keys are rotated"
+        self._indexer.store(index, cos_sin, batch)
+        if step.tokens is not None:
+            self._indexer.select(index, step.tokens, layer, batch)
+
+    def _selected(self, tokens: TokenSequences, cache: Tensor) -> tuple[Tensor, MlaPart]:
+        """Every token as a sequence with the selected latents, in blocks of one token."""
+        assert self._indexer is not None and self._indexer.selection is not None
+        slots, counts = self._indexer.selection
+        part = MlaPart(None, tokens.cu_seqlens_q, counts, slots, 1, slots.shape[1])
+        return cache.flatten(0, 1)[:, None], part
 
     def _by_parts(self, q: Tensor, cache: Tensor, weights: MlaWeights, step: MlaStep) -> Tensor:
         """Results [T, H, Dv] of a step with expanded sequences; zeros for tokens of none."""

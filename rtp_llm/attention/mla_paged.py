@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rtp_llm import ops
+from rtp_llm.attention.indexer import INDEXER_OPERATORS
 from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
 from rtp_llm.attention.mla_step import EXPANDED_BLOCK, ExpandedPart, MlaPart
 from rtp_llm.device import Support
@@ -32,8 +33,9 @@ class PagedMlaBackend(MlaBackend):
             return Support.no(
                 "latents are kept in the type of the activations: leave --kv-cache-dtype out"
             )
+        needed = _OPERATORS if config.indexer is None else _OPERATORS + INDEXER_OPERATORS
         missing = [
-            name for name in _OPERATORS if not ops.has_kernel(name, config.capabilities.torch_type)
+            name for name in needed if not ops.has_kernel(name, config.capabilities.torch_type)
         ]
         if missing:
             return Support.no(f"the operator library has no {', '.join(missing)} for it")

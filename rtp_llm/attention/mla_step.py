@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rtp_llm.attention.indexer import TokenSequences
 from rtp_llm.attention.pages import pinned
 
 if TYPE_CHECKING:
@@ -96,10 +97,14 @@ class ExpandedPart(MlaPart):
 
 @dataclass(frozen=True)
 class MlaStep:
-    """The parts of a step; None: no sequence takes that form."""
+    """The parts of a step; None: no sequence takes that form.
+
+    `tokens`: an indexer selects what each token attends to, so that all tokens are absorbed.
+    """
 
     absorbed: MlaPart | None
     expanded: ExpandedPart | None = None
+    tokens: TokenSequences | None = None
 
 
 def plan_step(batch: ForwardBatch, sizes: MlaSizes, group: int = 0) -> MlaStep:

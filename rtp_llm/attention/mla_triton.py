@@ -29,6 +29,8 @@ class TritonMlaBackend(MlaBackend):
             return Support.no("the package triton is not installed")
         if not ops.has_kernel("mla_rotate_and_store", config.capabilities.torch_type):
             return Support.no("the operator library has no mla_rotate_and_store for it")
+        if config.indexer is not None:
+            return Support.no("it attends to all tokens, and an indexer selects some")
         if config.kv_dtype != config.dtype:
             return Support.no(
                 "latents are kept in the type of the activations: leave --kv-cache-dtype out"

@@ -34,6 +34,12 @@ RANK_REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "ranks",
+        "--pipeline-parallel-size for a model with an indexer",
+        "Layers of one stage could need a selection that was made on another.",
+        "Leave --pipeline-parallel-size out; --tensor-parallel-size divides every layer.",
+    ),
+    Refusal(
+        "ranks",
         "--pipeline-parallel-size with --speculative",
         "A sequence's next step begins when its token is known; no stage drafts or takes drafts.",
         "Leave one of the two out; --tensor-parallel-size works with --speculative.",

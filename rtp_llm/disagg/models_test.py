@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "llama": (2, {"num_key_value_heads": 4}, {}),  # as many heads for keys as for queries
     "deepseek_v2": (1, {}, {}),  # MLA, and a mixture
     "deepseek_v3": (1, {}, {}),
+    "glm_moe_dsa": (1, {}, {}),  # some layers have a second cache, for an indexer
     "gemma4": (2, {}, {}),  # half of the layers keep nothing
     "qwen3_moe": (2, {}, {}),
     "mixtral": (2, {"sliding_window": 24}, {}),
@@ -108,7 +109,7 @@ def fused(kind: str, folder: Path) -> TinyEngine:
 def test_the_cache_is_of_the_kind_that_is_meant(kind: str, pair: Pair) -> None:
     for worker in (pair.prefill, pair.decode):
         cache = worker.base.worker.runner.cache
-        assert len(cache.groups) == (2 if kind in ("gemma4", "qwen2") else 1)
+        assert len(cache.groups) == (2 if kind in ("gemma4", "glm_moe_dsa", "qwen2") else 1)
         layer = cache.layers[0]
         assert len(layer) == KINDS[kind][0]
         eight = "kv_cache_dtype" in KINDS[kind][2]

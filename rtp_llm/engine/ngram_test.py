@@ -51,6 +51,7 @@ def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, t
         "gemma2",
         "gemma3",
         "gemma4",
+        "glm_moe_dsa",
         "gpt_oss",
         "qwen3_moe",
         "qwen3_next",

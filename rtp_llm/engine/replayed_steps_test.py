@@ -18,7 +18,13 @@ from rtp_llm.testing.models.transformers_models import save_model
 from rtp_llm.worker.inputs.graph_inputs import GraphInputs
 
 BLOCK, LONGEST = 8, 96
-KINDS = {"qwen3": {}, "mistral": {"sliding_window": 12}, "deepseek_v3": {}, "qwen3_next": {}}
+KINDS = {
+    "qwen3": {},
+    "mistral": {"sliding_window": 12},
+    "deepseek_v3": {},
+    "deepseek_v32": {},
+    "qwen3_next": {},
+}
 Made = Callable[[str], TinyEngine]
 
 

@@ -14,6 +14,7 @@ from rtp_llm.layers.embedding import (
     gather_columns,
     make_embedding,
 )
+from rtp_llm.layers.indexer import IndexerShape
 from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.linear.factory import make_linear
@@ -52,6 +53,7 @@ __all__ = [
     "Interleaved",
     "Mixer",
     "MixerShape",
+    "IndexerShape",
     "MlaAttentionLayer",
     "MlaShape",
     "Layer",

@@ -16,6 +16,7 @@ from rtp_llm.attention import (
     CacheDtypes,
     CacheSpec,
     ForwardBatch,
+    IndexerInputs,
     MlaBackend,
     MlaConfig,
     MlaSpec,
@@ -23,6 +24,7 @@ from rtp_llm.attention import (
     cache_dtypes,
 )
 from rtp_llm.distributed.tensor_parallel import TensorParallel
+from rtp_llm.layers.indexer import Indexer, IndexerShape
 from rtp_llm.layers.linear.base import PlainLinear
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
@@ -44,6 +46,7 @@ class MlaShape:
     rope_size elements, its value `value_size`. `scale` multiplies the scores; `bias`: the
     projections from and to the hidden state have biases; `is_neox`: halves rotate together.
     `heads`: the model's heads on this tensor-parallel rank; every rank has the whole latent.
+    `indexer` selects what queries see; with `shares_selection` that of an earlier layer does.
     `split_kv`: the checkpoint has k_b_proj [heads * rank, nope_size] and v_b_proj [heads *
     value_size, rank] instead of kv_b_proj.
     """
@@ -59,6 +62,8 @@ class MlaShape:
     bias: bool = False
     is_neox: bool = False
     heads: Shard | None = None
+    indexer: IndexerShape | None = None
+    shares_selection: bool = False
     split_kv: bool = False
 
     checkpoint_name: ClassVar[str] = "self_attn"
@@ -101,6 +106,7 @@ class MlaShape:
             value_size=self.value_size,
             scale=self.scale,
             is_neox=self.is_neox,
+            indexer=None if self.indexer is None else self.indexer.config,
             **vars(options),
         )
 
@@ -158,7 +164,9 @@ class MlaAttentionLayer(Mixer):
             self.kv_b_proj.shape = shape
         values, parts = num_heads * shape.value_size, {"o_proj": hidden}
         self.o_proj = make_linear(values, parts, bias, options, shards=shape.output_shards)
-
+        self.indexer: Indexer | None = None
+        if shape.indexer is not None and not shape.shares_selection:
+            self.indexer = Indexer(shape.indexer, options.inside("indexer"))
         self.keys: Tensor | None = None
 
     def finish_loading(self) -> None:
@@ -185,13 +193,28 @@ class MlaAttentionLayer(Mixer):
 
         Writes latents and rotated keys of the T tokens into the layer's cache.
         """
-        shape = self.shape
-        projected = self.qkv_a_proj.normed(norm, residual, pending)
+        if self.indexer is None:
+            projected = self.qkv_a_proj.normed(norm, residual, pending)
+            q, kv, index = *self._queries_and_latents(projected), None
+        else:
+            x = norm.after(pending, residual)
+            q, kv, index = self._indexed(self.indexer, x)
+        heads = q.view(len(q), self.num_heads, self.shape.query_size)
+        norm_weight, eps = self.kv_a_layernorm.weight, self.kv_a_layernorm.eps
+        weights = MlaWeights(norm_weight, eps, self._kv_b(), self.keys)
+        mixed = self.backend.attend(heads, kv, self.index, cos_sin, weights, batch, index)
+        return self.o_proj.add_to(residual, mixed)
+
+    def _queries_and_latents(self, projected: Tensor) -> tuple[Tensor, Tensor]:
         q, kv = projected[:, : self.q_size], projected[:, self.q_size :]
         if self.q_b_proj is not None and self.q_a_layernorm is not None:
             q = self.q_b_proj.normed(self.q_a_layernorm, q, None)
-        heads = q.view(len(q), self.num_heads, shape.query_size)
-        norm_weight, eps = self.kv_a_layernorm.weight, self.kv_a_layernorm.eps
-        weights = MlaWeights(norm_weight, eps, self._kv_b(), self.keys)
-        mixed = self.backend.attend(heads, kv, self.index, cos_sin, weights, batch)
-        return self.o_proj.add_to(residual, mixed)
+        return q, kv
+
+    def _indexed(self, indexer: Indexer, x: Tensor) -> tuple[Tensor, Tensor, IndexerInputs]:
+        """The same of x [T, hidden], and what the indexer makes of x and of the query latents."""
+        projected = self.qkv_a_proj(x)
+        assert self.q_b_proj is not None and self.q_a_layernorm is not None
+        compressed = self.q_a_layernorm(projected[:, : self.q_size])
+        q, kv = self.q_b_proj(compressed), projected[:, self.q_size :]
+        return q, kv, indexer(x, compressed)

@@ -26,7 +26,7 @@ from rtp_llm.attention.model_inputs import NO_INPUTS, ModelInputs
 from rtp_llm.config.model_settings import ModelSettings
 from rtp_llm.device import Capabilities
 from rtp_llm.distributed.tensor_parallel import SINGLE, TensorParallel
-from rtp_llm.layers import Layer, LayerOptions, MixerShape, torch_dtype
+from rtp_llm.layers import IndexerShape, Layer, LayerOptions, MixerShape, torch_dtype
 from rtp_llm.layers.moe import ExpertHooks
 from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.models.config import ModelConfig
@@ -225,12 +225,17 @@ class Architecture(CausalLM):
         return mixers if ranks.size == 1 else tuple(each.on_rank(ranks) for each in mixers)
 
     @classmethod
+    def indexers(cls, config: ModelConfig) -> tuple[IndexerShape, ...]:
+        """The indexers of layers, whose caches come after those of all mixers."""
+        return ()
+
+    @classmethod
     def groups_of(
         cls, config: ModelConfig, dtypes: CacheDtypes, ranks: TensorParallel = SINGLE
     ) -> CacheGroups:
         """The cache groups of its layers on one of ``ranks``, without creating the layers."""
-        mixers = cls.local_mixers(config, ranks)
-        return CacheGroups.of([mixer.cache_spec(dtypes) for mixer in mixers])
+        cached = cls.local_mixers(config, ranks) + cls.indexers(config)
+        return CacheGroups.of([each.cache_spec(dtypes) for each in cached])
 
     @classmethod
     def backend_configs(
@@ -238,9 +243,10 @@ class Architecture(CausalLM):
     ) -> list[BackendConfig | None]:
         """The backend config of each cache group."""
         ranks, requested = options.tensor_parallel, options.backend_options()
-        mixers = cls.local_mixers(config, ranks)
+        configs = [each.backend_config(requested) for each in cls.local_mixers(config, ranks)]
+        configs += [None] * len(cls.indexers(config))  # the backends of their layers run them
         groups = cls.groups_of(config, options.cache_dtypes, ranks).groups
-        return [mixers[group.layers[0]].backend_config(requested) for group in groups]
+        return [configs[group.layers[0]] for group in groups]
 
     @classmethod
     def explain_backends(cls, config: ModelConfig, options: ModelOptions) -> str:

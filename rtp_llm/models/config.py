@@ -50,6 +50,7 @@ _TAKEN = (
     "mlp_bias",
     "qk_norm",
     "mla",
+    "shared_selections",
     "norm_offset",
     "output_gate",
     "sinks",
@@ -79,6 +80,7 @@ class Features:
     moe: MoeConfig | None = None
     moe_layers: tuple[bool, ...] = ()
     mla: MlaShape | None = None
+    shared_selections: tuple[bool, ...] = ()
     norm_offset: float = 0.0
     output_gate: bool = False
     sinks: bool = False
@@ -104,7 +106,8 @@ class ModelConfig:
     None if no layer has one.
     `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
     `stored`: how it stores the weights of modules that are not floats. With
-    `mla` the cache holds latents instead of keys and values. `norm_offset` is added to the weights
+    `mla` the cache holds latents instead of keys and values; `shared_selections`: whether each
+    layer takes the selection of an earlier layer's indexer. `norm_offset` is added to the weights
     of norms; with `output_gate` a gate multiplies the attention result; `sinks`: heads have them,
     see AttentionShape. `output_norms`: the results of attention and feed-forward are normalised
     before they are added. Embeddings are multiplied by `embedding_scale`. `attention_scale` and
@@ -146,6 +149,7 @@ class ModelConfig:
     moe_layers: tuple[bool, ...] = ()
     stored: StoredModules | None = None
     mla: MlaShape | None = None
+    shared_selections: tuple[bool, ...] = ()
     norm_offset: float = 0.0
     output_gate: bool = False
     sinks: bool = False

@@ -108,7 +108,7 @@ def test_windows(tmp_path, architecture, changes):
 
 @pytest.mark.parametrize(
     "architecture",
-    [name for name in known_architectures("generate") if re.search("Moe|Mix|GptOss", name)],
+    [name for name in known_architectures("generate") if re.search("Moe(?!Dsa)|Mix|GptOss", name)],
 )
 def test_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
@@ -139,7 +139,32 @@ def test_linear_attention(tmp_path, architecture, changes):
     assert net.kernel_size == theirs.linear_conv_kernel_dim
 
 
-@pytest.mark.parametrize("architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"])
+INDEXED = ["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"index_topk_freq": 3, "index_skip_topk_offset": 4}, {"index_topk_pattern": "FFSSF"}],
+)
+def test_indexers(tmp_path, changes):
+    changes = changes | {"num_hidden_layers": 5, "first_k_dense_replace": 2}
+    for architecture in INDEXED:
+        ours, theirs = (
+            ours_of(tmp_path, architecture, **changes),
+            theirs_of(architecture, **changes),
+        )
+        indexer = ours.mla.indexer
+        assert indexer.config.num_heads == theirs.index_n_heads
+        assert indexer.config.head_dim == theirs.index_head_dim
+        assert indexer.config.top_k == theirs.index_topk
+        assert indexer.query_rank == theirs.q_lora_rank
+        types = getattr(theirs, "indexer_types", ["full"] * 5)
+        assert list(ours.shared_selections) == [each == "shared" for each in types]
+
+
+@pytest.mark.parametrize(
+    "architecture", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", *INDEXED]
+)
 def test_mla_and_its_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
     mla = ours.mla

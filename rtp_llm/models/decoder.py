@@ -17,10 +17,12 @@ from rtp_llm.distributed.tensor_parallel import SINGLE
 from rtp_llm.layers import (
     AttentionShape,
     Embedding,
+    IndexerShape,
     Layer,
     LayerOptions,
     LogitsHead,
     MixerShape,
+    MlaShape,
     MoeBlock,
     Mrope,
     RMSNorm,
@@ -36,6 +38,7 @@ from rtp_llm.models.decoder_layer import DecoderLayer, make_norm
 from rtp_llm.models.drafts.draft_head import DraftHead, TargetParts
 from rtp_llm.models.drafts.eagle3 import Eagle3Head
 from rtp_llm.models.drafts.mtp import MultiTokenPredictor
+from rtp_llm.models.mla_mixers import mla_mixers
 from rtp_llm.models.output_norm_layer import OutputNormLayer
 from rtp_llm.models.raw_config import RawConfig
 
@@ -182,7 +185,7 @@ class DecoderForCausalLM(Architecture):
     def mixers(cls, config: ModelConfig) -> tuple[MixerShape, ...]:
         further = () if config.eagle3 is None else (config.eagle3.shape,)
         if config.mla is not None:
-            return (config.mla,) * (config.num_layers + config.draft_layers) + further
+            return mla_mixers(config) + further
         attention = AttentionShape(
             hidden_size=config.hidden_size,
             num_heads=config.num_heads,
@@ -203,6 +206,11 @@ class DecoderForCausalLM(Architecture):
         )
         return layers + (attention,) * config.draft_layers + further
 
+    @classmethod
+    def indexers(cls, config: ModelConfig) -> tuple[IndexerShape, ...]:
+        mla = (each for each in cls.mixers(config) if isinstance(each, MlaShape))
+        return tuple(each.indexer for each in mla if each.indexer and not each.shares_selection)
+
     def cache_groups(self) -> CacheGroups:
         if self._options.stage is not None:
             whole = self.groups_of(self.config, self._options.cache_dtypes, self._ranks)
@@ -211,7 +219,9 @@ class DecoderForCausalLM(Architecture):
         mixers = [layer.mixer for layer in layers]
         if self.drafts is not None:
             mixers.append(self.drafts.mixer)
-        return CacheGroups.of([mixer.cache_spec() for mixer in mixers])
+        indexers = self.indexers(self.config)
+        further = [each.cache_spec(self._options.cache_dtypes) for each in indexers]
+        return CacheGroups.of([*(mixer.cache_spec() for mixer in mixers), *further])
 
     def context_bytes(self, keys: int) -> int:
         return self._backends.context_bytes(keys)

@@ -31,6 +31,7 @@ MODELS = {
     "gemma3": {},
     "gemma4": {},
     "gemma4_experts": {"seed": 1},
+    "glm_moe_dsa": {"index_topk_pattern": "FS", "num_hidden_layers": 2},
     "gpt_oss": {"num_hidden_layers": 2},
     "llama": {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 80},
     "mistral": {"num_attention_heads": 7, "num_key_value_heads": 1, "sliding_window": 24},

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from rtp_llm.layers import MlaShape
+from rtp_llm.attention import IndexerConfig
+from rtp_llm.layers import IndexerShape, MlaShape
 from rtp_llm.models.raw_config import RawConfig
 from rtp_llm.models.refusals import rope_settings, rope_style
 from rtp_llm.models.rope_config import yarn_scale
@@ -32,6 +33,21 @@ def read_mla(raw: RawConfig) -> MlaShape:
         bias=raw.flag("attention_bias"),
         is_neox=raw.get("rope_interleave") is False,
     )
+
+
+def read_indexer(raw: RawConfig, *, is_neox: bool) -> IndexerShape:
+    """The sizes of a lightning indexer; ModelConfigError names a key that does not fit.
+
+    ``is_neox``: its rotation pairs halves.
+    """
+    if raw.get("q_lora_rank") is None:
+        raise raw.error("q_lora_rank", None, "a size: index queries are made of compressed queries")
+    dim, rope_size = raw.integer("index_head_dim"), raw.integer("qk_rope_head_dim")
+    if dim < rope_size:
+        raise raw.error("index_head_dim", dim, f"qk_rope_head_dim ({rope_size}) or more")
+    heads, top_k = raw.integer("index_n_heads"), raw.integer("index_topk")
+    config = IndexerConfig(num_heads=heads, head_dim=dim, top_k=top_k, is_neox=is_neox)
+    return IndexerShape(raw.integer("hidden_size"), raw.integer("q_lora_rank"), config)
 
 
 def _yarn_scale(raw: RawConfig) -> float:

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 
-from rtp_llm.attention import mla_step
+from rtp_llm.attention import indexer, mla_step
 from rtp_llm.models.config import ModelConfigError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
@@ -52,6 +52,30 @@ KINDS = pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])
 def test_every_kind(tmp_path, kind, settings):
     reference = save_model(tmp_path, kind, **settings)
     check_tokens_and_chunks(open_model(tmp_path), reference)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("deepseek_v32", {}),
+        ("deepseek_v32", {"index_topk": 40, "rope_parameters": YARN, "attention_bias": True}),
+        ("glm_moe_dsa", {}),
+        ("glm_moe_dsa", {"index_topk_pattern": None, "first_k_dense_replace": 0}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_selected_tokens(tmp_path, kind, settings):
+    """From the first token past `index_topk` on, attention sees a selection."""
+    reference = save_model(tmp_path, kind, **settings)
+    check_tokens_and_chunks(open_model(tmp_path), reference, chunks=(1, 7, 33))
+
+
+def test_a_long_step_selects_for_some_tokens_after_the_other(tmp_path, monkeypatch):
+    save_model(tmp_path, "deepseek_v32")
+    model, prompt = open_model(tmp_path), random_prompt(53)
+    whole = ContiguousRunner(model, 1, 64).prefill(prompt)
+    monkeypatch.setattr(indexer, "_LOGIT_BYTES", 4 * len(prompt) * 10)
+    assert torch.equal(ContiguousRunner(model, 1, 64).prefill(prompt), whole)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +141,7 @@ def test_a_token_has_the_same_bits_alone_and_in_a_batch(tmp_path, kind, dtype):
             assert torch.equal(alone.step([step[number]])[0][-1], expected[number])
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3", "deepseek_v32"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_as_close_as_transformers_is(tmp_path, kind, dtype):
     """With dense layers: a choice of experts that rounding changes says nothing of attention."""

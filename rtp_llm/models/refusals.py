@@ -24,6 +24,8 @@ HYBRID_ARCHITECTURES = (
     "Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration",
 )
+# Architectures all of whose layers have an indexer, which is a layer type of its own there.
+INDEXER_ARCHITECTURES = ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM")
 # The names under which decoders are served whose config.json says that they read both ways.
 BIDIRECTIONAL_ARCHITECTURES = dict.fromkeys(
     ("Qwen2ForCausalLM", "Qwen2Model"), "Qwen2BidirectionalModel"
@@ -35,9 +37,11 @@ CAPPED_FAMILIES = ("Gemma2", "Gemma3", "Gemma4")
 NTK_FAMILY = "New"
 EXPERT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
+    "DeepseekV32ForCausalLM",
     "DeepseekV3ForCausalLM",
     "Gemma4ForCausalLM",
     "Gemma4ForConditionalGeneration",
+    "GlmMoeDsaForCausalLM",
     "GptOssForCausalLM",
     "MixtralForCausalLM",
     "Qwen2MoeForCausalLM",
@@ -212,7 +216,9 @@ def _layer_types(values: Values) -> str:
     listed = values.get("layer_types")
     hybrid = architecture_of(values) in HYBRID_ARCHITECTURES
     kinds = listed if isinstance(listed, list) and not hybrid else []
-    other = [kind for kind in kinds if kind not in LAYER_TYPES]
+    indexed = architecture_of(values) in INDEXER_ARCHITECTURES
+    known = ("indexed_attention",) if indexed else LAYER_TYPES
+    other = [kind for kind in kinds if kind not in known]
     return f"layer type {shown(other[0])}" if other else ""
 
 

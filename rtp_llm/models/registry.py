@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Each class is imported only when a model of its architecture is opened.
 _DECODERS = {
     "DeepseekV2ForCausalLM": "rtp_llm.models.decoders.deepseek_v2:DeepseekV2ForCausalLM",
+    "DeepseekV32ForCausalLM": "rtp_llm.models.decoders.deepseek_v32:DeepseekV32ForCausalLM",
     "DeepseekV3ForCausalLM": "rtp_llm.models.decoders.deepseek_v3:DeepseekV3ForCausalLM",
     "Gemma2ForCausalLM": "rtp_llm.models.decoders.gemma:Gemma2ForCausalLM",
     "Gemma3ForCausalLM": "rtp_llm.models.decoders.gemma:Gemma3ForCausalLM",
@@ -30,6 +31,7 @@ _DECODERS = {
     "Gemma4UnifiedForConditionalGeneration": (
         "rtp_llm.models.gemma4.causal_lm:Gemma4UnifiedForConditionalGeneration"
     ),
+    "GlmMoeDsaForCausalLM": "rtp_llm.models.decoders.glm_moe_dsa:GlmMoeDsaForCausalLM",
     "GptOssForCausalLM": "rtp_llm.models.decoders.gpt_oss:GptOssForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.decoders.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",

@@ -190,6 +190,7 @@ CASES = [
     Case("deepseek_v2"),
     Case("deepseek_v3", {"attention_bias": True}),
     Case("deepseek_v3", {"q_lora_rank": None}),
+    Case("glm_moe_dsa"),
     Case("qwen3_next"),
     Case("qwen3_5", {"attention_bias": True}),
     Case("qwen3_5_moe", TIED),

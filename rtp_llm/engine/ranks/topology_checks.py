@@ -64,6 +64,8 @@ def _check_stages(settings: Settings, config: ModelConfig) -> None:
     if settings.pipeline_parallel_size > config.num_layers:
         said = f"{stages}, {config.num_layers} layers"
         _refuse(f"{_PIPELINE} above the number of layers", said)
+    if config.mla is not None and config.mla.indexer is not None:
+        _refuse(f"{_PIPELINE} for a model with an indexer", stages)
     own = config.gemma4
     if own is not None and (own.shared_layers or own.per_layer_size):
         said = f"num_kv_shared_layers={own.shared_layers}"

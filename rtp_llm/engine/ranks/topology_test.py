@@ -49,6 +49,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "gemma4",
         "num_kv_shared_layers=3, hidden_size_per_layer_input=32",
     ),
+    "--pipeline-parallel-size for a model with an indexer": (
+        STAGES,
+        "deepseek_v32",
+        "pipeline_parallel_size=2",
+    ),
     "--pipeline-parallel-size with --enable-overlap": (
         {**STAGES, "enable_overlap": True},
         "llama",

@@ -18,6 +18,8 @@ with light_transformers():
         DeepseekV2ForCausalLM,
         DeepseekV3Config,
         DeepseekV3ForCausalLM,
+        DeepseekV32Config,
+        DeepseekV32ForCausalLM,
         Gemma2Config,
         Gemma2ForCausalLM,
         Gemma3Config,
@@ -30,6 +32,8 @@ with light_transformers():
         Gemma4TextConfig,
         Gemma4UnifiedForCausalLM,
         Gemma4UnifiedTextConfig,
+        GlmMoeDsaConfig,
+        GlmMoeDsaForCausalLM,
         GptOssConfig,
         GptOssForCausalLM,
         LlamaConfig,
@@ -61,6 +65,7 @@ with light_transformers():
 _KINDS: dict[str, tuple[Any, Any]] = {
     "deepseek_v2": (DeepseekV2Config, DeepseekV2ForCausalLM),
     "deepseek_v3": (DeepseekV3Config, DeepseekV3ForCausalLM),
+    "deepseek_v32": (DeepseekV32Config, DeepseekV32ForCausalLM),
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "gemma3_images": (Gemma3Config, Gemma3ForConditionalGeneration),
@@ -68,6 +73,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "gemma4_experts": (Gemma4TextConfig, Gemma4ForCausalLM),
     "gemma4_images": (Gemma4Config, Gemma4ForConditionalGeneration),
     "gemma4_unified": (Gemma4UnifiedTextConfig, Gemma4UnifiedForCausalLM),
+    "glm_moe_dsa": (GlmMoeDsaConfig, GlmMoeDsaForCausalLM),
     "gpt_oss": (GptOssConfig, GptOssForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "mistral": (MistralConfig, MistralForCausalLM),
@@ -100,6 +106,14 @@ _MLA = {
     "num_experts_per_tok": 3,
     "moe_intermediate_size": 48,
     "routed_scaling_factor": 1.7,
+}
+# With few heads most logits would be zero, and a selection among equals is arbitrary.
+_INDEXER = {
+    **_MLA,
+    "n_shared_experts": 1,
+    "index_head_dim": 24,
+    "index_n_heads": 32,
+    "index_topk": 12,
 }
 _HYBRID = {
     "head_dim": 32,
@@ -184,6 +198,7 @@ _TOWERS = {
 _OF_KIND: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**_MLA, "n_shared_experts": 2},
     "deepseek_v3": {**_MLA, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
+    "deepseek_v32": {**_INDEXER, "n_group": 4, "topk_group": 2},
     "gemma2": {
         "sliding_window": 24,
         "query_pre_attn_scalar": 48,
@@ -203,6 +218,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
     },
     "gemma4_images": _GEMMA4_SMALL,
     "gemma4_unified": _GEMMA4_LARGE,
+    "glm_moe_dsa": {**_INDEXER, "index_topk_pattern": "FSF"},
     "gpt_oss": {
         "num_local_experts": 6,
         "num_experts_per_tok": 3,
