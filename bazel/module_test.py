@@ -148,6 +148,87 @@ def test_both_faces_of_the_cc_rules_have_the_same_names() -> None:
 
 def test_bazelrc_has_no_flag_that_was_removed() -> None:
     for line in (ROOT / ".bazelrc").read_text().splitlines():
-        if line.startswith("build:xpu "):  # oneAPI's toolchain: Bazel 4.2.3 to 7 (docs/build.md)
-            continue
         assert not [flag for flag in _REMOVED_FLAGS if flag in line], line
+
+
+# -- @rules_python, which could not be fetched here ------------------------------------------------
+
+# What the documentation of rules_python 1.7 has, as far as it is used:
+# https://rules-python.readthedocs.io/en/latest/api/.
+_DOCUMENTED = {
+    "@rules_python//python:defs.bzl": {
+        *("PyInfo", "py_binary", "py_library", "py_runtime", "py_runtime_pair", "py_test"),
+    },
+    "@rules_python//python:pip.bzl": {"compile_pip_requirements", "pip_parse", "pip_utils"},
+    "@rules_python//python:repositories.bzl": {"py_repositories"},
+    "@rules_python//python/extensions:pip.bzl": {"pip"},
+    "@rules_python//python/extensions:python.bzl": {"python"},
+}
+_OF_PIP_PARSE = {"extra_pip_args", "hub_name", "python_version", "requirements_lock"}
+_OF_COMPILE = {
+    *("name", "src", "srcs", "requirements_in", "requirements_txt", "requirements_linux"),
+    *("extra_args", "extra_deps", "generate_hashes", "tags", "visibility", "data", "env"),
+}
+
+
+def _names_after(call: str, text: str) -> list[set[str]]:
+    """The names of the arguments of each call, as buildifier puts them on lines of their own."""
+    calls = re.findall(rf"^(\[?){re.escape(call)}\(\n(.*?)^\)", text, re.DOTALL | re.MULTILINE)
+    return [set(re.findall(r"^    (\w+) = ", arguments, re.MULTILINE)) for _, arguments in calls]
+
+
+def test_of_the_python_rules_documented_names_are_used() -> None:
+    files = [*SOURCES, ROOT / "WORKSPACE", ROOT / "MODULE.bazel"]
+    loads = [found for path in files for found in _LOAD.findall(path.read_text())]
+    used = {file for file, _ in loads if file.startswith("@rules_python")}
+    assert used and used <= _DOCUMENTED.keys()
+    for file, names in loads:
+        if file in used:
+            asked = re.findall(r"(?<!= )\"(\w+)\"", names) + re.findall(r"= \"(\w+)\"", names)
+            assert set(asked) <= _DOCUMENTED[file], (file, asked)
+    for file, name in re.findall(
+        r"use_extension\(\"(@rules_python[^\"]+)\", \"(\w+)\"\)",
+        (ROOT / "MODULE.bazel").read_text(),
+    ):
+        assert name in _DOCUMENTED[file]
+
+
+def test_each_devices_lock_is_a_hub_and_has_targets() -> None:
+    module, deps = (ROOT / "MODULE.bazel").read_text(), (ROOT / "deps/BUILD").read_text()
+    table = (ROOT / "arch_config/devices.bzl").read_text()
+    locks = dict(
+        re.findall(r"^    \"(\w+)\": .*?lock = \"([^\"]+)\"", table, re.MULTILINE | re.DOTALL)
+    )
+    hubs = re.findall(
+        r"hub_name = \"pypi_(\w+)\",\n.*\n    requirements_lock = \"([^\"]+)\"", module
+    )
+    assert len(locks) == 4 and dict(hubs) == locks
+    assert _names_after("pip.parse", module) and all(
+        names <= _OF_PIP_PARSE for names in _names_after("pip.parse", module)
+    )
+    (names,) = _names_after("compile_pip_requirements", deps)
+    assert {"name", "src"} <= names <= _OF_COMPILE
+    assert ") for device, row in DEVICES.items()]" in deps
+
+
+def test_the_local_face_has_the_parameters_that_are_used() -> None:
+    """It is taken by Bazel 4.2.3, and offline."""
+    face = ROOT / "3rdparty/rules_python"
+    names = set(
+        re.findall(r"^(?:def )?([A-Za-z]\w+)(?: = |\()", (face / "local_pip.bzl").read_text(), re.M)
+    )
+    assert names - {"load"} == {"compile_pip_requirements"}
+    (signature,) = re.findall(
+        r"def compile_pip_requirements\((.*?)\):", (face / "local_pip.bzl").read_text(), re.DOTALL
+    )
+    taken = set(re.findall(r"^        (\w+)", signature, re.MULTILINE))
+    (used,) = _names_after("compile_pip_requirements", (ROOT / "deps/BUILD").read_text())
+    assert used <= taken <= _OF_COMPILE
+
+
+def test_both_ways_to_the_release_take_the_same_one() -> None:
+    (module,) = re.findall(
+        r"name = \"rules_python\", version = \"([^\"]+)\"", (ROOT / "MODULE.bazel").read_text()
+    )
+    archive = (ROOT / "3rdparty/rules_python/repository.bzl").read_text()
+    assert re.findall(r"rules_python-(\d[\d.]*\d)", archive) == [module, module]

@@ -15,9 +15,12 @@ import pytest
 from bazel import fake_oneapi_for_tests as fake
 from bazel.fake_toolkits_for_tests import calls
 from bazel.nested_for_tests import NestedBazel, linked_tree
+from tools.dev.bazel import sycl_compiler_flags
 
 Bazel = Callable[..., "subprocess.CompletedProcess[str]"]
 _BIN = "compiler/latest/bin"
+# ./dev writes it into user.bazelrc.
+_COMPILER = sycl_compiler_flags("bazel 4.2.3").split()
 _LOST = """
 load("//3rdparty/gpus/xpu:configure.bzl", "xpu_configure")
 xpu_configure(name = "lost_xpu", places = ["/no/such/oneapi"], system_libraries = ["/no/such/lib"])
@@ -150,6 +153,7 @@ def _actions(bazel: Bazel, root: Path, expression: str, *arguments: str) -> list
     done = bazel(
         "aquery",
         "--config=xpu",
+        *_COMPILER,
         "--include_param_files",
         *arguments,
         expression,
@@ -198,7 +202,8 @@ def test_without_icpx_code_is_for_the_run_time(bazel: Bazel, tmp_path: Path) -> 
     (packages / "WORKSPACE").touch()
     (packages / "BUILD.bazel").touch()
     build = (
-        *("build", "--nobuild", "--config=xpu", f"--override_repository=sycl_packages={packages}"),
+        *("build", "--nobuild", "--config=xpu", *_COMPILER),
+        f"--override_repository=sycl_packages={packages}",
         *("--repo_env=RTP_LLM_SYCL=packages", "//rtp_llm/kernels/xpu/runtime:scale_for_tests"),
     )
     done = bazel(*build)

@@ -65,6 +65,15 @@ def test_dev_knows_the_devices() -> None:
     assert set(dev_lock._TORCH_ELSEWHERE) == elsewhere
 
 
+def test_dev_and_the_rule_call_pip_tools_alike() -> None:
+    """compile_pip_requirements adds three options by itself."""
+    build = (DEPS / "BUILD").read_text()
+    (given,) = re.findall(r"extra_args = \[\n(.*?)\n    \]", build, re.DOTALL)
+    options = set(re.findall(r'"(--[\w-]+)"', given))
+    assert options | {"--allow-unsafe", "--generate-hashes"} == set(dev_lock._PIP_TOOLS_OPTIONS)
+    assert "\"--pip-args='--only-binary :all:'\"" in given
+
+
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
 def test_every_pin_is_hashed(lock: Path) -> None:
     entries = re.split(r"\n(?=[a-z0-9])", lock.read_text())

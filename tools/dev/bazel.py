@@ -15,6 +15,9 @@ from tools.dev.steps import CACHE, ROOT, StepError, exit_code, output_of, say, w
 
 FIRST_BY_MODULE = 8  # from there on MODULE.bazel is read in place of WORKSPACE
 FIRST_REFUSED = 10
+# How --config=xpu chooses the compiler of oneAPI; without one both come to the host's compiler.
+_BY_SUITE = "--crosstool_top=@local_xpu//:cc --host_crosstool_top=@bazel_tools//tools/cpp:toolchain"
+_BY_PLATFORM = "--platforms=//arch_config:xpu_platform"
 
 
 @functools.cache
@@ -22,19 +25,33 @@ def command() -> str:
     """Return the name of the Bazel on the PATH; raises StepError for an unsupported version."""
     for name in ("bazel", "bazelisk"):
         if shutil.which(name):
-            version = output_of([name, "--version"], remedy="install Bazel 4.2.3 to 7")
-            refuse_version(version)
+            refuse_version(_version(name))
             return name
     raise StepError("no bazel or bazelisk on the PATH", "run ./dev setup without --offline")
 
 
+@functools.cache
+def _version(name: str) -> str:
+    return output_of([name, "--version"], remedy="install Bazel 4.2.3 to 7")
+
+
+def _release(text: str) -> int:
+    """The major version in `bazel --version`; 0 for Debian's, which says `no_version` (4.2.3)."""
+    found = re.search(r"(\d+)\.\d+", text)
+    return int(found.group(1)) if found else 0
+
+
+def sycl_compiler_flags(text: str) -> str:
+    """How the Bazel with this `bazel --version` chooses the compiler of an xpu build."""
+    return _BY_PLATFORM if _release(text) >= FIRST_BY_MODULE else _BY_SUITE
+
+
 def refuse_version(text: str) -> None:
-    """StepError for `bazel --version` of a too new release; Debian's says `no_version` (4.2.3).
+    """StepError for `bazel --version` of a too new release.
 
     Says so where this repository was written for a release without having been run with it.
     """
-    found = re.search(r"(\d+)\.\d+", text)
-    release = int(found.group(1)) if found else 0
+    release = _release(text)
     if FIRST_BY_MODULE <= release < FIRST_REFUSED:
         say(f"{text} builds by MODULE.bazel, which was not run yet; Bazel 4.2.3 to 7 are safer")
     if release >= FIRST_REFUSED:
@@ -53,6 +70,7 @@ def write_settings() -> None:
         f"common --repo_env=RTP_LLM_BUILD_CACHE={CACHE}",
         f"build --disk_cache={CACHE / 'bazel-disk'}",
         f"build --repository_cache={CACHE / 'bazel-repositories'}",
+        f"build:xpu {sycl_compiler_flags(_version(command()))}",
     ]
     compiler = os.environ.get("CC") or shutil.which("/usr/bin/gcc")
     if compiler:  # a wrapped gcc at the head of the PATH would be taken otherwise

@@ -28,12 +28,26 @@ def test_too_new_is_refused_with_a_hint(text: str) -> None:
     assert "bazelisk" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("bazel no_version", "--crosstool_top=@local_xpu//:cc"),
+        ("bazel 7.6.1", "--crosstool_top=@local_xpu//:cc"),
+        ("bazel 8.0.0", "--platforms=//arch_config:xpu_platform"),
+        ("bazel 9.1.2", "--platforms=//arch_config:xpu_platform"),
+    ],
+)
+def test_the_compiler_of_an_xpu_build(text: str, flag: str) -> None:
+    assert flag in bazel.sycl_compiler_flags(text).split()
+
+
 def test_settings_record_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bazel, "ROOT", tmp_path)
     monkeypatch.setenv("RTP_LLM_PYTHON", "/opt/python3")
     bazel.write_settings()
     written = (tmp_path / "user.bazelrc").read_text()
     assert "common --repo_env=RTP_LLM_PYTHON=/opt/python3\n" in written
+    assert f"build:xpu {bazel.sycl_compiler_flags(bazel._version(bazel.command()))}\n" in written
     before = (tmp_path / "user.bazelrc").stat().st_mtime_ns
     bazel.write_settings()
     assert (tmp_path / "user.bazelrc").stat().st_mtime_ns == before

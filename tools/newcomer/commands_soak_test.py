@@ -46,10 +46,10 @@ def run(line: str, folder: Path, **environ: str) -> str:
 @pytest.mark.parametrize("job", ["lint", "wheel-cpu"])
 def test_jobs_of_the_cpu(job: str, tree: Path) -> None:
     print("not run here: job `test`, which is what continuous integration runs (.ci/run)")
-    for line in shell_lines.jobs(ROOT / ".github" / "workflows" / "ci.yml")[job]:
-        printed = run(line, tree)
+    lines = shell_lines.jobs(ROOT / ".github" / "workflows" / "ci.yml")[job]
+    printed = [run(line, tree) for line in lines]
     if job == "wheel-cpu":
-        assert Path(printed.splitlines()[-1]).is_file()
+        assert Path(printed[0].splitlines()[-1]).is_file()
 
 
 def test_the_image_of_the_cpu(tree: Path, tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ ROOT = Path("WORKSPACE").resolve().parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 CI = shell_lines.jobs(ROOT / ".github" / "workflows" / "ci.yml")
-OF_CPU = ("lint", "wheel-cpu", "test")
+_WHEEL = "//tools/wheel:contents_test //tools/wheel:kernels_test"
+# What the job that builds a device's wheel tests without the device.
+DEVICES = {
+    "cpu": _WHEEL,
+    "cuda": _WHEEL,
+    "rocm": _WHEEL,
+    "xpu": f"//rtp_llm/kernels/xpu/... {_WHEEL}",
+}
 _BAZEL = """\
 #!/bin/bash
 case $1 in
@@ -41,7 +48,8 @@ def test_every_job_runs_dev_alone() -> None:
         "./dev lint",
         "./dev test",
         "./dev soak",
-        *(f"./dev build {device}" for device in ("cpu", "cuda", "rocm", "xpu")),
+        *(f"./dev build {device}" for device in DEVICES),
+        *(f"./dev test --config={device} {targets}" for device, targets in DEVICES.items()),
     }
     help_text = (ROOT / "dev").read_text()
     for line in lines:
@@ -93,7 +101,7 @@ def test_lines_of_the_cpu_reach_bazel_from_an_empty_folder(
         "HOME": str(tmp_path),
         "RTP_LLM_PYTHON": sys._base_executable,  # type: ignore[attr-defined]
     }
-    (line,) = CI[job]
+    line = CI[job][0]
     done = subprocess.run(
         ["bash", "-ec", line], cwd=tree, env=environment, capture_output=True, text=True
     )

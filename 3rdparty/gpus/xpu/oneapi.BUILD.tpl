@@ -78,6 +78,19 @@ cc_toolchain(
     toolchain_config = ":toolchain_config",
 )
 
+# For Bazel 8 and 9.
+toolchain(
+    name = "cc_toolchain",
+    target_compatible_with = [
+        "@//arch_config:icpx",
+        "@platforms//cpu:x86_64",
+        "@platforms//os:linux",
+    ],
+    toolchain = ":toolchain",
+    toolchain_type = "@bazel_tools//tools/cpp:toolchain_type",
+)
+
+# For earlier ones: --crosstool_top.
 cc_toolchain_suite(
     name = "cc",
     toolchains = {
