@@ -481,6 +481,14 @@ REFUSALS: tuple[Refusal, ...] = (
         "divides requests and experts.",
         devices="rocm, xpu",
     ),
+    Refusal(
+        "device",
+        "collectives",
+        "This PyTorch lacks the device's backend of torch.distributed.",
+        "Install PyTorch as it is built for the device, or leave --data-parallel-size (of mixtures "
+        "of experts), --tensor-parallel-size and --pipeline-parallel-size out.",
+        devices=_GPUS,
+    ),
     *ENCODER_REFUSALS,
     *RANK_REFUSALS,
     Refusal(

@@ -42,6 +42,7 @@ def test_the_other_rows_of_devices_are_those_that_are_tested() -> None:
         "device_type",
         "compute capability below 8.0",
         "GPU without compiled kernels",
+        "collectives",
         "fp8_products on another GPU",
         "int4_weights in float32",
         "memory_export from another allocator",

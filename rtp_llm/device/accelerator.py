@@ -150,6 +150,12 @@ class AcceleratorDevice(Device):
             self.mask_variables, self._environ, self.device_count(), self.mask_end
         )
 
+    def has_collectives(self) -> Support:
+        distributed = self._torch.distributed
+        if distributed.is_available() and distributed.is_backend_available(self.collectives):
+            return Support.yes()
+        return Support.no(f"PyTorch {self._torch.__version__} was built without {self.collectives}")
+
     def check_group(self, ranks: Ranks) -> None:
         count = self.device_count()
         if count == 0:

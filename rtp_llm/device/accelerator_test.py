@@ -173,6 +173,15 @@ def test_names_that_torch_knows_them_by():
 
 
 @EACH
+def test_collectives_that_this_pytorch_lacks_are_named(name):
+    device, fake = made(name)
+    assert device.has_collectives()
+    fake.backends = {"gloo"}
+    reason = f"PyTorch 2.13.0+fake was built without {device.collectives}"
+    assert device.has_collectives().reason == reason
+
+
+@EACH
 def test_memory_and_description(name):
     device, _ = made(name)
     info = device.memory_info()

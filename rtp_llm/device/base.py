@@ -153,6 +153,10 @@ class Device(ABC):
     def visible_devices(self) -> VisibleDevices:
         """The devices that this process may use, as named in the user's mask."""
 
+    def has_collectives(self) -> Support:
+        """Whether this PyTorch has `collectives`, the device's backend of torch.distributed."""
+        return Support.yes()  # gloo is in every build
+
     @abstractmethod
     def check_group(self, ranks: Ranks) -> None:
         """Raise DeviceError unless processes like this one can share the machine's devices."""

@@ -168,6 +168,10 @@ class FakeTorch:
             vars(self.version).update(_VERSIONS[kind])
         self.cuda = FakeBackend(counts.get("cuda", 0) or counts.get("rocm", 0))
         self.xpu = FakeBackend(counts.get("xpu", 0))
+        self.backends = {"gloo", "nccl", "xccl"}
+        self.distributed = SimpleNamespace(
+            is_available=lambda: True, is_backend_available=lambda name: name in self.backends
+        )
         self.pinned = 0
         self.placed: list[str] = []
 

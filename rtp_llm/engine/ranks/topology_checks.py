@@ -25,6 +25,8 @@ def check_topology(settings: Settings, config: ModelConfig, device: Device) -> N
             _check_together(flag, size, settings, config)
     if settings.pipeline_parallel_size > 1:
         _check_stages(settings, config)
+    if settings.ranks_per_engine > 1 or (settings.data_parallel_size > 1 and config.moe):
+        _check_collectives(device)
     if settings.ranks_per_engine > 1:
         _check_devices(settings, device)
         _check_heads(settings.tensor_parallel_size, config)
@@ -78,6 +80,13 @@ def _check_stages(settings: Settings, config: ModelConfig) -> None:
         _refuse(f"{_PIPELINE} with --speculative", said)
     if settings.enable_overlap:
         _refuse(f"{_PIPELINE} with --enable-overlap", f"{stages}, enable_overlap=on")
+
+
+def _check_collectives(device: Device) -> None:
+    has = device.has_collectives()
+    if not has:
+        row = get_refusal("device", "collectives", device.name)
+        raise EngineStartError(f"{row.message_on(device.name)} ({has.reason})")
 
 
 def _check_devices(settings: Settings, device: Device) -> None:

@@ -23,7 +23,9 @@ from rtp_llm.testing.xpu.host_backend import BACKEND, bridge
 class _Torch:
     """What a device uses of torch; host memory is as good as pinned."""
 
+    __version__ = torch.__version__
     version = SimpleNamespace(xpu="the bridge")
+    distributed = torch.distributed
 
     def __init__(self, backend: object) -> None:
         self.xpu = backend

@@ -17,7 +17,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from example.demo_model.training import sums
-from rtp_llm import LLM, SamplingParams, cli
+from rtp_llm import LLM, SamplingParams, cli, ops
+from rtp_llm.device import resolve_device
+from rtp_llm.device.xpu import BLOCK_SIZE_VARIABLE
 from rtp_llm.testing.models.transformers_models import expected_tokens
 from rtp_llm.testing.server.serving import events, wait_for
 from rtp_llm.testing.server_processes import REAL, engines, process, read_metrics
@@ -67,6 +69,38 @@ def test_explain_and_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     saved = ["--num-iters-warmup", "1", "--output-json", str(file)]
     assert cli.main(["bench", "latency", str(DEMO), *FLAGS, *sizes, *saved]) == 0
     assert len(json.loads(file.read_text())["latencies"]) == 2
+    random = ["--random-input-len", "70", "--random-output-len", "5", "--num-prompts", "6"]
+    asked = [str(DEMO), *FLAGS, *random, "--disable-tqdm", "--output-json", str(file)]
+    calls = ops.kernel_calls("paged_attention")
+    assert cli.main(["bench", "throughput", *asked]) == 0
+    assert ops.kernel_calls("paged_attention") > calls
+    assert json.loads(file.read_text())["num_requests"] == 6
+
+
+@pytest.mark.parametrize(("mask", "entries"), [(None, ["0"]), ("0.1", ["0.1"])])
+def test_visible_tiles_and_the_page_size_are_those_of_the_environment(
+    mask: str | None, entries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZE_AFFINITY_MASK", raising=False)
+    if mask is not None:
+        monkeypatch.setenv("ZE_AFFINITY_MASK", mask)
+    monkeypatch.setenv(BLOCK_SIZE_VARIABLE, "32")
+    device = resolve_device()
+    assert device.name == "xpu" and [*device.visible_devices().entries] == entries
+    assert device.current_index() == 0 and device.default_block_size() == 32
+
+
+def assert_benches_and_traces(url: str, folder: Path) -> None:
+    begun = httpx.post(f"{url}/start_profile", timeout=120).json()
+    assert begun == {"activities": ["CPU"]}  # torch for XPUs records these, too
+    sizes = ["--random-input-len", "20", "--random-output-len", "4", "--num-prompts", "4"]
+    file = ["--save-result", "--result-dir", str(folder), "--result-filename", "bench.json"]
+    at = ["--base-url", url, "--tokenizer", str(DEMO), "--disable-tqdm"]
+    assert cli.main(["bench", "serve", *at, *sizes, *file]) == 0
+    measured = json.loads((folder / "bench.json").read_text())
+    assert (measured["completed"], measured["total_output_tokens"]) == (4, 16)
+    (trace,) = httpx.post(f"{url}/stop_profile", timeout=120).json()["files"]
+    assert b'"rtp_llm::paged_attention"' in gzip.decompress(Path(trace).read_bytes())
 
 
 def test_a_server_whose_client_leaves_and_whose_engine_dies(tmp_path: Path) -> None:
@@ -87,13 +121,10 @@ def test_a_server_whose_client_leaves_and_whose_engine_dies(tmp_path: Path) -> N
         before = ask(logprobs=True, top_logprobs=2).json()["choices"][0]
         assert before["message"]["content"] == sums.answer(*pair)
         assert all(len(each["top_logprobs"]) == 2 for each in before["logprobs"]["content"])
-        begun = httpx.post(f"{url}/start_profile", timeout=120).json()
-        assert begun == {"activities": ["CPU"]}  # torch for XPUs records these, too
         streamed = events(ask(stream=True).text)[:-1]
         pieces = [part["choices"][0]["delta"].get("content") or "" for part in streamed]
         assert "".join(pieces) == sums.answer(*pair)
-        (trace,) = httpx.post(f"{url}/stop_profile", timeout=120).json()["files"]
-        assert b'"rtp_llm::paged_attention"' in gzip.decompress(Path(trace).read_bytes())
+        assert_benches_and_traces(url, tmp_path)
         schema = {"name": "sum", "schema": {"enum": ["yes", "no"]}}
         shaped = ask(response_format={"type": "json_schema", "json_schema": schema}).json()
         assert json.loads(shaped["choices"][0]["message"]["content"]) in ("yes", "no")

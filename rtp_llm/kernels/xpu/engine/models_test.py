@@ -12,6 +12,11 @@ from tokenizers import Tokenizer
 
 from example.demo_model.training import data, sums
 from rtp_llm import ops
+from rtp_llm.config.settings import Settings
+from rtp_llm.device import resolve_device
+from rtp_llm.engine.messages import EngineStartError
+from rtp_llm.engine.ranks.topology_checks import check_topology
+from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.quantization.int8 import dequantize_rows, quantize_rows
 from rtp_llm.request.params import PoolingParams
 from rtp_llm.testing.disagg.workers import Pair
@@ -137,6 +142,19 @@ def test_vectors_of_encoders_are_those_of_transformers(kind: str, tmp_path: Path
         wanted = expected_states(reference, prompt).mean(0)
         found = torch.tensor(engine.outcomes[request, 0].pooled)
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_experts_on_several_ranks_need_the_collectives_of_the_device(tmp_path: Path) -> None:
+    """The CPU's PyTorch has none for XPUs."""
+    save_model(tmp_path, "qwen3_moe")
+    settings = Settings(model=str(tmp_path), data_parallel_size=2, **SMALL)
+    config = read_model_config(settings.model)
+    with pytest.raises(
+        EngineStartError, match=r"collectives is not .* xpu.* was built without xccl"
+    ):
+        check_topology(settings, config, resolve_device())
+    one = Settings(model=str(tmp_path), **SMALL)
+    check_topology(one, config, resolve_device())
 
 
 def test_blocks_of_a_prefill_worker_reach_a_decode_worker(tmp_path: Path) -> None:
