@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 
 from rtp_llm.config.encoder_refusals import ENCODER_REFUSALS
+from rtp_llm.config.family_refusals import FAMILY_REFUSALS
 from rtp_llm.config.format_refusals import FORMAT_REFUSALS
 from rtp_llm.config.gguf_refusals import GGUF_REFUSALS
 from rtp_llm.config.rank_refusals import RANK_REFUSALS
@@ -212,20 +213,6 @@ REFUSALS: tuple[Refusal, ...] = (
         "multimodal model",
         "Only text is understood.",
         "Choose a text model, or the language part of this one saved on its own.",
-    ),
-    Refusal(
-        "model",
-        "Gemma 3n",
-        "Its layers have embeddings of their own, several residual streams and shared caches, "
-        "which are not implemented.",
-        "Choose Gemma 3 or 4.",
-    ),
-    Refusal(
-        "model",
-        "drafter of Gemma 4",
-        "Its layers read the keys and values of the model that it drafts for, which a draft model "
-        "here does not.",
-        "Set --speculative ngram or suffix, or a smaller Gemma 4 as a draft model.",
     ),
     Refusal(
         "model",
@@ -490,6 +477,7 @@ REFUSALS: tuple[Refusal, ...] = (
         devices=_GPUS,
     ),
     *ENCODER_REFUSALS,
+    *FAMILY_REFUSALS,
     *RANK_REFUSALS,
     Refusal(
         "device",

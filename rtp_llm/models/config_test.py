@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rtp_llm.attention import CacheDtypes
+from rtp_llm.config.family_refusals import FAMILY_REFUSALS
 from rtp_llm.config.refusals import REFUSALS
 from rtp_llm.models.config import ModelConfigError, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
@@ -222,7 +223,7 @@ BY_FILES = {
     "weights that are not safetensors",
 }
 # The row of an architecture, which is tested with those that are unknown.
-BY_NAME = {"Gemma 3n", "drafter of Gemma 4"}
+BY_NAME = {row.name for row in FAMILY_REFUSALS}
 # Rows that depend on settings as well as the model; also tested with the loader and at start-up.
 BY_SETTINGS = {
     "EAGLE-3 head of scaled embeddings",
@@ -290,14 +291,15 @@ def test_fp8_blocks_are_read_with_dynamic_activations_only(tmp_path, changes, me
         (
             "PaliGemmaForCausalLM",
             {"vision_config": {"depth": 1}},
-            r"Only text .*vision_config is set",
+            "Only text .*vision_config is set",
         ),
-        (
-            "Gemma3nForConditionalGeneration",
-            {"vision_config": {}},
-            r"Its layers have embeddings of",
-        ),
+        ("Gemma3nForConditionalGeneration", {"vision_config": {}}, "Its layers have embeddings of"),
         ("Gemma4AssistantForCausalLM", {}, r"Its layers read .*\(config.json: Gemma4Assistant"),
+        ("DeepseekV4ForCausalLM", {}, "Its layers have .* compressed tokens"),
+        ("Glm5NextForConditionalGeneration", {"vision_config": {}}, "Its layers have .* channel"),
+        ("KimiLinearForCausalLM", {}, "Their linear attention has a decay"),
+        ("MiniMaxM3SparseForConditionalGeneration", {"vision_config": {}}, "Its indexer selects"),
+        ("Qwen4ExpForCausalLM", {}, "Its layers have .* n-grams"),
         (
             "RecurrentGemmaForCausalLM",
             {"final_logit_softcapping": 30.0},

@@ -202,12 +202,12 @@ def _activation(values: Values) -> str:
     return "" if name is None or name in ACTIVATIONS else f"{key} {shown(name)}"
 
 
-def _named(family: str) -> Callable[[Values], str]:
-    """Return a function that finds an architecture whose name begins with `family`."""
+def _named(*families: str) -> Callable[[Values], str]:
+    """Return a function that finds an architecture whose name begins with one of `families`."""
 
     def find(values: Values) -> str:
         named = architecture_of(values)
-        return named if named.startswith(family) else ""
+        return named if named.startswith(families) else ""
 
     return find
 
@@ -245,6 +245,11 @@ CHECKS: dict[str, Callable[[Values], str]] = {
     **{name: _stored(name) for name in STORED_FORMAT_ROWS},
     "Gemma 3n": _named("Gemma3n"),
     "drafter of Gemma 4": _named("Gemma4Assistant"),
+    "DeepSeek-V4": _named("DeepseekV4"),
+    "GLM-5.3-Flash": _named("Glm5Next"),
+    "Kimi Linear and Kimi-K3": _named("KimiLinear", "KimiK3"),
+    "MiniMax-M3": _named("MiniMaxM3"),
+    "Qwen3.8-Flash-Next": _named("Qwen4Exp"),
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),
     "encoder-decoder model": _keys("is_encoder_decoder"),
