@@ -464,9 +464,17 @@ REFUSALS: tuple[Refusal, ...] = (
         "device",
         "tensor_parallel",
         "One model over several devices has not been tried there.",
+        "Set --allow-untested-device to try, or leave --tensor-parallel-size and "
+        "--pipeline-parallel-size out; --data-parallel-size divides requests and experts.",
+        devices="rocm",
+    ),
+    Refusal(
+        "device",
+        "tensor_parallel",
+        "One model over several devices has not been tried there.",
         "Leave --tensor-parallel-size and --pipeline-parallel-size out; --data-parallel-size "
         "divides requests and experts.",
-        devices="rocm, xpu",
+        devices="xpu",
     ),
     Refusal(
         "device",

@@ -129,6 +129,14 @@ class Settings(
         "On an accelerator, allow the slow PyTorch reference of an operator without a kernel.",
         advanced=True,
     )
+    allow_untested_device: bool = option(
+        False,
+        "switch",
+        "device",
+        "Allow what was written for a device and never run there: one model over several AMD GPUs "
+        "(--tensor-parallel-size, --pipeline-parallel-size).",
+        advanced=True,
+    )
     enable_graphs: bool | None = option(
         None,
         "switch",

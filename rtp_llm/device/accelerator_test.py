@@ -160,7 +160,12 @@ def test_every_capability_has_an_answer_and_every_no_a_reason(name):
 
 def test_only_hip_needs_watchers_of_collectives_to_wait():
     wanted = {name: dict(kind.collectives_environment) for name, kind in KINDS.items()}
-    assert wanted == {"cuda": {}, "rocm": {"TORCH_NCCL_BLOCKING_WAIT": "1"}, "xpu": {}}
+    hip = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_BLOCKING_WAIT": "1",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+    }
+    assert wanted == {"cuda": {}, "rocm": hip, "xpu": {}}
 
 
 def test_names_that_torch_knows_them_by():

@@ -75,6 +75,9 @@ class IpcMemory(Protocol):
     def open(self, handle: bytes) -> int:
         """Map another process's memory and return its address. DeviceError without access."""
 
+    def close(self) -> None:
+        """End the mappings of other processes' memory, which no kernel may use any more."""
+
 
 class Device(ABC):
     """One device type as the core sees it, by its capabilities and never by its name.
@@ -92,6 +95,8 @@ class Device(ABC):
     # The device shares memory with the system and other programs, so a plan leaves most of it free.
     shares_memory: ClassVar[bool] = False
     refused: ClassVar[Mapping[str, str]]  # capability -> reason
+    # Of those: refused because they were never run, and allowed by --allow-untested-device.
+    untested: ClassVar[frozenset[str]] = frozenset()
     kernel_features: ClassVar[frozenset[str]] = frozenset()  # of every device of this type
     max_head_dim: ClassVar[int | None] = None  # see Capabilities
     asynchronous: ClassVar[bool]  # work runs concurrently with the host, so steps may overlap

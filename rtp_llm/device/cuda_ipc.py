@@ -53,6 +53,12 @@ class CudaIpcMemory:
         self._opened.append(int(address))
         return self._opened[-1]
 
+    def close(self) -> None:
+        """End the mappings of other processes' memory, which no kernel may use any more."""
+        with torch.cuda.device(self._device):
+            while self._opened:
+                self._done(self._runtime.cudaIpcCloseMemHandle(self._opened.pop()))
+
     def _done(self, answer: Any) -> Any:
         """The results of a library call without its status. Raises DeviceError if it failed."""
         status, *values = answer

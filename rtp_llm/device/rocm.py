@@ -24,7 +24,14 @@ class RocmDevice(AcceleratorDevice):
     max_head_dim: ClassVar[int | None] = 512
     # The thread that watches collectives asks HIP for their events, which spoils a capture that
     # goes on meanwhile (hipErrorCapturedEvent, https://github.com/pytorch/pytorch/pull/175377).
-    collectives_environment: ClassVar[Mapping[str, str]] = {"TORCH_NCCL_BLOCKING_WAIT": "1"}
+    # With blocking waits it is given none; errors are not handled in the background, and nothing
+    # watches that thread. Results of captured collectives are in the graph's pool, so their
+    # addresses stay.
+    collectives_environment: ClassVar[Mapping[str, str]] = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_BLOCKING_WAIT": "1",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+    }
     profiler_activity: ClassVar[ProfilerActivity] = ProfilerActivity.CUDA
     # HIP applies its mask to the devices that ROCr leaves, so ROCr's mask lists no HIP devices.
     mask_variables: ClassVar[tuple[str, ...]] = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -39,6 +46,8 @@ class RocmDevice(AcceleratorDevice):
         "tensor_parallel": "one model over several devices has not been tried there",
         "memory_export": "NIXL's packages read the memory of the host and of NVIDIA's GPUs only",
     }
+
+    untested: ClassVar[frozenset[str]] = frozenset(("tensor_parallel",))
 
     def float8(self) -> torch.dtype:
         # The properties of this device; another one in the machine may be newer.

@@ -54,8 +54,9 @@ class PeerMemory:
         `memory`, which has the buffers, is kept alive by this object.
         """
         self.capacity = capacity
-        self._abort_word, self._memory = abort_word, memory
+        self._memory = memory
         state = torch.zeros(STATE_WORDS, dtype=torch.int32, device=buffers.device)
+        self.abort_word = abort_word
         # The operators' arguments: buffers, state, rank, capacity.
         self.among = (buffers, state, rank, capacity)
 
@@ -98,7 +99,7 @@ class PeerMemory:
 
         Their results are then invalid, and no rank can continue.
         """
-        self._abort_word.fill_(1)
+        self.abort_word.fill_(1)
 
 
 def _agree(group: Group, device: Device, mine: Support) -> None:

@@ -6,7 +6,7 @@ Tensors above a limit, and ranks that cannot do this, stay with the group's back
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.device import Device
 from rtp_llm.device.base import Support
+from rtp_llm.distributed.captured_memory import CapturedMemory
 from rtp_llm.distributed.group import Group
 from rtp_llm.distributed.peer_memory import PeerMemory, peer_memory
 from rtp_llm.ops.collective.rank_buffers import PACK_BYTES
@@ -82,6 +83,7 @@ class SymmetricReduce:
         `two_shots_from`: bytes from which on there are two shots (0: never); what is below goes
         into `memory` at once."""
         self._memory, self._limit = memory, limit
+        self.captured: CapturedMemory | None = None  # without one, graphs share `memory`
         self._two_shots_from = two_shots_from or limit + 1
         assert min(self._two_shots_from - 1, limit) <= memory.capacity or not two_shots_from
         self._ranks = len(memory.among[0]) - 1
@@ -98,6 +100,22 @@ class SymmetricReduce:
             capacity = max(min(limit, many), 2 * capacity // group.size)
         memory = PeerMemory.connect(group, device, capacity, direct_sums(device, group.size))
         return cls(memory, limit, many)
+
+    def capture_apart(self, device: Device, ranks: Sequence[int]) -> None:
+        """Give calls in captured graphs memory of their own; see CapturedMemory, and for `ranks`.
+
+        Raises DeviceError if there is none.
+        """
+        _, _, rank, capacity = self._memory.among
+        word = self._memory.abort_word
+        self.captured = CapturedMemory(device, ranks, rank, capacity, word)
+
+    @property
+    def _among(self) -> tuple[Tensor, Tensor, int, int]:
+        """The operators' arguments for the call that follows."""
+        if self.captured is not None and self.captured.capturing:
+            return self.captured.mark()
+        return self._memory.among
 
     def takes(self, *tensors: Tensor) -> bool:
         """Whether the sum of the first one, and what is made of the others with it, is made here.
@@ -131,13 +149,13 @@ class SymmetricReduce:
         """x = its sum over the ranks, the same bits on all; see rtp_llm.ops.all_reduce."""
         packs = x.view(-1, PACK_BYTES // x.element_size())
         for (chunk,) in _chunks(self._max_rows(packs), packs):
-            ops.all_reduce(chunk, *self._memory.among, two_shot=self.in_two_shots(chunk))
+            ops.all_reduce(chunk, *self._among, two_shot=self.in_two_shots(chunk))
 
     def all_reduce_add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> None:
         """residual += the sum of x, x = its norm; see rtp_llm.ops.all_reduce_add_rms_norm."""
-        rows, among = x.flatten(0, -2), self._memory.among
+        rows, among = x.flatten(0, -2), self._among
         for chunk, added in _chunks(self._max_rows(rows), rows, residual.flatten(0, -2)):
             shots = self.in_two_shots(chunk)
             ops.all_reduce_add_rms_norm(
@@ -148,7 +166,7 @@ class SymmetricReduce:
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, norm_offset: float
     ) -> tuple[Tensor, Tensor]:
         """See rtp_llm.ops.all_reduce_add_rms_norm_fp8; of what is taken at once."""
-        among, shots = self._memory.among, self.in_two_shots(x)
+        among, shots = self._among, self.in_two_shots(x)
         return ops.all_reduce_add_rms_norm_fp8(
             x, residual, weight, eps, norm_offset, *among, two_shot=shots
         )
@@ -164,7 +182,7 @@ class SymmetricReduce:
         """In place: tokens and status for all ranks' columns; see rtp_llm.ops.best_token."""
         rows = self._memory.capacity // PACK_BYTES
         for some, best, outcome in _chunks(rows, logits, tokens, status):
-            ops.best_token(some, best, outcome, first, *self._memory.among)
+            ops.best_token(some, best, outcome, first, *self._among)
 
     def abort(self) -> None:
         """End the waits of this rank's kernels for good; see PeerMemory.abort."""

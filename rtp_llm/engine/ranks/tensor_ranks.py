@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rtp_llm.device import DeviceError
 from rtp_llm.device.numa import stay_near
 from rtp_llm.distributed.membership import LOOPBACK, Membership
 from rtp_llm.distributed.multicast import NO_MULTICAST
@@ -105,7 +106,9 @@ class TensorRanks:
         """For graphs that all ranks have, or none."""
         if self.world is None:
             return None
-        return CaptureSession(self.world.host, timeout=_CAPTURE_TIMEOUT)
+        direct = self.parallel.direct
+        sums = [direct.captured] if direct is not None and direct.captured is not None else []
+        return CaptureSession(self.world.host, sums, timeout=_CAPTURE_TIMEOUT)
 
     def worker(
         self, local: LocalWorker, scheduler: Scheduler, settings: Settings
@@ -245,6 +248,9 @@ def join_ranks(
         return TensorRanks(SINGLE, pipeline, world)
     together = Topology.of(settings, is_mixture=False).part_on_one_node(membership.rank)
     direct = _direct_sums(group, device) if together else None
+    if settings.enable_graphs is not False and device.supports("graph_capture"):
+        first = world.rank - group.rank
+        _capture_sums_apart(direct, device, world, range(first, first + group.size))
     parallel = TensorParallel(group.rank, group.size, group, direct)
     return TensorRanks(parallel, pipeline, world, experts)
 
@@ -255,3 +261,20 @@ def _direct_sums(group: Group, device: Device) -> SymmetricReduce | None:
     except NoPeerMemoryError as error:
         _log.info("sums over ranks are all made by %s: %s", device.collectives, error)
         return None
+
+
+def _capture_sums_apart(
+    direct: SymmetricReduce | None, device: Device, world: World, ranks: Sequence[int]
+) -> None:
+    """Sums in graphs have memory of their own on all ranks of a capture, or on none.
+
+    ``ranks``: those of ``world`` that sum together.
+    """
+    try:
+        if direct is not None:
+            direct.capture_apart(device, ranks)
+    except (DeviceError, RuntimeError) as error:
+        _log.info("sums in graphs share the memory of the others: %s", error)
+    have_it = world.host.gather(direct is not None and direct.captured is not None, bool)
+    if direct is not None and not all(have_it):
+        direct.captured = None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rtp_llm.worker.speculative.proposer import Proposer
     from rtp_llm.worker.warm_up import StepLimits
 
+_logger = logging.getLogger("rtp_llm.engine")
 _QUANTIZATION = {
     "int8": "int8_weights",
     "w8a8_int8": "int8_products",
@@ -44,7 +46,7 @@ def check_settings(
         raise DeviceError(f"{reason} (WORLD_SIZE={ranks.world_size})")
     for name in ("tensor_parallel_size", "pipeline_parallel_size"):
         if (size := getattr(settings, name)) > 1:
-            _require(device, "tensor_parallel", f"{flag_name(name)} {size}")
+            _require_tried(settings, device, "tensor_parallel", f"{flag_name(name)} {size}")
     if settings.dtype != "auto":
         _require(device, settings.dtype, f"--dtype {settings.dtype}")
     if settings.quantization in _QUANTIZATION:
@@ -134,6 +136,14 @@ def missing_operators(device: Device) -> list[str]:
     unused = [name for feature, name in _OPERATORS_OF.items() if not device.supports(feature)]
     missing = ops.operators_without_kernel(device.torch_device.type)
     return [name for name in missing if name not in (*unused, _FOR_OTHERS)]
+
+
+def _require_tried(settings: Settings, device: Device, feature: str, requested: str) -> None:
+    """As _require, unless all that is missing is that somebody has run it."""
+    if settings.allow_untested_device and feature in device.untested:
+        _logger.warning("%s on %s was never run: check its answers", requested, device.name)
+        return
+    _require(device, feature, requested)
 
 
 def _require(device: Device, feature: str, requested: str) -> None:

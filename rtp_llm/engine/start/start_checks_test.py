@@ -200,6 +200,19 @@ def test_one_model_over_several_devices(name, monkeypatch):
             start(gpu(name), monkeypatch, **chosen)
 
 
+@pytest.mark.parametrize("flag", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_what_was_never_run_is_allowed_aloud_where_it_was_written(flag, caplog):
+    chosen = Settings(allow_untested_device=True, **{flag: 2})
+    check_settings(chosen, gpu("rocm"))
+    assert f"--{flag.replace('_', '-')} 2 on rocm was never run" in caplog.text
+    with pytest.raises(DeviceError, match="tensor_parallel is not supported on xpu"):
+        check_settings(chosen, gpu("xpu"))
+    with pytest.raises(DeviceError, match="int8_weights is not supported on rocm"):
+        check_settings(replace(chosen, quantization="int8"), gpu("rocm"))
+    with pytest.raises(DeviceError, match="Set --allow-untested-device to try"):
+        check_settings(replace(chosen, allow_untested_device=False), gpu("rocm"))
+
+
 @GPUS
 def test_a_group_that_does_not_fit_is_refused_first(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
