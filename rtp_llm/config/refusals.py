@@ -223,7 +223,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "other rope type",
-        "The rotary embedding may be default, linear, dynamic, llama3 or yarn.",
+        "The rotary embedding may be default, linear, dynamic, llama3 or yarn; longrope in Phi.",
         "Choose a model with one of these.",
     ),
     Refusal(
@@ -235,7 +235,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "partial rotary embedding",
-        "This architecture is known to rotate whole heads; Qwen3-Next and Qwen3.5 rotate a part.",
+        "This architecture is known to rotate whole heads; Qwen3-Next, Qwen3.5, Phi and GLM-4 "
+        "rotate a part.",
         "Choose a model without partial_rotary_factor, or one of these.",
     ),
     Refusal(

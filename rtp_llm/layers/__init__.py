@@ -39,10 +39,12 @@ from rtp_llm.layers.weights.targets import (
     rows_together,
     weight_targets,
 )
+from rtp_llm.layers.wide_norm_attention import WideNormShape
 
 __all__ = [
     "AttentionLayer",
     "AttentionShape",
+    "WideNormShape",
     "Shard",
     "ShardTarget",
     "DivisionError",

@@ -30,6 +30,7 @@ from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.mixer import Mixer
 from rtp_llm.layers.norm import RMSNorm
 from rtp_llm.layers.options import LayerOptions
+from rtp_llm.layers.query_scaling import QueryScales, QueryScaling
 from rtp_llm.layers.weights.interleaved import Interleaved
 from rtp_llm.layers.weights.shard_targets import WHOLE, LinearShards, shard_target
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
@@ -44,6 +45,8 @@ class AttentionShape(AttentionHeads):
     head's query rows in the checkpoint's q_proj. `sinks`: each head has a logit that takes part in
     the softmax and has no value. `scale` and `soft_cap` are those of AttentionConfig. `input_size`
     is the input width of the projections if it is wider than `hidden_size`, that of the output.
+    `pairs`: channels 2 i and 2 i + 1 of a head rotate together. `fused`: the checkpoint's tensor
+    that has the rows of queries, then of keys, then of values.
     """
 
     qkv_bias: bool = False
@@ -56,6 +59,9 @@ class AttentionShape(AttentionHeads):
     input_size: int = 0
     scale: float = 0.0
     soft_cap: float = 0.0
+    pairs: bool = False
+    fused: str = ""
+    query_scaling: QueryScaling | None = None
 
     checkpoint_name: ClassVar[str] = "self_attn"
 
@@ -75,7 +81,15 @@ class AttentionShape(AttentionHeads):
             return WHOLE
         queries, keys = channels
         names = ("query", "gate") if self.output_gate else ("q_proj",)
-        return LinearShards({**dict.fromkeys(names, queries), "k_proj": keys, "v_proj": keys})
+        rows = {**dict.fromkeys(names, queries), "k_proj": keys, "v_proj": keys}
+        return LinearShards(rows, concatenated=bool(self.fused))
+
+    @property
+    def shared_tensors(self) -> list[Interleaved]:
+        """The checkpoint's tensors that hold several of `parts`."""
+        if self.output_gate:
+            return [Interleaved("q_proj", ("query", "gate"), self.num_heads)]
+        return [Interleaved(self.fused, tuple(self.parts), 1)] if self.fused else []
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
         dtype = dtypes.keys_and_values
@@ -120,6 +134,7 @@ class AttentionLayer(Mixer):
     q_norm: RMSNorm | None
     k_norm: RMSNorm | None
     sinks: Sinks | None
+    query_scales: QueryScales | None
 
     def __init__(
         self, index: int, shape: AttentionShape, backend: AttentionBackend, options: LayerOptions
@@ -129,17 +144,17 @@ class AttentionLayer(Mixer):
         if (scales := options.cache_scales.get(options.path)) and not options.planned:
             backend.keep_scales(index, CacheScales.of(*scales, options.device))
         q_size, kv_size = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
-        gated: list[Interleaved] = []
-        if shape.output_gate:
-            gated = [Interleaved("q_proj", ("query", "gate"), shape.num_heads)]
         self.qkv_size = q_size + 2 * kv_size
         columns = shape.input_size or shape.hidden_size
-        bias, shards = shape.qkv_bias, shape.input_shards
-        self.qkv_proj = make_linear(columns, shape.parts, bias, options, gated, shards)
+        bias, shards, shared = shape.qkv_bias, shape.input_shards, shape.shared_tensors
+        self.qkv_proj = make_linear(columns, shape.parts, bias, options, shared, shards)
         out, bias, shards = {"o_proj": shape.hidden_size}, shape.output_bias, shape.output_shards
         self.o_proj = make_linear(q_size, out, bias, options, shards=shards)
         self.q_norm = self.k_norm = None
         self.sinks = Sinks(shape, options) if shape.sinks else None
+        self.query_scales = None
+        if shape.query_scaling is not None:
+            self.query_scales = QueryScales(shape.query_scaling, options)
         if shape.norm_eps is not None:
             size, eps, offset = shape.head_dim, shape.norm_eps, shape.norm_offset
             self.q_norm = RMSNorm(size, eps, options, offset)
@@ -165,14 +180,14 @@ class AttentionLayer(Mixer):
 
     def alone(
         self,
-        norm: RMSNorm,
+        norm: RMSNorm | None,
         residual: Tensor,
         pending: Tensor | None,
         cos_sin: Tensor | None,
         batch: ForwardBatch,
     ) -> Tensor:
-        """`forward` without adding anything to the residual but `pending`."""
-        qkv = self.qkv_proj.normed(norm, residual, pending)
+        """`forward` without adding anything to the residual but `pending`; `norm` None: none."""
+        qkv = self.qkv_proj.of_sum(norm, residual, pending)
         return self.o_proj(self._mix(qkv, cos_sin, batch))  # type: ignore[no-any-return]
 
     def attend(
@@ -188,14 +203,23 @@ class AttentionLayer(Mixer):
         gate = None
         if self.shape.output_gate:
             qkv, gate = qkv[:, : self.qkv_size], qkv[:, self.qkv_size :]
-        rotation = Rotation(cos_sin)
-        if self.q_norm is not None and self.k_norm is not None:
-            q_norm, k_norm = self.q_norm, self.k_norm
-            rotation = Rotation(
-                cos_sin, q_norm.weight, k_norm.weight, q_norm.eps, norm_offset=q_norm.offset
-            )
+        if self.query_scales is not None:
+            self.query_scales(qkv[:, : self.shape.num_heads * self.shape.head_dim], batch)
+        rotation = self._rotation(cos_sin)
         sinks = None if self.sinks is None else self.sinks.weight
         mixed = self.backend.attend(qkv, self.index, self.shape.window, batch, rotation, sinks)
         if gate is not None:
             ops.sigmoid_gate(mixed, gate)
         return mixed
+
+    def _rotation(self, cos_sin: Tensor | None) -> Rotation:
+        """What the backend does to queries and keys, apart from storing them."""
+        rotation = Rotation(cos_sin, is_neox=not self.shape.pairs)
+        if self.q_norm is None or self.k_norm is None:
+            return rotation
+        return rotation._replace(
+            q_weight=self.q_norm.weight,
+            k_weight=self.k_norm.weight,
+            eps=self.q_norm.eps,
+            norm_offset=self.q_norm.offset,
+        )

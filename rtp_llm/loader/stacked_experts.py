@@ -5,7 +5,8 @@ transformers 5 computes with `experts.gate_up_proj` [E, 2 I, K] and `experts.dow
 and saves them that way with save_original_format=False; in FP8, `..._scale_inv` next to them holds
 the block scales. gpt-oss has its experts in these tensors, too, but transposed and with the rows of
 gate and up alternating; in MXFP4 each becomes `..._blocks` and `..._scales`, which are not
-transposed. Its experts have biases, `..._bias`. MLX stacks each part, `switch_mlp.gate_proj`, with
+transposed. Its experts have biases, `..._bias`. Granite calls the same two tensors `input_linear`
+and `output_linear`. MLX stacks each part, `switch_mlp.gate_proj`, with
 all tensors that a quantised weight has.
 
 The rows of one expert are contiguous, so each expert's tensor is a byte range of the file.
@@ -29,6 +30,10 @@ from rtp_llm.quantization.fp8 import padded
 _STACKED = {
     ".experts.gate_up_proj": ("gate_proj", "up_proj"),
     ".experts.down_proj": ("down_proj",),
+}
+_GRANITE = {
+    ".input_linear.weight": ".experts.gate_up_proj",
+    ".output_linear.weight": ".experts.down_proj",
 }
 _SCALES = "_scale_inv"
 _MLX = ".switch_mlp."
@@ -80,11 +85,14 @@ def _parts(entry: TensorEntry, tensors: Mapping[str, TensorEntry]) -> Iterator[T
         yield from _whole(entry, stem)
         return
     stem = entry.name.removesuffix(_SCALES)
+    for end, standard in _GRANITE.items():
+        if stem.endswith(end) and len(entry.shape) == 3:
+            stem = stem.removesuffix(end) + standard
     names = next((_STACKED[end] for end in _STACKED if stem.endswith(end)), ())
     if not names or len(entry.shape) != 3 or not _can_split(entry, len(names)):
         yield entry
         return
-    scales = stem != entry.name
+    scales = entry.name.endswith(_SCALES)
     if scales and len(names) > 1 and not _has_whole_blocks(tensors.get(stem), len(names)):
         yield entry
         return

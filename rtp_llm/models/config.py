@@ -14,12 +14,14 @@ from rtp_llm.layers.attention import AttentionShape
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
+from rtp_llm.layers.query_scaling import QueryScaling
 from rtp_llm.layers.rotary import MropeConfig
 from rtp_llm.layers.weights.stored_config import StoredModules, read_stored_modules
 from rtp_llm.model_folder import read_json, token_ids
 from rtp_llm.models.classifiers.classifier_config import ClassifierConfig
 from rtp_llm.models.encoder_config import EncoderConfig
 from rtp_llm.models.gemma4.config import Gemma4Config
+from rtp_llm.models.norm_slots import PRE_NORMS, NormSlots
 from rtp_llm.models.raw_config import ModelConfigError, RawConfig
 from rtp_llm.models.refusals import UnsupportedModelError, architecture_of, rope_settings
 from rtp_llm.models.rope_config import read_rope
@@ -54,12 +56,19 @@ _TAKEN = (
     "norm_offset",
     "output_gate",
     "sinks",
-    "output_norms",
+    "norms",
     "embedding_scale",
     "attention_scale",
+    "logit_scale",
     "soft_cap",
     "logit_cap",
     "local_rope",
+    "no_rope_layers",
+    "rope_in_pairs",
+    "wide_qk_norm",
+    "query_scaling",
+    "fused_qkv",
+    "fused_gate_up",
     "delta_net",
     "mtp_layers",
     "mrope",
@@ -84,12 +93,19 @@ class Features:
     norm_offset: float = 0.0
     output_gate: bool = False
     sinks: bool = False
-    output_norms: bool = False
+    norms: NormSlots = PRE_NORMS
     embedding_scale: float = 1.0
     attention_scale: float = 0.0
+    logit_scale: float = 1.0
     soft_cap: float = 0.0
     logit_cap: float = 0.0
     local_rope: RopeConfig | None = None
+    no_rope_layers: frozenset[int] = frozenset()
+    rope_in_pairs: bool = False
+    wide_qk_norm: bool = False
+    query_scaling: QueryScaling | None = None
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
@@ -109,19 +125,21 @@ class ModelConfig:
     `mla` the cache holds latents instead of keys and values; `shared_selections`: whether each
     layer takes the selection of an earlier layer's indexer. `norm_offset` is added to the weights
     of norms; with `output_gate` a gate multiplies the attention result; `sinks`: heads have them,
-    see AttentionShape. `output_norms`: the results of attention and feed-forward are normalised
-    before they are added. Embeddings are multiplied by `embedding_scale`. `attention_scale` and
-    `soft_cap`: see AttentionConfig; logits are capped likewise by `logit_cap`, 0: not.
+    see AttentionShape. `norms`: where layers have them. Embeddings are multiplied by
+    `embedding_scale`, logits by `logit_scale`. `attention_scale` and `soft_cap`: see
+    AttentionConfig; logits are capped likewise by `logit_cap`, 0: not.
     `local_rope`: the rotary embedding of layers with a window, None: that of the others.
-    `linear_layers`: whether
-    each layer uses the linear attention `delta_net` instead of softmax attention. `mtp_layers` is
-    the number of multi-token prediction layers that follow the last layer in the checkpoint, and
-    `draft_layers` how many of them are used. Alternatively drafts come from the head `eagle3` or
-    from a separate model, `draft_model`. `mrope`: positions have three axes; `takes_embeddings`:
-    requests may bring embeddings for placeholder tokens. `tasks`: what it can be served for, by
-    default for the first. `encoder`: it reads prompts both ways and generates nothing; then
-    `layer_windows` count tokens on either side. `gemma4`: what layers of Gemma 4 have besides;
-    `head_dim` and `num_kv_heads` are those of layers with a window then.
+    `no_rope_layers`: the indices of layers that do not rotate. `rope_in_pairs`, `wide_qk_norm` and
+    `query_scaling`: see AttentionShape. `fused_qkv`, `fused_gate_up`: the checkpoint has these
+    projections in one tensor, part after part. `linear_layers`: whether each layer uses the linear
+    attention `delta_net` instead of softmax attention. `mtp_layers` is the number of multi-token
+    prediction layers that follow the last layer in the checkpoint, and `draft_layers` how many of
+    them are used. Alternatively drafts come from the head `eagle3` or from a separate model,
+    `draft_model`. `mrope`: positions have three axes; `takes_embeddings`: requests may bring
+    embeddings for placeholder tokens. `tasks`: what it can be served for, by default for the first.
+    `encoder`: it reads prompts both ways and generates nothing; then `layer_windows` count tokens
+    on either side. `gemma4`: what layers of Gemma 4 have besides; `head_dim` and `num_kv_heads` are
+    those of layers with a window then.
     """
 
     architecture: str
@@ -153,12 +171,19 @@ class ModelConfig:
     norm_offset: float = 0.0
     output_gate: bool = False
     sinks: bool = False
-    output_norms: bool = False
+    norms: NormSlots = PRE_NORMS
     embedding_scale: float = 1.0
     attention_scale: float = 0.0
+    logit_scale: float = 1.0
     soft_cap: float = 0.0
     logit_cap: float = 0.0
     local_rope: RopeConfig | None = None
+    no_rope_layers: frozenset[int] = frozenset()
+    rope_in_pairs: bool = False
+    wide_qk_norm: bool = False
+    query_scaling: QueryScaling | None = None
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
     delta_net: GatedDeltaNetShape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0

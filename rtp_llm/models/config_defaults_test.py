@@ -69,7 +69,10 @@ def test_plain_keys(tmp_path, architecture):
     act = getattr(theirs, "hidden_activation", None) or theirs.hidden_act
     assert ours.hidden_act == act.replace("pytorch_", "")
     assert ours.bos_token_id == theirs.bos_token_id
-    assert ours.eos_token_ids == (() if theirs.eos_token_id is None else (theirs.eos_token_id,))
+    eos = theirs.eos_token_id
+    assert ours.eos_token_ids == (
+        tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,)
+    )
     assert ours.num_kv_heads == theirs.num_key_value_heads
     if ours.mla is None:
         head_dim = getattr(theirs, "head_dim", None)
@@ -113,7 +116,8 @@ def test_windows(tmp_path, architecture, changes):
 def test_experts(tmp_path, architecture):
     ours, theirs = ours_of(tmp_path, architecture), theirs_of(architecture)
     assert ours.moe_layers == (True,) * theirs.num_hidden_layers
-    assert ours.moe.num_experts == theirs.num_experts
+    experts = getattr(theirs, "num_experts", None) or theirs.num_local_experts
+    assert ours.moe.num_experts == experts
     assert ours.moe.top_k == theirs.num_experts_per_tok
     size = getattr(theirs, "moe_intermediate_size", None) or theirs.intermediate_size
     assert ours.moe.intermediate_size == size

@@ -13,7 +13,17 @@ from typing import Any, Literal
 
 from rtp_llm.model_folder import finite
 
-Kind = Literal["integer", "number", "flag", "text", "flag or text", "texts", "integers", "object"]
+Kind = Literal[
+    "integer",
+    "number",
+    "flag",
+    "text",
+    "flag or text",
+    "count or text",
+    "texts",
+    "integers",
+    "object",
+]
 
 MAX_LAYERS = 2**12
 MAX_EXPERTS = 2**14
@@ -68,6 +78,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "flag": lambda value: isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
+    "count or text": lambda value: isinstance(value, str) or (_is_integer(value) and value >= 0),
     "flag or text": lambda value: isinstance(value, bool | str),
     "texts": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),
     "integers": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
@@ -77,6 +88,7 @@ _WORDS = {
     "number": "a number",
     "flag": "true or false",
     "text": "a text",
+    "count or text": "an integer from 0 or a text",
     "flag or text": "true, false or a text",
     "texts": "a list of texts",
     "integers": "a list of integers",
@@ -104,6 +116,8 @@ FIELDS: dict[str, Field] = {
     "add_cross_attention": _FLAG,
     "attention_bias": _FLAG,
     "attention_k_eq_v": _FLAG,
+    "attention_multiplier": _positive(1e6),
+    "attention_out_bias": _FLAG,
     "attn_logit_softcapping": Field("number", maximum=1e6),
     "classifier_activation": _TEXT,
     "classifier_bias": _FLAG,
@@ -111,6 +125,7 @@ FIELDS: dict[str, Field] = {
     "decoder_sparse_step": _size(MAX_LAYERS),
     "dim": _size(2**20),
     "dtype": _TEXT,
+    "embedding_multiplier": _positive(1e6),
     "enable_moe_block": _FLAG,
     "final_logit_softcapping": Field("number", maximum=1e6),
     "first_k_dense_replace": _count(MAX_LAYERS),
@@ -146,6 +161,7 @@ FIELDS: dict[str, Field] = {
     "linear_value_head_dim": _size(2**14),
     "local_attention": Field("integer", 2, LONGEST_CONTEXT),
     "local_rope_theta": Field("number", above=1, maximum=1e15),
+    "logits_scaling": _positive(1e6),
     "logn_attention_scale": _FLAG,
     # A prompt of one token, and an answer of one.
     "max_position_embeddings": Field("integer", 2, LONGEST_CONTEXT),
@@ -159,6 +175,8 @@ FIELDS: dict[str, Field] = {
     "n_layers": _size(MAX_LAYERS),
     "n_routed_experts": _count(MAX_EXPERTS),
     "n_shared_experts": _count(2**10),
+    "no_rope_layer_interval": _size(MAX_LAYERS),
+    "no_rope_layers": Field("integers", maximum=MAX_LAYERS),
     "norm_bias": _FLAG,
     "norm_eps": _positive(1),
     "norm_topk_prob": _FLAG,
@@ -185,6 +203,7 @@ FIELDS: dict[str, Field] = {
     "compression_config": _OBJECT,
     "quantization_config": _OBJECT,
     "relative_attention_num_buckets": _size(2**10),
+    "residual_multiplier": _positive(1e6),
     "rms_norm_eps": _positive(1),
     "rope_interleave": _FLAG,
     "rope_parameters": _OBJECT,
@@ -198,7 +217,7 @@ FIELDS: dict[str, Field] = {
     "sentence_transformers": _OBJECT,
     "shared_expert_intermediate_size": _size(2**24),
     "sliding_window": _count(LONGEST_CONTEXT),
-    "sliding_window_pattern": _size(MAX_LAYERS),
+    "sliding_window_pattern": Field("count or text"),
     "swiglu_alpha": _positive(1e6),
     "swiglu_limit": _positive(1e6),
     "tie_word_embeddings": _FLAG,

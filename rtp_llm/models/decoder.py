@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +30,7 @@ from rtp_llm.layers import (
     Rotary,
     SharedKvShape,
     TiedLogitsHead,
+    WideNormShape,
     gather_columns,
     make_embedding,
 )
@@ -44,6 +46,14 @@ from rtp_llm.models.raw_config import RawConfig
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+
+
+class _Rotates(Enum):
+    """Which rotary table a layer has: that of all layers, of those with a window, or none."""
+
+    ALL = auto()
+    NEAR = auto()
+    NOT = auto()
 
 
 class Decoder(Layer):
@@ -79,16 +89,16 @@ class Decoder(Layer):
         self.local_rotary: Rotary | None = None
         if config.local_rope is not None:
             self.local_rotary = Rotary(config.local_rope, options.num_positions, options.device)
-        self._own = [(i, self.layers[i], config.layer_windows[i] > 0) for i in stage]
+        self._own = [(i, self.layers[i], _rotation_of(config, i)) for i in stage]
         # What a layer leaves to be added is a partial sum, unless the layer has normalised it.
-        self._ranks = SINGLE if config.output_norms else options.tensor_parallel
+        self._ranks = SINGLE if config.norms.has_outputs else options.tensor_parallel
         self._captures: tuple[int, ...] = ()
         self.captured: Tensor | None = None
 
     @classmethod
     def _layer_kind(cls, config: ModelConfig) -> Callable[..., Layer]:
         """What makes a layer; see DecoderLayer."""
-        return OutputNormLayer if config.output_norms else DecoderLayer
+        return OutputNormLayer if config.norms.has_outputs else DecoderLayer
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         residual = self._input(batch)
@@ -96,11 +106,12 @@ class Decoder(Layer):
         if self.mrope is not None:
             cos_sin, batch = self.mrope(cos_sin, batch)
         local = cos_sin if self.local_rotary is None else self.local_rotary.cos_sin
+        tables = {_Rotates.ALL: cos_sin, _Rotates.NEAR: local, _Rotates.NOT: None}
         pending: Tensor | None = None
-        for index, layer, has_window in self._own:
+        for index, layer, rotates in self._own:
             if index in self._captures:
                 pending = self._capture(index, residual, pending)
-            pending = layer(pending, residual, local if has_window else cos_sin, batch)
+            pending = layer(pending, residual, tables[rotates], batch)
         if self.norm is not None:
             return self.norm.after(pending, residual)
         if pending is not None:  # one tensor travels to the next stage, not two
@@ -139,6 +150,12 @@ class Decoder(Layer):
                 if pending is not None:
                     to.add_(pending)
         return pending
+
+
+def _rotation_of(config: ModelConfig, index: int) -> _Rotates:
+    if index in config.no_rope_layers:
+        return _Rotates.NOT
+    return _Rotates.NEAR if config.layer_windows[index] else _Rotates.ALL
 
 
 class DecoderForCausalLM(Architecture):
@@ -199,7 +216,12 @@ class DecoderForCausalLM(Architecture):
             sinks=config.sinks,
             scale=config.attention_scale,
             soft_cap=config.soft_cap,
+            pairs=config.rope_in_pairs,
+            fused="qkv_proj" if config.fused_qkv else "",
+            query_scaling=config.query_scaling,
         )
+        if config.wide_qk_norm:
+            attention = WideNormShape(**vars(attention), wide_norm_eps=config.rms_norm_eps)
         layers: tuple[MixerShape, ...] = tuple(
             config.delta_net if linear and config.delta_net else replace(attention, window=window)
             for linear, window in zip(config.linear_layers, config.layer_windows, strict=True)
@@ -277,7 +299,9 @@ class DecoderForCausalLM(Architecture):
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(hidden)
-        cap = self.config.logit_cap
+        cap, scale = self.config.logit_cap, self.config.logit_scale
+        if scale != 1.0:
+            logits.mul_(scale)
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 
     @property

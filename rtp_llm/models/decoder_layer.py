@@ -74,7 +74,7 @@ class DecoderLayer(Layer):
 
 def make_norm(config: ModelConfig, options: LayerOptions) -> RMSNorm:
     """Create an RMS norm of the residual stream."""
-    if config.output_norms:  # what is added to the stream is no partial sum
+    if config.norms.has_outputs:  # what is added to the stream is no partial sum
         return RMSNorm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
     return residual_norm(config.hidden_size, config.rms_norm_eps, options, config.norm_offset)
 
@@ -84,5 +84,16 @@ def make_feed_forward(index: int, config: ModelConfig, options: LayerOptions) ->
     is_sparse = index >= config.num_layers or config.moe_layers[index]
     if config.moe is not None and is_sparse:
         return MoeBlock(index, config.moe, options.inside(config.moe.names.block))
-    hidden, inner = config.hidden_size, config.intermediate_size
-    return GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, options.inside("mlp"))
+    return make_mlp(config, options)
+
+
+def make_mlp(config: ModelConfig, options: LayerOptions) -> GatedMLP:
+    """Create the dense MLP of a layer."""
+    return GatedMLP(
+        config.hidden_size,
+        config.intermediate_size,
+        config.hidden_act,
+        config.mlp_bias,
+        options.inside("mlp"),
+        fused="gate_up_proj" if config.fused_gate_up else "",
+    )

@@ -27,6 +27,7 @@ NEW_TOKENS = 64
 WINDOWED = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
 MODELS = {
     "deepseek_v3": {"num_hidden_layers": 2},
+    "exaone4": {},
     "gemma2": {"num_hidden_layers": 2},
     "gemma3": {},
     "gemma4": {},
@@ -35,6 +36,7 @@ MODELS = {
     "gpt_oss": {"num_hidden_layers": 2},
     "llama": {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 80},
     "mistral": {"num_attention_heads": 7, "num_key_value_heads": 1, "sliding_window": 24},
+    "olmo3": {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
     "qwen2": {"num_attention_heads": 3, "num_key_value_heads": 3, **WINDOWED},
     "qwen3": {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128},
     "qwen3_moe": {"num_hidden_layers": 2},

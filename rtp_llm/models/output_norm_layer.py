@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer of Gemma 2 to 4: norms before and after attention, and before and after feed-forward."""
+"""A layer with norms after attention and feed-forward, and perhaps before them."""
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from rtp_llm.attention import Backend, ForwardBatch
-from rtp_llm.layers import GatedMLP, Layer, LayerOptions, Mixer, MixerShape, RMSNorm
+from rtp_llm.layers import Layer, LayerOptions, Mixer, MixerShape, RMSNorm
 from rtp_llm.models.config import ModelConfig
-from rtp_llm.models.decoder_layer import make_norm
+from rtp_llm.models.decoder_layer import make_mlp, make_norm
 
 
 class AloneMixer(Protocol):
@@ -18,13 +19,13 @@ class AloneMixer(Protocol):
 
     def alone(
         self,
-        norm: RMSNorm,
+        norm: RMSNorm | None,
         residual: Tensor,
         pending: Tensor | None,
         cos_sin: Tensor | None,
         batch: ForwardBatch,
     ) -> Tensor:
-        """Attention of norm(residual + pending) [T, hidden]."""
+        """Attention of norm(residual + pending) [T, hidden]; None: of the sum itself."""
 
 
 class OutputNormLayer(Layer):
@@ -41,14 +42,11 @@ class OutputNormLayer(Layer):
     ) -> None:
         """``mixer`` makes an AloneMixer; see DecoderLayer."""
         super().__init__()
-        self.input_layernorm = make_norm(config, options)
+        self._slots = slots = config.norms
+        for name in filter(None, astuple(slots)):
+            self.add_module(name, make_norm(config, options))
         self.self_attn = mixer.make(index, backend, options.inside("self_attn"))
-        self.post_attention_layernorm = make_norm(config, options)
-        self.pre_feedforward_layernorm = make_norm(config, options)
-        hidden, inner = config.hidden_size, config.intermediate_size
-        inside = options.inside("mlp")
-        self.mlp = GatedMLP(hidden, inner, config.hidden_act, config.mlp_bias, inside)
-        self.post_feedforward_layernorm = make_norm(config, options)
+        self.mlp = make_mlp(config, options)
         self._ranks = options.tensor_parallel
 
     @property
@@ -70,12 +68,17 @@ class OutputNormLayer(Layer):
     ) -> Tensor:
         """The norm of the feed-forward part's result, with all before it added to `residual`."""
         mixer: AloneMixer = self.self_attn  # type: ignore[assignment]
-        mixed = mixer.alone(self.input_layernorm, residual, pending, cos_sin, batch)
-        mixed = self.post_attention_layernorm(self._ranks.all_reduce(mixed))
+        norm = self._norm(self._slots.attention_input)
+        mixed = mixer.alone(norm, residual, pending, cos_sin, batch)
+        after = getattr(self, self._slots.attention_output)
+        mixed = after(self._ranks.all_reduce(mixed))
         added = self._feed_forward(residual, mixed)
-        return self.post_feedforward_layernorm(added)  # type: ignore[no-any-return]
+        return getattr(self, self._slots.mlp_output)(added)  # type: ignore[no-any-return]
 
     def _feed_forward(self, residual: Tensor, mixed: Tensor) -> Tensor:
         """Add `mixed` to `residual` in place, then compute what the last norm takes."""
-        added = self.mlp.alone(self.pre_feedforward_layernorm, residual, mixed)
+        added = self.mlp.alone(self._norm(self._slots.mlp_input), residual, mixed)
         return self._ranks.all_reduce(added)
+
+    def _norm(self, slot: str) -> RMSNorm | None:
+        return getattr(self, slot) if slot else None

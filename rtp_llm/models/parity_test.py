@@ -24,6 +24,16 @@ torch.set_num_threads(2)
 WINDOWED = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
 
 
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 40,
+    "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
+    "long_factor": [1.2, 1.7, 2.9, 4.0, 7.0, 11.0],
+}
+
+
 def heads(query, key_value, head_dim):
     return {
         "num_attention_heads": query,
@@ -60,6 +70,21 @@ def heads(query, key_value, head_dim):
         ("gemma4_images", heads(4, 2, 32)),
         ("gemma4_experts", heads(6, 3, 32) | {"tie_word_embeddings": False}),
         ("gemma4_unified", heads(4, 2, 48)),
+        ("exaone4", heads(4, 2, 64)),
+        (
+            "exaone4",
+            heads(5, 1, 80) | {"sliding_window": None, "layer_types": ["full_attention"] * 3},
+        ),
+        ("glm4", heads(4, 2, 64)),
+        ("glm4", heads(5, 1, 80) | {"attention_bias": False}),
+        ("granite", heads(4, 2, 16) | {"attention_bias": True, "mlp_bias": True}),
+        ("granite_moe", heads(4, 1, 16)),
+        ("olmo2", heads(4, 2, 16) | {"attention_bias": True}),
+        ("olmo3", heads(4, 1, 16)),
+        ("phi3", heads(4, 2, 16)),
+        ("phi3", heads(4, 1, 16) | {"sliding_window": 24, "rope_parameters": LONGROPE}),
+        ("seed_oss", heads(4, 1, 64)),
+        ("smollm3", heads(4, 1, 16) | {"attention_bias": True}),
         ("mixtral", heads(4, 2, 64) | {"sliding_window": 24}),
         ("qwen2_moe", heads(5, 1, 64) | {"mlp_only_layers": [1]}),
         ("qwen3_moe", heads(4, 2, 64) | {"norm_topk_prob": False, "decoder_sparse_step": 2}),

@@ -31,10 +31,13 @@ BIDIRECTIONAL_ARCHITECTURES = dict.fromkeys(
     ("Qwen2ForCausalLM", "Qwen2Model"), "Qwen2BidirectionalModel"
 )
 # Those with rope settings for each layer type, and with rope type ntk.
-LAYER_ROPE_FAMILIES = ("Gemma3", "Gemma4", "ModernBert")
+LAYER_ROPE_FAMILIES = ("Gemma3", "Gemma4", "ModernBert", "Olmo3")
+# Those that may rotate a part of each head.
+PARTIAL_ROTARY_FAMILIES = ("Glm4", "MiniMaxM2", "Phi3")
 # Those that may cap scores and logits.
 CAPPED_FAMILIES = ("Gemma2", "Gemma3", "Gemma4")
-NTK_FAMILY = "New"
+# Rope types that one family has.
+FAMILY_ROPE_STYLES = {"ntk": "New", "longrope": "Phi3"}
 EXPERT_ARCHITECTURES = (
     "DeepseekV2ForCausalLM",
     "DeepseekV32ForCausalLM",
@@ -42,6 +45,7 @@ EXPERT_ARCHITECTURES = (
     "Gemma4ForCausalLM",
     "Gemma4ForConditionalGeneration",
     "GlmMoeDsaForCausalLM",
+    "GraniteMoeForCausalLM",
     "GptOssForCausalLM",
     "MixtralForCausalLM",
     "Qwen2MoeForCausalLM",
@@ -140,7 +144,8 @@ def rope_settings(values: Values) -> dict[str, Any]:
 
 def rope_style(values: Values) -> str:
     settings = rope_settings(values)
-    return _text(settings.get("rope_type") or settings.get("type") or "default")
+    style = _text(settings.get("rope_type") or settings.get("type") or "default")
+    return "longrope" if style == "su" else style  # as the first Phi-3 had it
 
 
 def _text(value: object) -> str:
@@ -178,7 +183,8 @@ def _per_layer_rope(values: Values) -> str:
 
 def _rope_style(values: Values) -> str:
     style = rope_style(values)
-    if style == "ntk" and architecture_of(values).startswith(NTK_FAMILY):
+    family = FAMILY_ROPE_STYLES.get(style)
+    if family is not None and architecture_of(values).startswith(family):
         return ""
     return "" if style in ROPE_STYLES else f"rope_type {shown(style)}"
 
@@ -186,7 +192,8 @@ def _rope_style(values: Values) -> str:
 def _partial_rotary(values: Values) -> str:
     factor = rope_settings(values).get("partial_rotary_factor")
     factor = values.get("partial_rotary_factor") if factor is None else factor
-    known = architecture_of(values) in HYBRID_ARCHITECTURES
+    named = architecture_of(values)
+    known = named in HYBRID_ARCHITECTURES or named.startswith(PARTIAL_ROTARY_FAMILIES)
     return "" if known or factor in (None, 1, 1.0) else f"partial_rotary_factor {shown(factor)}"
 
 

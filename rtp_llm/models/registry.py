@@ -18,6 +18,7 @@ _DECODERS = {
     "DeepseekV2ForCausalLM": "rtp_llm.models.decoders.deepseek_v2:DeepseekV2ForCausalLM",
     "DeepseekV32ForCausalLM": "rtp_llm.models.decoders.deepseek_v32:DeepseekV32ForCausalLM",
     "DeepseekV3ForCausalLM": "rtp_llm.models.decoders.deepseek_v3:DeepseekV3ForCausalLM",
+    "Exaone4ForCausalLM": "rtp_llm.models.decoders.exaone4:Exaone4ForCausalLM",
     "Gemma2ForCausalLM": "rtp_llm.models.decoders.gemma:Gemma2ForCausalLM",
     "Gemma3ForCausalLM": "rtp_llm.models.decoders.gemma:Gemma3ForCausalLM",
     "Gemma3ForConditionalGeneration": (
@@ -31,11 +32,17 @@ _DECODERS = {
     "Gemma4UnifiedForConditionalGeneration": (
         "rtp_llm.models.gemma4.causal_lm:Gemma4UnifiedForConditionalGeneration"
     ),
+    "Glm4ForCausalLM": "rtp_llm.models.decoders.glm4:Glm4ForCausalLM",
     "GlmMoeDsaForCausalLM": "rtp_llm.models.decoders.glm_moe_dsa:GlmMoeDsaForCausalLM",
     "GptOssForCausalLM": "rtp_llm.models.decoders.gpt_oss:GptOssForCausalLM",
+    "GraniteForCausalLM": "rtp_llm.models.decoders.granite:GraniteForCausalLM",
+    "GraniteMoeForCausalLM": "rtp_llm.models.decoders.granite:GraniteMoeForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.decoders.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",
     "MixtralForCausalLM": "rtp_llm.models.decoders.mixtral:MixtralForCausalLM",
+    "Olmo2ForCausalLM": "rtp_llm.models.decoders.olmo2:Olmo2ForCausalLM",
+    "Olmo3ForCausalLM": "rtp_llm.models.decoders.olmo2:Olmo3ForCausalLM",
+    "Phi3ForCausalLM": "rtp_llm.models.decoders.phi3:Phi3ForCausalLM",
     "Qwen2ForCausalLM": "rtp_llm.models.decoders.qwen2:Qwen2ForCausalLM",
     "Qwen2MoeForCausalLM": "rtp_llm.models.decoders.qwen2_moe:Qwen2MoeForCausalLM",
     "Qwen3_5ForCausalLM": "rtp_llm.models.hybrids.qwen3_5:Qwen3_5ForCausalLM",
@@ -49,6 +56,8 @@ _DECODERS = {
     "Qwen3ForCausalLM": "rtp_llm.models.decoders.qwen3:Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM": "rtp_llm.models.decoders.qwen3_moe:Qwen3MoeForCausalLM",
     "Qwen3NextForCausalLM": "rtp_llm.models.hybrids.qwen3_next:Qwen3NextForCausalLM",
+    "SeedOssForCausalLM": "rtp_llm.models.decoders.seed_oss:SeedOssForCausalLM",
+    "SmolLM3ForCausalLM": "rtp_llm.models.decoders.smollm3:SmolLM3ForCausalLM",
 }
 _ENCODERS = {
     "Gemma3TextModel": "rtp_llm.models.encoders.gemma3:Gemma3TextModel",

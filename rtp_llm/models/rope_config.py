@@ -28,17 +28,17 @@ def read_rope(raw: RawConfig, head_dim: int) -> RopeConfig:
     outer_theta = raw.get("rope_theta")
     theta = settings.number("rope_theta", _DEFAULT_THETA if outer_theta is None else outer_theta)
     length = raw.integer("max_position_embeddings")
-    if style in ("llama3", "yarn"):
+    if style in ("llama3", "yarn", "longrope"):
         inner = settings.number("original_max_position_embeddings", length)
         length = raw.integer("original_max_position_embeddings", int(inner))
     if style == "dynamic" and head_dim < _SMALLEST_DYNAMIC:
         raise raw.error("head_dim", head_dim, f"at least {_SMALLEST_DYNAMIC} for dynamic rope")
     if style == "default":
         return RopeConfig(style=style, rotary_dim=head_dim, theta=theta)
-    # YaRN configs may omit the factor, which then is the ratio of the two lengths.
-    implied = raw.integer("max_position_embeddings") / length if style == "yarn" else None
-    factor = settings.number("factor", implied)
-    own: dict[str, Any] = {"llama3": _llama3, "yarn": _yarn}.get(style, _nothing)(settings, factor)
+    # Stretched configs may omit the factor, which then is the ratio of the two lengths.
+    ratio = raw.integer("max_position_embeddings") / length
+    factor = settings.number("factor", ratio if style in ("yarn", "longrope") else None)
+    own = _OWN.get(style, _nothing)(settings, factor, length)
     return RopeConfig(
         style=style,
         rotary_dim=head_dim,
@@ -86,28 +86,50 @@ class _Settings:
             raise self.error(key, value, "a positive number")
         return number
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        value = self.values.get(key)
+        found = [finite(each) for each in value] if isinstance(value, list) else []
+        if not found or any(each is None or each <= 0 for each in found):
+            raise self.error(key, value, "a list of positive numbers")
+        return tuple(each for each in found if each is not None)
+
     def error(self, key: str, value: Any, expected: str) -> ModelConfigError:
         return self._raw.error(f"the rope setting {key}", value, expected)
 
 
-def _nothing(settings: _Settings, factor: float) -> dict[str, Any]:
+def _nothing(settings: _Settings, factor: float, length: int) -> dict[str, Any]:
     return {}
 
 
-def _llama3(settings: _Settings, factor: float) -> dict[str, Any]:
+def _llama3(settings: _Settings, factor: float, length: int) -> dict[str, Any]:
     low, high = settings.number("low_freq_factor"), settings.number("high_freq_factor")
     if high <= low:
         raise settings.error("high_freq_factor", high, f"greater than low_freq_factor ({low})")
     return {"low_freq_factor": low, "high_freq_factor": high}
 
 
-def _yarn(settings: _Settings, factor: float) -> dict[str, Any]:
+def _yarn(settings: _Settings, factor: float, length: int) -> dict[str, Any]:
     return {
         "beta_fast": settings.number("beta_fast", 32.0),
         "beta_slow": settings.number("beta_slow", 1.0),
         "attention_factor": _yarn_attention_factor(settings, factor),
         "truncate": settings.values.get("truncate", True) is not False,
     }
+
+
+def _longrope(settings: _Settings, factor: float, length: int) -> dict[str, Any]:
+    if settings.values.get("attention_factor") is not None:
+        scale = settings.number("attention_factor")
+    else:
+        scale = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 else 1.0
+    return {
+        "attention_factor": scale,
+        "divisors": settings.numbers("short_factor"),
+        "long_divisors": settings.numbers("long_factor"),
+    }
+
+
+_OWN = {"llama3": _llama3, "yarn": _yarn, "longrope": _longrope}
 
 
 def yarn_scale(factor: float, weight: float) -> float:

@@ -167,6 +167,11 @@ CASES = [
     Case("gemma4", {"attention_bias": True}),
     Case("gemma4_experts"),
     Case("gpt_oss"),
+    Case("exaone4"),
+    Case("glm4"),
+    Case("granite_moe", heads(4, 2, 16)),
+    Case("olmo2", heads(4, 2, 16)),
+    Case("phi3", heads(4, 2, 16)),
     Case(
         "llama",
         {"hidden_size": 128, "intermediate_size": 192},
@@ -221,6 +226,7 @@ FOUR = [
     Case("qwen3", heads(8, 1, 64)),
     Case("qwen3_moe"),
     Case("deepseek_v3"),
+    Case("olmo3", heads(4, 2, 16)),
     Case("qwen3_5", {"linear_num_key_heads": 4, "linear_num_value_heads": 8}),
 ]
 

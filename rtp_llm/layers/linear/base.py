@@ -96,6 +96,14 @@ class Linear(Layer):
         """Add `pending` to `residual` [T, columns] in place, then apply the layer to its norm."""
         return self.forward(norm.after(pending, residual))  # type: ignore[no-any-return]
 
+    def of_sum(self, norm: RMSNorm | None, residual: Tensor, pending: Tensor | None) -> Tensor:
+        """`normed`, or without a norm the layer of the sum itself."""
+        if norm is not None:
+            return self.normed(norm, residual, pending)
+        if pending is not None:
+            residual.add_(pending)
+        return self.forward(residual)  # type: ignore[no-any-return]
+
     def normed_gated(
         self, norm: RMSNorm, residual: Tensor, pending: Tensor | None, activation: GatedActivation
     ) -> Tensor:

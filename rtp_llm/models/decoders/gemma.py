@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from rtp_llm.models.config import Features, ModelConfig, make_config
 from rtp_llm.models.decoder import DecoderForCausalLM
 from rtp_llm.models.layer_types import FULL, NEAR, layer_types, rope_of_type
+from rtp_llm.models.norm_slots import SANDWICH_NORMS
 from rtp_llm.models.raw_config import RawConfig
 
 _DEFAULTS: dict[str, Any] = {
@@ -114,7 +115,7 @@ def _features(raw: RawConfig, window: int, every: int) -> Features:
         qkv_bias=bias,
         output_bias=bias,
         norm_offset=1.0,
-        output_norms=True,
+        norms=SANDWICH_NORMS,
         embedding_scale=raw.integer("hidden_size") ** 0.5,
         attention_scale=raw.number("query_pre_attn_scalar") ** -0.5,
         soft_cap=_cap(raw, "attn"),

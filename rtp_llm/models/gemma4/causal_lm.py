@@ -15,6 +15,7 @@ from rtp_llm.models.decoder import Decoder, DecoderForCausalLM
 from rtp_llm.models.gemma4.config import Gemma4Config
 from rtp_llm.models.gemma4.decoder import Gemma4Decoder
 from rtp_llm.models.layer_types import FULL, NEAR, layer_types, rope_of_type
+from rtp_llm.models.norm_slots import SANDWICH_NORMS
 from rtp_llm.models.raw_config import RawConfig
 
 _ROPE: dict[str, Any] = {
@@ -84,7 +85,7 @@ class Gemma4ForCausalLM(DecoderForCausalLM):
             qkv_bias=bias,
             output_bias=bias,
             qk_norm=True,
-            output_norms=True,
+            norms=SANDWICH_NORMS,
             embedding_scale=raw.integer("hidden_size") ** 0.5,
             attention_scale=1.0,
             logit_cap=0.0 if cap is None else raw.number("final_logit_softcapping"),

@@ -23,7 +23,8 @@ class RopeConfig:
 
     style: "none", "default", "linear" (positions divided by factor), "proportional" (the same, and
     only the first pairs of channels turn), "dynamic" (NTK: the base grows past max_position),
-    "qwen_dynamic" (the same in powers of two), "yarn" or "llama3".
+    "qwen_dynamic" (the same in powers of two), "yarn", "llama3" or "longrope" (angles are divided
+    by `divisors`, or by `long_divisors` in tables of more than max_position rows).
     GLM's partial rotation is "default" with the rotary_dim that turns, and is_neox=False in
     `rope_kv_write`: styles do not decide which channels form a pair.
     """
@@ -42,6 +43,7 @@ class RopeConfig:
     truncate: bool = True  # yarn: the corrected range is rounded outwards
     share: float = 1.0  # proportional: of the pairs that turn
     divisors: tuple[float, ...] = ()  # of the angle of each pair, as GGUF files hold them
+    long_divisors: tuple[float, ...] = ()  # longrope
 
     def __post_init__(self) -> None:
         if self.style not in ROPE_STYLES:
@@ -52,8 +54,9 @@ class RopeConfig:
             raise ValueError(
                 f"max_position is {self.max_position}; {self.style!r} needs the trained length"
             )
-        if self.divisors and len(self.divisors) != self.rotary_dim // 2:
-            raise ValueError(f"{len(self.divisors)} divisors for {self.rotary_dim} channels")
+        for divisors in (self.divisors, self.long_divisors):
+            if divisors and len(divisors) != self.rotary_dim // 2:
+                raise ValueError(f"{len(divisors)} divisors for {self.rotary_dim} channels")
 
 
 def rope_table(config: RopeConfig, num_positions: int, device: torch.device | str) -> Tensor:
@@ -82,8 +85,11 @@ _tables: WeakValueDictionary[_Key, Tensor] = WeakValueDictionary()
 def _build(config: RopeConfig, num_positions: int, device: torch.device) -> Tensor:
     positions = torch.arange(num_positions, device=device).unsqueeze(1)
     frequencies = _STYLES[config.style](config, positions)
-    if config.divisors:
-        frequencies = frequencies / torch.tensor(config.divisors, device=device)
+    divisors = config.divisors
+    if config.style == "longrope" and num_positions > config.max_position:
+        divisors = config.long_divisors
+    if divisors:
+        frequencies = frequencies / torch.tensor(divisors, device=device)
     angles = positions.float() * frequencies
     half = config.rotary_dim // 2
     table = torch.empty(num_positions, config.rotary_dim, device=device)
@@ -182,6 +188,7 @@ _STYLES: dict[str, Callable[[RopeConfig, Tensor], Tensor]] = {
     "qwen_dynamic": _qwen_dynamic,
     "yarn": _yarn,
     "llama3": _llama3,
+    "longrope": _default,
 }
 ROPE_STYLES = ("none", *_STYLES)
-_RELATIVE = ("dynamic", "qwen_dynamic", "yarn", "llama3")
+_RELATIVE = ("dynamic", "qwen_dynamic", "yarn", "llama3", "longrope")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -198,7 +199,8 @@ def test_table_is_freed_with_its_last_user() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"style": "longrope", "rotary_dim": 8}, "rope style is 'longrope'; expected one of"),
+        ({"style": "spiral", "rotary_dim": 8}, "rope style is 'spiral'; expected one of"),
+        ({"style": "longrope", "rotary_dim": 8}, "'longrope' needs the trained length"),
         ({"style": "default", "rotary_dim": 7}, "rotary_dim is 7; expected an even number"),
         ({"style": "yarn", "rotary_dim": 8}, "'yarn' needs the trained length"),
     ],
@@ -206,6 +208,15 @@ def test_table_is_freed_with_its_last_user() -> None:
 def test_wrong_configurations_are_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RopeConfig(**fields)
+
+
+def test_longrope_divides_by_the_list_for_the_longest_sequence() -> None:
+    plain = RopeConfig("default", 4, attention_factor=1.5)
+    short, long = (1.0, 3.0), (2.0, 5.0)
+    config = replace(plain, style="longrope", max_position=20, divisors=short, long_divisors=long)
+    for rows, divisors in ((20, short), (21, long)):
+        expected = rope_table(replace(plain, divisors=divisors), rows, "cpu")
+        assert torch.equal(rope_table(config, rows, "cpu"), expected)
 
 
 def test_no_table_of_nothing() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rtp_llm.testing.light_transformers import light_transformers
+from rtp_llm.testing.models.families import FAMILIES, family_classes
 
 with light_transformers():
     from transformers import (
@@ -259,9 +260,10 @@ def save_model(
     `settings` are keys of its config. Norms, biases and weights are all drawn at random, wide
     enough that the most likely token is clearly ahead of the second. `shard_bytes`: several files.
     """
-    config_class, model_class = _KINDS[kind]
+    config_class, model_class = family_classes(kind) if kind in FAMILIES else _KINDS[kind]
+    own = FAMILIES[kind][1] if kind in FAMILIES else _OF_KIND.get(kind, {})
     hidden = 16 * (settings.get("num_attention_heads") or 4)
-    values = {"hidden_size": hidden, **_SMALL, **_OF_KIND.get(kind, {}), **settings}
+    values = {"hidden_size": hidden, **_SMALL, **own, **settings}
     if kind.endswith("_images"):
         tied = values.pop("tie_word_embeddings", kind in _TOWERS)
         vision = _TOWERS.get(kind) or {**_VISION, "out_hidden_size": hidden}
