@@ -9,6 +9,7 @@
 #pragma once
 
 #include "rtp_llm/kernels/cuda/attention/paged_attention_tile.h"
+#include "rtp_llm/kernels/cuda/block_memory.h"
 #include "rtp_llm/kernels/cuda/matrix_core.h"
 
 namespace rtp_llm::cuda {
@@ -60,7 +61,7 @@ struct MatrixTiles {
   T* values;  // [channel][kValuePitch]
 
   __device__ MatrixTiles()
-      : keys(reinterpret_cast<T*>(attention_memory())),
+      : keys(reinterpret_cast<T*>(block_memory())),
         values(keys + Shape::kKeys * Shape::kKeyPitch) {}
 
   // Eight channels of a key; zeros past the head, and where there is no key.

@@ -137,10 +137,4 @@ __device__ inline void soften(float (&scores)[Shape::kKeysOfLane], Gathered<Shap
   for (int i = 0; i < Shape::kColumns; ++i) row.sum[i] *= kept;
 }
 
-// A block's shared memory.
-__device__ inline float* attention_memory() {
-  alignas(16) extern __shared__ float shared[];
-  return shared;
-}
-
 }  // namespace rtp_llm::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "rtp_llm/kernels/cuda/attention/paged_attention_tile.h"
+#include "rtp_llm/kernels/cuda/block_memory.h"
 
 namespace rtp_llm::cuda {
 
@@ -81,8 +82,8 @@ __device__ inline void VectorShape<kMaxDim_, kRows_, kKeys_>::attend(const Paged
                                                                      KeyPart part,
                                                                      Gathered<VectorShape>& row) {
   const int width = args.head_dim + 1;
-  float* const q = attention_memory() + row_of_thread() * width;
-  float* const keys = attention_memory() + kRows * width;
+  float* const q = block_memory() + row_of_thread() * width;
+  float* const keys = block_memory() + kRows * width;
   float* const weights = keys + kKeys * width + row_of_thread() * kKeys;
   const int64_t kv_head = int64_t{blockIdx.y} * args.kv_head_stride;
   const RowScores row_scores(args, sequence, query, part);
