@@ -20,10 +20,9 @@ _TEXT_PARTS = (
     "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",
 )
-# Keys for images, videos and sounds, which requests cannot contain.
+# Keys for images and videos, and those of Gemma 4 for sounds, which requests cannot contain.
+_SOUNDS = ("audio_config", "audio_token_id")
 _OTHERS = (
-    "audio_config",
-    "audio_token_id",
     "image_token_id",
     "video_token_id",
     "vision_config",
@@ -49,5 +48,6 @@ def text_values(file: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(text, Mapping):
         found = "it is missing" if text is None else f"not {shown(text)}"
         raise ModelConfigError(f"{file}: {_TEXT} must be an object; {found}")
-    outer = {key: value for key, value in values.items() if key not in (_TEXT, *_OTHERS)}
+    others = (_TEXT, *_OTHERS, *(_SOUNDS if named.startswith("Gemma4") else ()))
+    outer = {key: value for key, value in values.items() if key not in others}
     return {**outer, **text, **{key: outer[key] for key in _OUTER if key in outer}}
