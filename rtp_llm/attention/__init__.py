@@ -31,6 +31,8 @@ from rtp_llm.attention.linear_attention import (
     DeltaRuleWeights,
     GatedDeltaRuleBackend,
     LinearAttentionConfig,
+    Mamba2Backend,
+    Mamba2Weights,
 )
 from rtp_llm.attention.mla import MlaBackend, MlaConfig, MlaWeights
 from rtp_llm.attention.rotation import Rotation, normalize_heads
@@ -56,6 +58,8 @@ __all__ = [
     "IndexerInputs",
     "IndexerSpec",
     "LinearAttentionConfig",
+    "Mamba2Backend",
+    "Mamba2Weights",
     "MlaBackend",
     "MlaConfig",
     "MlaSpec",

@@ -27,7 +27,10 @@ _BACKENDS = (
     "rtp_llm.attention.mla_cuda_sm90:CudaSm90MlaBackend",
 )
 # Linear attention backends, which the setting does not affect.
-_LINEAR_BACKENDS = ("rtp_llm.attention.linear_attention:GatedDeltaRuleBackend",)
+_LINEAR_BACKENDS = (
+    "rtp_llm.attention.linear_attention:GatedDeltaRuleBackend",
+    "rtp_llm.attention.linear_attention:Mamba2Backend",
+)
 SETTING = "--attention-backend"
 Answers = list[tuple[type[Backend[Any]], Support]]
 

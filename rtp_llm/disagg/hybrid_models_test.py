@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of gated delta nets travel with keys and values: transformers' tokens on the far side."""
+"""States of hybrids travel with keys and values: transformers' tokens on the far side."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ SIZES: dict[str, Any] = {
     "max_running_requests": 8,
     "max_batch_tokens_size": 16,
     "kv_cache_mem_mb": 8,
+}
+STATES = {
+    "Qwen3NextForCausalLM": "11x160.float32+4x24x16.float32+16x2x16.float32+16x4x24.float32"
+    "+16x4.float32+4x3.int32:0-1,3",
+    "GraniteMoeHybridForCausalLM": "11x224.float32+8x16x24.float32+16x2x24.float32"
+    "+16x8x16.float32+16x8.float32+8x2.int32:0,2-3",
 }
 
 
@@ -41,7 +47,7 @@ class Model:
         self.pair.settle()
 
 
-@pytest.fixture(scope="module", params=["qwen3_next", "qwen3_5"])
+@pytest.fixture(scope="module", params=["qwen3_next", "granite4"])
 def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     folder: Path = tmp_path_factory.mktemp(request.param)
     reference = save_model(folder, request.param)
@@ -71,5 +77,4 @@ def test_workers_compare_the_sizes_of_states(model: Model) -> None:
     same = {"weights": "float32", "quantization": "none", "content": "x"}
     said = fingerprint(runner.model.config, runner.model.cache_groups(), 4, **same)
     # Of each layer the convolution, the state, its ring and counts.
-    states = "11x160.float32+4x24x16.float32+16x2x16.float32+16x4x24.float32+16x4.float32+4x3.int32"
-    assert f"group1=recurrent:{states}:0-1,3" in said
+    assert f"recurrent:{STATES[runner.model.config.architecture]}" in said

@@ -31,7 +31,7 @@ SIZES: dict[str, Any] = {
     "max_batch_tokens_size": 16,
     "kv_cache_mem_mb": 16,
 }
-KINDS = ("qwen3_next", "qwen3_5", "qwen3_5_moe_images")
+KINDS = ("granite4", "qwen3_next", "qwen3_5", "qwen3_5_moe_images")
 
 
 @dataclass

@@ -53,6 +53,7 @@ def test_answers_stay_the_same(folder: Path, plain: TinyEngine, overlap: bool, t
         "gemma4",
         "glm_moe_dsa",
         "gpt_oss",
+        "granite4",
         "qwen3_moe",
         "qwen3_next",
         "qwen3_5_moe",

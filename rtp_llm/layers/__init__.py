@@ -19,6 +19,7 @@ from rtp_llm.layers.layer import Layer, shorten_lookups
 from rtp_llm.layers.linear.base import Linear
 from rtp_llm.layers.linear.factory import make_linear
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
+from rtp_llm.layers.mamba2 import Mamba2Shape
 from rtp_llm.layers.mixer import Mixer, MixerShape
 from rtp_llm.layers.mla_attention import MlaAttentionLayer, MlaShape
 from rtp_llm.layers.mlp import GatedMLP
@@ -53,6 +54,7 @@ __all__ = [
     "GatedDeltaNetShape",
     "GatedMLP",
     "Interleaved",
+    "Mamba2Shape",
     "Mixer",
     "MixerShape",
     "IndexerShape",

@@ -106,17 +106,8 @@ class GatedDeltaNetShape:
         return concatenated([keys, keys, values])
 
     def cache_spec(self, dtypes: CacheDtypes) -> CacheSpec:
-        """The cache spec, with states in the order in which the operators take them."""
-        states = {
-            "inputs": ((self.kernel_size - 1 + RING // 2, self.channels), dtypes.inputs),
-            "state": ((self.num_heads, self.value_size, self.key_size), dtypes.states),
-            "ring_k": ((RING, self.num_key_heads, self.key_size), dtypes.inputs),
-            "ring_u": ((RING, self.num_heads, self.value_size), torch.float32),
-            "ring_g": ((RING, self.num_heads), torch.float32),
-            "folded": ((self.num_heads, self.value_size // _PIECE), torch.int32),
-        }
-        shapes, kinds = zip(*states.values(), strict=True)
-        return RecurrentSpec(shapes, kinds, rollback=RING // 2 - 1)
+        sizes = self.num_heads, self.value_size, self.num_key_heads, self.key_size
+        return recurrent_spec(self.kernel_size, self.channels, sizes, dtypes)
 
     def backend_config(self, options: BackendOptions) -> LinearAttentionConfig:
         return LinearAttentionConfig(
@@ -130,6 +121,24 @@ class GatedDeltaNetShape:
     def make(self, index: int, backend: Backend[Any] | None, options: LayerOptions) -> Mixer:
         assert isinstance(backend, GatedDeltaRuleBackend)
         return GatedDeltaNet(index, self, backend, options)
+
+
+def recurrent_spec(
+    kernel_size: int, channels: int, sizes: tuple[int, int, int, int], dtypes: CacheDtypes
+) -> RecurrentSpec:
+    """What is cached for a convolution of `channels` and the states of `sizes`: value heads and
+    their size, key heads and theirs; in the order in which the operators take them."""
+    heads, value_size, key_heads, key_size = sizes
+    states = {
+        "inputs": ((kernel_size - 1 + RING // 2, channels), dtypes.inputs),
+        "state": ((heads, value_size, key_size), dtypes.states),
+        "ring_k": ((RING, key_heads, key_size), dtypes.inputs),
+        "ring_u": ((RING, heads, value_size), torch.float32),
+        "ring_g": ((RING, heads), torch.float32),
+        "folded": ((heads, value_size // _PIECE), torch.int32),
+    }
+    shapes, kinds = zip(*states.values(), strict=True)
+    return RecurrentSpec(shapes, kinds, rollback=RING // 2 - 1)
 
 
 def _make_projections(

@@ -12,6 +12,7 @@ from rtp_llm.config.tasks import Task
 from rtp_llm.layers.activation import SWIGLU_OAI
 from rtp_llm.layers.attention import AttentionShape
 from rtp_llm.layers.linear_attention import GatedDeltaNetShape
+from rtp_llm.layers.mamba2 import Mamba2Shape
 from rtp_llm.layers.mla_attention import MlaShape
 from rtp_llm.layers.moe.config import MoeConfig
 from rtp_llm.layers.query_scaling import QueryScaling
@@ -70,6 +71,7 @@ _TAKEN = (
     "fused_qkv",
     "fused_gate_up",
     "delta_net",
+    "mamba2",
     "mtp_layers",
     "mrope",
     "takes_embeddings",
@@ -79,7 +81,10 @@ _TAKEN = (
 
 @dataclass(frozen=True)
 class Features:
-    """The features in which architectures of the decoder family differ."""
+    """The features in which architectures of the decoder family differ.
+
+    `dense_size`: the intermediate size of dense layers, 0: it has the usual key.
+    """
 
     qkv_bias: bool = False
     output_bias: bool = False
@@ -107,11 +112,13 @@ class Features:
     fused_qkv: bool = False
     fused_gate_up: bool = False
     delta_net: GatedDeltaNetShape | None = None
+    mamba2: Mamba2Shape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
     mrope: MropeConfig | None = None
     takes_embeddings: bool = False
     gemma4: Gemma4Config | None = None
+    dense_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,10 +139,10 @@ class ModelConfig:
     `no_rope_layers`: the indices of layers that do not rotate. `rope_in_pairs`, `wide_qk_norm` and
     `query_scaling`: see AttentionShape. `fused_qkv`, `fused_gate_up`: the checkpoint has these
     projections in one tensor, part after part. `linear_layers`: whether each layer uses the linear
-    attention `delta_net` instead of softmax attention. `mtp_layers` is the number of multi-token
-    prediction layers that follow the last layer in the checkpoint, and `draft_layers` how many of
-    them are used. Alternatively drafts come from the head `eagle3` or from a separate model,
-    `draft_model`. `mrope`: positions have three axes; `takes_embeddings`: requests may bring
+    attention `delta_net`, or `mamba2`, instead of softmax attention. `mtp_layers` is the number of
+    multi-token prediction layers that follow the last layer in the checkpoint, and `draft_layers`
+    how many of them are used. Alternatively drafts come from the head `eagle3` or from a separate
+    model, `draft_model`. `mrope`: positions have three axes; `takes_embeddings`: requests may bring
     embeddings for placeholder tokens. `tasks`: what it can be served for, by default for the first.
     `encoder`: it reads prompts both ways and generates nothing; then `layer_windows` count tokens
     on either side. `gemma4`: what layers of Gemma 4 have besides; `head_dim` and `num_kv_heads` are
@@ -185,6 +192,7 @@ class ModelConfig:
     fused_qkv: bool = False
     fused_gate_up: bool = False
     delta_net: GatedDeltaNetShape | None = None
+    mamba2: Mamba2Shape | None = None
     linear_layers: tuple[bool, ...] = ()
     mtp_layers: int = 0
     draft_layers: int = 0
@@ -270,7 +278,7 @@ def make_config(raw: RawConfig, features: Features) -> ModelConfig:
         architecture=architecture_of(raw.values),
         vocab_size=raw.integer("vocab_size"),
         hidden_size=hidden,
-        intermediate_size=raw.integer("intermediate_size"),
+        intermediate_size=features.dense_size or raw.integer("intermediate_size"),
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=raw.integer("num_key_value_heads", heads),

@@ -22,6 +22,7 @@ Kind = Literal[
     "count or text",
     "texts",
     "integers",
+    "list",
     "object",
 ]
 
@@ -53,7 +54,7 @@ class Field:
         if self.kind == "number" and not self._fits(value):
             least = "from 0" if self.above is None else f"greater than {self.above}"
             return f"a number {least} and at most {self.maximum:.0f}"
-        if self.kind in ("texts", "integers") and len(value) > self.maximum:
+        if self.kind in ("texts", "integers", "list") and len(value) > self.maximum:
             return f"{self._type()} of at most {self.maximum} entries"
         return ""
 
@@ -82,6 +83,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "flag or text": lambda value: isinstance(value, bool | str),
     "texts": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),
     "integers": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
+    "list": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
 }
 _WORDS = {
@@ -92,6 +94,7 @@ _WORDS = {
     "flag or text": "true, false or a text",
     "texts": "a list of texts",
     "integers": "a list of integers",
+    "list": "a list",
     "object": "an object",
 }
 
@@ -154,6 +157,7 @@ FIELDS: dict[str, Field] = {
     "layer_norm_eps": _positive(1),
     "layer_norm_type": _TEXT,
     "layer_types": Field("texts", maximum=MAX_LAYERS),
+    "layers_block_type": Field("texts", maximum=MAX_LAYERS),
     "linear_conv_kernel_dim": _size(2**8),
     "linear_key_head_dim": _size(2**14),
     "linear_num_key_heads": _size(2**14),
@@ -163,6 +167,13 @@ FIELDS: dict[str, Field] = {
     "local_rope_theta": Field("number", above=1, maximum=1e15),
     "logits_scaling": _positive(1e6),
     "logn_attention_scale": _FLAG,
+    "mamba_conv_bias": _FLAG,
+    "mamba_d_conv": _size(2**8),
+    "mamba_d_state": _size(2**14),
+    "mamba_expand": _size(2**8),
+    "mamba_n_groups": _size(2**14),
+    "mamba_n_heads": _size(2**14),
+    "mamba_proj_bias": _FLAG,
     # A prompt of one token, and an answer of one.
     "max_position_embeddings": Field("integer", 2, LONGEST_CONTEXT),
     "max_window_layers": _count(MAX_LAYERS),
@@ -216,11 +227,13 @@ FIELDS: dict[str, Field] = {
     "scoring_func": _TEXT,
     "sentence_transformers": _OBJECT,
     "shared_expert_intermediate_size": _size(2**24),
+    "shared_intermediate_size": _size(2**24),
     "sliding_window": _count(LONGEST_CONTEXT),
     "sliding_window_pattern": Field("count or text"),
     "swiglu_alpha": _positive(1e6),
     "swiglu_limit": _positive(1e6),
     "tie_word_embeddings": _FLAG,
+    "time_step_limit": Field("list", maximum=2),
     "top_k_experts": _count(MAX_EXPERTS),
     "topk_group": _count(MAX_EXPERTS),
     "topk_method": _TEXT,

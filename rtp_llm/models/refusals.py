@@ -18,6 +18,7 @@ ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh")
 LAYER_TYPES = ("full_attention", "sliding_attention")
 # Architectures for which linear_attention layers and partial rotation are supported.
 HYBRID_ARCHITECTURES = (
+    "GraniteMoeHybridForCausalLM",
     "Qwen3NextForCausalLM",
     "Qwen3_5ForCausalLM",
     "Qwen3_5ForConditionalGeneration",
@@ -47,6 +48,7 @@ EXPERT_ARCHITECTURES = (
     "GlmMoeDsaForCausalLM",
     "GraniteMoeForCausalLM",
     "GptOssForCausalLM",
+    "GraniteMoeHybridForCausalLM",
     "MixtralForCausalLM",
     "Qwen2MoeForCausalLM",
     "Qwen3MoeForCausalLM",

@@ -37,6 +37,7 @@ _DECODERS = {
     "GptOssForCausalLM": "rtp_llm.models.decoders.gpt_oss:GptOssForCausalLM",
     "GraniteForCausalLM": "rtp_llm.models.decoders.granite:GraniteForCausalLM",
     "GraniteMoeForCausalLM": "rtp_llm.models.decoders.granite:GraniteMoeForCausalLM",
+    "GraniteMoeHybridForCausalLM": "rtp_llm.models.hybrids.granite:GraniteMoeHybridForCausalLM",
     "LlamaForCausalLM": "rtp_llm.models.decoders.llama:LlamaForCausalLM",
     "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",
     "MixtralForCausalLM": "rtp_llm.models.decoders.mixtral:MixtralForCausalLM",

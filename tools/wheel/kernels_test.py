@@ -35,7 +35,7 @@ _OPERATORS |= {"grouped_linear", "sum_experts", "add_sigmoid_gated"}
 if DEVICE == "xpu":
     _OPERATORS |= {"mla_attention", "mla_rotate_and_store", "int8_linear", "w8a8_int8_linear"}
 else:
-    _OPERATORS |= {"rotate_and_store", "match_ngrams", "append_accepted"}
+    _OPERATORS |= {"rotate_and_store", "match_ngrams", "append_accepted", "mamba2_scan"}
 if DEVICE == "cpu":
     _OPERATORS |= {"mxfp4_grouped_linear", "table4_grouped_linear"}
     _OPERATORS |= {"wna16_linear", "wna16_grouped_linear", "gguf_linear", "gguf_grouped_linear"}

@@ -39,14 +39,16 @@ class Shard:
         return cls(whole, ((ranks.rank * share, (ranks.rank + 1) * share),))
 
     @classmethod
-    def of_kv_heads(cls, whole: int, ranks: TensorParallel) -> Shard:
+    def of_kv_heads(
+        cls, whole: int, ranks: TensorParallel, name: str = "num_key_value_heads"
+    ) -> Shard:
         """Split the KV heads; with fewer heads than ranks, several ranks hold the same head."""
         if whole >= ranks.size:
-            return cls.even(whole, ranks, "num_key_value_heads")
+            return cls.even(whole, ranks, name)
         share, rest = divmod(ranks.size, whole)
         if rest:
             raise DivisionError(
-                f"{ranks.size} ranks for num_key_value_heads {whole}: {ranks.size} = {whole} x "
+                f"{ranks.size} ranks for {name} {whole}: {ranks.size} = {whole} x "
                 f"{share} + {rest}, so that heads would have unequal numbers of ranks"
             )
         head = ranks.rank // share

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rtp_llm.layers.moe import ExpertNames, MoeConfig
+from rtp_llm.models.causal_lm import ModelOptions
 from rtp_llm.models.config import Features, ModelConfig
-from rtp_llm.models.decoder import DecoderForCausalLM
+from rtp_llm.models.decoder import Decoder, DecoderForCausalLM
 from rtp_llm.models.moe import num_experts
 from rtp_llm.models.raw_config import RawConfig
 
@@ -26,6 +27,14 @@ _DEFAULTS: dict[str, Any] = {
 _NAMES = ExpertNames(block="block_sparse_moe", gate="router.layer")
 
 
+class GraniteDecoder(Decoder):
+    """A Decoder that multiplies embeddings without rounding the factor, as transformers does."""
+
+    def __init__(self, config: ModelConfig, options: ModelOptions, *others: Any) -> None:
+        super().__init__(config, options, *others)
+        self._scale = config.embedding_scale
+
+
 class GraniteForCausalLM(DecoderForCausalLM):
     """`attention_multiplier` is the scale of scores, and logits are divided by `logits_scaling`.
 
@@ -33,6 +42,7 @@ class GraniteForCausalLM(DecoderForCausalLM):
     divided by m: norms of it are the same with the epsilon divided by m^2.
     """
 
+    DECODER: ClassVar[type[Decoder]] = GraniteDecoder
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = _DEFAULTS
 
     @classmethod

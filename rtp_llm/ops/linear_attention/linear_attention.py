@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear attention with states: the gated delta rule and the short convolution before it."""
+"""Linear attention with states: the gated delta rule, Mamba-2's scan, the convolution before."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ def causal_conv1d(
     state_write: Tensor,
     max_seqlen_q: int,
     early: bool = False,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """silu(sum over i of weight[c, K - 1 - i] * x at i tokens before), per channel, in float32.
+    """silu(bias[c] + sum over i of weight[c, K - 1 - i] * x at i tokens before), per channel, in
+    float32.
 
     x [T, C]: the new tokens of B sequences, at cu_seqlens_q [B + 1] as for `paged_attention`, with
-    a free row stride; float32, bfloat16 or float16, like weight [C, K]. Tokens before a chunk are
-    read from `inputs` [N, W, C], and the chunk's own are written to it: row p % W of a block is the
-    input at position p, so tokens that are rejected later need no copy: only the length counts.
+    a free row stride; float32, bfloat16 or float16, like weight [C, K] and bias [C] (None: zeros).
+    Tokens before a chunk are read from `inputs` [N, W, C], and the chunk's own are written to it:
+    row p % W of a block is the input at position p, so tokens that are rejected later need no copy:
+    only the length counts.
     Sequence b ends at seq_lens[b], reads block state_read[b] (-1: none; inputs before position 0
     count as zeros whatever the block holds) and writes block state_write[b], which then has the
     last K - 1 inputs and the chunk's, at most W of them. Block ids out of range are not written. K
@@ -113,3 +116,47 @@ def gated_delta_rule(
     """
     heads, values = state.shape[1:3]
     return qkv.new_empty(qkv.shape[0], heads, values)
+
+
+@operator(optional=True)
+def mamba2_scan(
+    xbc: Tensor,
+    dt: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    d: Tensor,
+    state: MutableTensor,
+    ring_k: MutableTensor,
+    ring_u: MutableTensor,
+    ring_g: MutableTensor,
+    folded: MutableTensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    state_read: Tensor,
+    state_write: Tensor,
+    max_seqlen_q: int,
+    dt_min: float,
+    dt_max: float,
+    early: bool = False,
+) -> Tensor:
+    """The scan of Mamba-2, for every head and token, in float32:
+
+        t = clamp(softplus(dt + dt_bias), dt_min, dt_max)
+        S = exp(-exp(a_log) t) S + t x B^T;  result = S C + d x
+
+    xbc [T, H P + 2 G N]: x of H heads, then B and C of G groups, of the new tokens of B sequences,
+    after the convolution; float32, bfloat16 or float16. dt [T, H] of the same dtype. Both have a
+    free row stride. a_log, dt_bias and d float32 [H]. Head h has group h // (H / G). N is at most
+    512.
+
+    Blocks, indices, `early` and when a block is written are those of gated_delta_rule, with P value
+    and N key elements: state float32 or bfloat16 [blocks, H, P, N], ring_k [blocks, R, G, N] has B,
+    ring_u [blocks, R, H, P] t x and ring_g [blocks, R, H] -exp(a_log) t.
+
+    Returns [T, H, P] of xbc's dtype; rows that belong to no sequence are zero. RuntimeError on a
+    mismatch.
+
+    Sources: Mamba-2 (Dao and Gu, 2024); transformers' Nemotron-H; the ring: ReplaySSM (SGLang
+    #28695).
+    """
+    return xbc.new_empty(xbc.shape[0], *state.shape[1:3])

@@ -39,6 +39,7 @@ def _call(tokens: int = 4) -> dict[str, Any]:
         "state_write": torch.tensor([0], dtype=torch.int32),
         "max_seqlen_q": tokens,
         "early": False,
+        "bias": None,
     }
 
 

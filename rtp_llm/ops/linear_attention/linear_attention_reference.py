@@ -47,10 +47,12 @@ def causal_conv1d_reference(
     state_write: Tensor,
     max_seqlen_q: int,
     early: bool = False,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Plain PyTorch reference of `ops.causal_conv1d`: same arguments and results."""
     blocks, ring, channels = inputs.shape
     before = weight.shape[1] - 1
+    start = None if bias is None else bias.float()
     out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
     for chunk in _chunks(cu_seqlens_q, seq_lens, state_read, state_write, blocks):
         earlier = range(chunk.start - before, chunk.start)
@@ -60,7 +62,7 @@ def causal_conv1d_reference(
         ]
         line = torch.cat([torch.stack(rows), x[chunk.rows]]) if rows else x[chunk.rows]
         kernel = weight.float()[:, None]
-        mixed = functional.conv1d(line.float().T[None], kernel, groups=channels)[0].T
+        mixed = functional.conv1d(line.float().T[None], kernel, start, groups=channels)[0].T
         out[chunk.rows] = functional.silu(mixed).to(x.dtype)
         if chunk.write >= 0:
             known = [p for p in (*earlier, *chunk.positions) if p >= 0][-ring:]
@@ -131,3 +133,61 @@ def _unit(x: Tensor) -> Tensor:
 def _per_value_head(x: Tensor, heads: int) -> Tensor:
     """[Hk, D] -> [Hv, D]: consecutive value heads share a key head."""
     return x.repeat_interleave(heads // x.shape[0], dim=0)
+
+
+def mamba2_scan_reference(
+    xbc: Tensor,
+    dt: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    d: Tensor,
+    state: Tensor,
+    ring_k: Tensor,
+    ring_u: Tensor,
+    ring_g: Tensor,
+    folded: Tensor,
+    cu_seqlens_q: Tensor,
+    seq_lens: Tensor,
+    state_read: Tensor,
+    state_write: Tensor,
+    max_seqlen_q: int,
+    dt_min: float,
+    dt_max: float,
+    early: bool = False,
+) -> Tensor:
+    """Plain PyTorch reference of `ops.mamba2_scan`: same arguments and results."""
+    blocks, heads, values, size = state.shape
+    groups, ring = ring_k.shape[2], ring_k.shape[1]
+    x, b, c = torch.split(xbc, [heads * values, groups * size, groups * size], dim=1)
+    x = x.reshape(-1, heads, values).float()
+    b, c = (each.reshape(-1, groups, size) for each in (b, c))
+    step = functional.softplus(dt.float() + dt_bias).clamp(dt_min, dt_max)
+    g, u = -a_log.exp() * step, step[:, :, None] * x
+    out = torch.zeros_like(x)
+    for chunk in _chunks(cu_seqlens_q, seq_lens, state_read, state_write, blocks):
+        now, done = torch.zeros_like(state[0], dtype=torch.float32), chunk.start
+        if chunk.read >= 0:
+            now, done = state[chunk.read].float(), int(folded[chunk.read, 0, 0])
+        for position in range(done, chunk.start):
+            row = chunk.read, position % ring
+            now = _advanced(now, ring_g[row], ring_u[row], ring_k[row])
+        at_start, end = now, chunk.positions.stop
+        short = end - chunk.start <= ring // 2
+        stays = short and chunk.read == chunk.write and end - done <= ring // 2
+        for token, position in enumerate(chunk.positions, chunk.rows.start):
+            now = _advanced(now, g[token], u[token], b[token])
+            queries = c[token].float().repeat_interleave(heads // groups, dim=0)
+            out[token] = torch.einsum("hpn,hn->hp", now, queries) + d[:, None] * x[token]
+            if short and chunk.write >= 0:
+                row = chunk.write, position % ring
+                ring_k[row], ring_u[row], ring_g[row] = b[token], u[token], g[token]
+        if chunk.write >= 0 and not stays:
+            state[chunk.write] = at_start if short else now
+            folded[chunk.write] = chunk.start if short else end
+    return out.to(xbc.dtype)
+
+
+def _advanced(state: Tensor, g: Tensor, u: Tensor, b: Tensor) -> Tensor:
+    """exp(g) S + u b^T of every head: g [H], u [H, P], b [G, N]."""
+    keys = b.float().repeat_interleave(len(u) // len(b), dim=0)
+    return g.exp()[:, None, None] * state + u[:, :, None] * keys[:, None]

@@ -37,6 +37,8 @@ with light_transformers():
         GlmMoeDsaForCausalLM,
         GptOssConfig,
         GptOssForCausalLM,
+        GraniteMoeHybridConfig,
+        GraniteMoeHybridForCausalLM,
         LlamaConfig,
         LlamaForCausalLM,
         MistralConfig,
@@ -76,6 +78,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "gemma4_unified": (Gemma4UnifiedTextConfig, Gemma4UnifiedForCausalLM),
     "glm_moe_dsa": (GlmMoeDsaConfig, GlmMoeDsaForCausalLM),
     "gpt_oss": (GptOssConfig, GptOssForCausalLM),
+    "granite4": (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "mistral": (MistralConfig, MistralForCausalLM),
     "mixtral": (MixtralConfig, MixtralForCausalLM),
@@ -166,6 +169,19 @@ _GEMMA4_LARGE = {
     "attention_k_eq_v": True,
     "num_global_key_value_heads": 1,
 }
+_GRANITE4 = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 24,
+    "shared_intermediate_size": 80,
+    "num_local_experts": 0,
+    "embedding_multiplier": 1.5,
+    "residual_multiplier": 0.7,
+    "attention_multiplier": 0.1,
+    "logits_scaling": 1.5,
+}
 _SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 64}
 _VISION = {
     "depth": 1,
@@ -226,6 +242,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
         "sliding_window": 24,
         "rope_parameters": _YARN,
     },
+    "granite4": _GRANITE4,
     "mixtral": {"num_local_experts": 6},
     "qwen2_moe": _SHARED,
     "qwen3_5": _HYBRID,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of linear attention: the gated delta rule and the short convolution in front of it.
+// Arguments of linear attention: the gated delta rule, Mamba-2's scan and the short convolution in
+// front of them.
 // rtp_llm/ops/linear_attention says what they compute and when a block is written.
 #pragma once
 
@@ -22,12 +23,13 @@ struct StateSequences {
   int64_t max_seqlen_q;
 };
 
-// out[t, c] = silu(sum over i of weight[c, taps - 1 - i] * x at i tokens before t). Strides are in
-// elements.
+// out[t, c] = silu(bias[c] + sum over i of weight[c, taps - 1 - i] * x at i tokens before t).
+// Strides are in elements.
 struct CausalConv1dArgs {
-  DType dtype;         // of x, weight, inputs and out
+  DType dtype;         // of x, weight, bias, inputs and out
   const void* x;       // [num_tokens, channels]
   const void* weight;  // [channels, taps], contiguous
+  const void* bias;    // [channels], contiguous; null: none
   void* inputs;        // [num_blocks, window, channels]: row p % window is the input at position p
   void* out;           // [num_tokens, channels], contiguous
   StateSequences sequences;
@@ -60,6 +62,17 @@ struct GatedDeltaRuleArgs {
   int key_size, value_size;  // multiples of 8
   int ring;                  // even
   bool early;                // all but qkv and ba may be read before the kernel in front has ended
+};
+
+// The widest row of a state that mamba2_scan takes.
+constexpr int kMaxScanState = 512;
+
+// Blocks are those of the gated delta rule, with other rows in front of them: a group's B has the
+// place of a key and dt * x that of u. `qkv` is x, B and C of each token, [num_tokens, heads *
+// value_size + 2 * key_heads * key_size], and `ba` is dt, [num_tokens, heads].
+struct Mamba2ScanArgs : GatedDeltaRuleArgs {
+  const float* d;        // [heads]
+  float dt_min, dt_max;  // bounds of a token's step
 };
 
 }  // namespace rtp_llm

@@ -10,5 +10,6 @@ namespace rtp_llm::glue {
 
 Prepared<CausalConv1dArgs, Tensor> prepare(const CausalConv1dCall& call);
 Prepared<GatedDeltaRuleArgs, Tensor> prepare(const GatedDeltaRuleCall& call);
+Prepared<Mamba2ScanArgs, Tensor> prepare(const Mamba2ScanCall& call);
 
 }  // namespace rtp_llm::glue

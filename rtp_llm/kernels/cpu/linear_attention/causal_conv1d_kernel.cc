@@ -21,6 +21,10 @@ class ConvTile {
     for (int64_t c = 0; c < count_; ++c) {
       for (int i = 0; i < kTaps; ++i) weight_[i][c] = weight[c * kTaps + i];
     }
+    if (args.bias == nullptr) return;
+    const T* bias = static_cast<const T*>(args.bias) + first;
+    for_vectors(count_,
+                [&](int64_t c, int lanes) { Vec::load(bias + c, lanes).store(bias_ + c, lanes); });
   }
 
   void run(const StateChunk& chunk) const {
@@ -66,7 +70,7 @@ class ConvTile {
   void run_token(const T* const* line, T* out) const {
     const Vec one = Vec::set(1.0f);
     for_vectors(count_, [&](int64_t c, int lanes) {
-      Vec sum = Vec::zero();
+      Vec sum = Vec::load(bias_ + c, lanes);
 #pragma GCC unroll 4
       for (int i = 0; i < kTaps; ++i) {
         sum = fma(Vec::load(line[i] + c, lanes), Vec::load(weight_[i] + c, lanes), sum);
@@ -78,6 +82,7 @@ class ConvTile {
   const CausalConv1dArgs& args_;
   int64_t first_, count_;
   float weight_[kTaps][kConvChannels];
+  float bias_[kConvChannels] = {};
   T zeros_[kConvChannels] = {};
 };
 

@@ -132,18 +132,17 @@ void check_causal_conv1d(const CausalConv1dArgs& args) {
   check_sequences(args.sequences, "causal_conv1d");
 }
 
-void check_gated_delta_rule(const GatedDeltaRuleArgs& args) {
+void check_gated_delta_rule(const GatedDeltaRuleArgs& args, const char* name) {
   const StateSequences& sequences = args.sequences;
-  check_sequences(sequences, "gated_delta_rule");
+  check_sequences(sequences, name);
   for (int64_t b = 0; b < sequences.num_seqs; ++b) {
     const int64_t count = tokens_of(sequences, b);
     if (count == 0 || sequences.state_read[b] < 0) continue;
     const int64_t start = sequences.seq_lens[b] - count;
     const int64_t folded = args.folded[sequences.state_read[b] * args.folded_stride];
-    check(folded <= start && start - folded <= args.ring / 2,
-          "gated_delta_rule: the state that sequence ", b, " reads has ", folded,
-          " tokens; expected ", start, ", where its chunk begins, or up to ", args.ring / 2,
-          " fewer");
+    check(folded <= start && start - folded <= args.ring / 2, name, ": the state that sequence ", b,
+          " reads has ", folded, " tokens; expected ", start, ", where its chunk begins, or up to ",
+          args.ring / 2, " fewer");
   }
 }
 
@@ -160,8 +159,27 @@ void causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel) {
 
 RTP_LLM_OPERATOR(gated_delta_rule, scratch)
 void gated_delta_rule(const GatedDeltaRuleArgs& args, void* scratch, const ParallelFor& parallel) {
-  check_gated_delta_rule(args);
+  check_gated_delta_rule(args, "gated_delta_rule");
   run_gated_delta_rule(args, static_cast<float*>(scratch), parallel);
+}
+
+int64_t mamba2_scan_scratch(const Mamba2ScanArgs& args, int /*threads*/) {
+  return 2 * int64_t{args.heads} * args.sequences.num_tokens * int64_t{sizeof(float)};
+}
+
+RTP_LLM_OPERATOR(mamba2_scan, scratch)
+void mamba2_scan(const Mamba2ScanArgs& args, void* scratch, const ParallelFor& parallel) {
+  check_gated_delta_rule(args, "mamba2_scan");
+  const StateSequences& sequences = args.sequences;
+  const int64_t row = int64_t{args.heads} * args.value_size;
+  clear_rows_of_no_sequence(sequences, args.out, row * element_size(args.dtype));
+  const int64_t tokens = sequences.cu_seqlens_q[sequences.num_seqs] + sequences.num_seqs;
+  const int64_t work = tokens * args.value_size * args.key_size;  // of a head
+  const auto kernel = RTP_LLM_PICK_ISA(mamba2_scan);
+  // Heads of all sequences together: each thread has some of every prompt.
+  parallel(0, args.heads, 1 + kWorkPerThread / (1 + work), [&](int64_t begin, int64_t end) {
+    kernel(args, static_cast<float*>(scratch), begin, end);
+  });
 }
 
 void run_causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel) {

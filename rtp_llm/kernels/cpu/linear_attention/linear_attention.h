@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear attention with states: the gated delta rule and the short convolution in front of it.
+// Linear attention with states: the gated delta rule, Mamba-2's scan and the short convolution in
+// front of them.
 //
 // gated_delta_rule is cut into items: some value heads of one key head of a sequence, or some rows
 // of the state of one. Every row of a state is computed alike in whichever item it is, so that a
@@ -37,19 +38,24 @@ int64_t delta_rule_prompt_scratch(const GatedDeltaRuleArgs& args, int heads, int
 
 // Throw std::runtime_error when what index tensors hold does not fit.
 void check_causal_conv1d(const CausalConv1dArgs& args);
-void check_gated_delta_rule(const GatedDeltaRuleArgs& args);
+void check_gated_delta_rule(const GatedDeltaRuleArgs& args, const char* name);
 
 // Bytes of scratch, aligned to 64, that run_gated_delta_rule() needs.
 int64_t gated_delta_rule_scratch(const GatedDeltaRuleArgs& args, int threads);
+
+// Bytes that mamba2_scan keeps the gates of every head and token in.
+int64_t mamba2_scan_scratch(const Mamba2ScanArgs& args, int threads);
 
 // Both write every row of out: zeros to rows that belong to no sequence.
 void run_causal_conv1d(const CausalConv1dArgs& args, const ParallelFor& parallel);
 void run_gated_delta_rule(const GatedDeltaRuleArgs& args, float* scratch,
                           const ParallelFor& parallel);
 
-// Tiles of kConvChannels channels; an item.
+// Tiles of kConvChannels channels; an item; heads, each of every sequence.
 RTP_LLM_FOR_EACH_ISA(void causal_conv1d(const CausalConv1dArgs& args, int64_t begin, int64_t end);
                      void gated_delta_rule(const GatedDeltaRuleArgs& args,
-                                           const DeltaRuleItem& item, float* scratch);)
+                                           const DeltaRuleItem& item, float* scratch);
+                     void mamba2_scan(const Mamba2ScanArgs& args, float* gates, int64_t begin,
+                                      int64_t end);)
 
 }  // namespace rtp_llm::cpu

@@ -53,7 +53,7 @@ class RandomBatch : private RandomSizes {
     check_causal_conv1d(conv);
     run_causal_conv1d(conv, parallel);
     const GatedDeltaRuleArgs rule = rule_args(&memory);
-    check_gated_delta_rule(rule);
+    check_gated_delta_rule(rule, "gated_delta_rule");
     const int64_t floats = gated_delta_rule_scratch(rule, threads_) / int64_t{sizeof(float)};
     std::vector<float> scratch(static_cast<size_t>(floats) + 32, NAN);
     const size_t skipped = (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / 4;

@@ -137,6 +137,12 @@ struct Channels {
     }
   }
 
+  __device__ void load_bias(int64_t channel, float (&bias)[N]) const {
+    const T* const from = static_cast<const T*>(args.bias);
+#pragma unroll
+    for (int c = 0; c < N; ++c) bias[c] = from == nullptr ? 0.0f : to_float(from[channel + c]);
+  }
+
   // Taps, the last one for the token itself; shorter kernels have zeros in front.
   __device__ void load_weight(int64_t channel, float (&taps)[kMaxConvTaps][N]) const {
     const T* const weight = static_cast<const T*>(args.weight) + channel * args.taps;
@@ -167,7 +173,7 @@ struct Channels {
 template <class T, int N>
 __device__ inline void convolve_tile(const Channels<T, N>& channels, const TokenTile& tile,
                                      const Pack<T, N> (&before)[kBefore],
-                                     const float (&taps)[kMaxConvTaps][N]) {
+                                     const float (&taps)[kMaxConvTaps][N], const float (&bias)[N]) {
   float line[kMaxConvTaps][N];
 #pragma unroll
   for (int i = 0; i < kBefore; ++i) widen(before[i], line[i + 1]);
@@ -186,9 +192,10 @@ __device__ inline void convolve_tile(const Channels<T, N>& channels, const Token
         for (int c = 0; c < N; ++c) line[i][c] = line[i + 1][c];
       }
       widen(tokens[t], line[kBefore]);
-      float sum[N] = {};
+      float sum[N];
 #pragma unroll
       for (int c = 0; c < N; ++c) {
+        sum[c] = bias[c];
 #pragma unroll
         for (int i = 0; i < kMaxConvTaps; ++i) sum[c] += taps[i][c] * line[i][c];
         sum[c] = sigmoid_gated<T>(sum[c], sum[c]);
@@ -220,9 +227,11 @@ __global__ void __launch_bounds__(kThreads, 4) convolve(CausalConv1dArgs args, i
   channels.load_before(tile, before);
   float taps[kMaxConvTaps][N];
   channels.load_weight(channel, taps);
+  float bias[N];
+  channels.load_bias(channel, bias);
   wait_for_previous();
   if (tile.begin == tile.first) channels.keep(tile, before);
-  convolve_tile(channels, tile, before, taps);
+  convolve_tile(channels, tile, before, taps, bias);
 }
 
 // Long tiles load their weights seldom, many tiles hide the latency of few tokens.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear attention: the short convolution, and the gated delta rule over states with rings.
+// Linear attention: the short convolution, and over states with rings the gated delta rule and
+// Mamba-2's scan.
 #pragma once
 
 #include "rtp_llm/kernels/common/linear_attention/linear_attention.h"
@@ -12,5 +13,7 @@ void causal_conv1d(const CausalConv1dArgs& args, void* stream);
 // them is read or written. Throws std::runtime_error when the blocks of the state do not begin at
 // multiples of 16 bytes or a key head is wider than 512.
 void gated_delta_rule(const GatedDeltaRuleArgs& args, void* stream);
+
+void mamba2_scan(const Mamba2ScanArgs& args, void* stream);
 
 }  // namespace rtp_llm::cuda

@@ -24,9 +24,11 @@ void convolve(const CausalConv1dArgs& args) {
   T* const out = static_cast<T*>(args.out) + row * args.channels;
   const T* const x = static_cast<const T*>(args.x) + row * args.x_stride;
   const T* const weight = static_cast<const T*>(args.weight);
+  const T* const bias = static_cast<const T*>(args.bias);
   const int64_t position = chunk.start + row - chunk.row;
   for_items(group, args.channels, [&](int64_t c) {
     float sum = none || chunk.valid ? 0.0f : kNotANumber;
+    if (bias != nullptr && !none && chunk.valid) sum = static_cast<float>(bias[c]);
     for (int i = args.taps - 1; i >= 0 && !none && chunk.valid; --i) {
       float value = 0.0f;
       if (row - i >= chunk.row) {
