@@ -189,7 +189,7 @@ def check_folder(path: str | Path, *, weights: bool = True) -> None:
     missing = [name for name in ("config.json", "tokenizer.json") if name not in found]
     if PARAMS in found and "config.json" in missing:
         missing.remove("config.json")
-    if "tokenizer.json" in missing and not _READ_TOO.isdisjoint(found):
+    if "tokenizer.json" in missing and any(names <= {*found} for names in _READ_TOO):
         missing.remove("tokenizer.json")
     if weights and not any(name.endswith(".safetensors") for name in found):
         missing.append("*.safetensors")
@@ -216,9 +216,14 @@ def _not_downloaded(name: str) -> str:
     )
 
 
-_SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
 # Files that a tokenizer is made of, without tokenizer.json.
-_READ_TOO = frozenset({"vocab.txt", "sentencepiece.bpe.model", TEKKEN})
+_READ_TOO = (
+    {"vocab.txt"},
+    {"sentencepiece.bpe.model"},
+    {TEKKEN},
+    {"tokenizer.model"},
+    {"vocab.json", "merges.txt"},
+)
 # Files that a tokenizer.json can be made of, and how.
 _CONVERSIONS = (
     (
@@ -228,14 +233,6 @@ _CONVERSIONS = (
         'extra_special_tokens=TOKENS).converted().save(f"{folder}/tokenizer.json"), with the '
         "pattern and the special tokens, in the order of their ids, of the model's own "
         "tokenization_*.py.",
-    ),
-    (
-        ("tokenizer.model",),
-        f" Convert tokenizer.model once with transformers: {_SAVE}",
-    ),
-    (
-        ("vocab.json", "merges.txt"),
-        f" Convert vocab.json and merges.txt once with transformers: {_SAVE}",
     ),
 )
 

@@ -40,7 +40,7 @@ def apply_prefix_space(
 ) -> None:
     """Set it in `backend`; both configs as their files hold them."""
     levels = [*_byte_levels(backend.pre_tokenizer)]
-    name = _class_name(config, tokenizer_config, bool(levels))
+    name = tokenizer_class(config, tokenizer_config, bool(levels))
     if name in _BYTE_LEVEL:
         for level in levels:
             level.add_prefix_space = bool(tokenizer_config.get("add_prefix_space"))
@@ -48,10 +48,13 @@ def apply_prefix_space(
         _set_metaspace(backend, tokenizer_config)
 
 
-def _class_name(
+def tokenizer_class(
     config: Mapping[str, Any], tokenizer_config: Mapping[str, Any], byte_level: bool
 ) -> str:
-    """The class that AutoTokenizer takes."""
+    """The class that AutoTokenizer takes, without "Fast"; empty if no file tells.
+
+    ``byte_level``: the tokenizer works on bytes.
+    """
     model_type = config.get("model_type")
     registered = _REGISTERED.get(model_type) if isinstance(model_type, str) else None
     named = tokenizer_config.get("tokenizer_class") or config.get("tokenizer_class")

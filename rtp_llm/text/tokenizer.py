@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +13,14 @@ from typing import Any, Literal
 import tokenizers
 
 from rtp_llm.model_folder import ModelFilesError, is_there, read_bytes
+from rtp_llm.text.byte_bpe import VOCAB, read_byte_bpe
 from rtp_llm.text.chat_template import ChatTemplate, ChatTemplateError
 from rtp_llm.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from rtp_llm.text.generation_defaults import GenerationDefaults, not_honoured
 from rtp_llm.text.gguf.tokenizer import read_tokenizer
 from rtp_llm.text.model_files import ModelFiles
-from rtp_llm.text.prefix_space import apply_prefix_space
+from rtp_llm.text.prefix_space import apply_prefix_space, tokenizer_class
+from rtp_llm.text.sentencepiece_bpe import TOKENIZER_MODEL, read_sentencepiece_bpe
 from rtp_llm.text.tekken import TEKKEN, read_tekken
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 from rtp_llm.text.tokenizer_json import parse_tokenizer_json
@@ -58,8 +60,8 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path, chat_template: str | None = None) -> Tokenizer:
-        """Load tokenizer.json, else vocab.txt, and the files next to it; `chat_template`: a file
-        used instead.
+        """Load tokenizer.json or what the folder has in its place, and the files next to it;
+        `chat_template`: a file used instead.
 
         Raises ModelFilesError naming the missing or broken file.
         """
@@ -298,13 +300,24 @@ class Tokenizer:
         return tuple(found)
 
 
+# What makes a tokenizer of another file than tokenizer.json.
+_READERS: dict[str, Callable[..., tokenizers.Tokenizer]] = {
+    VOCABULARY: read_wordpiece,
+    UNIGRAM_MODEL: read_unigram,
+    TEKKEN: read_tekken,
+    TOKENIZER_MODEL: read_sentencepiece_bpe,
+    VOCAB: read_byte_bpe,
+}
+
+
 def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
     if files.gguf is not None:
         return read_tokenizer(files.gguf)
     file = files.folder / "tokenizer.json"
     if not is_there(file):
-        readers = (VOCABULARY, read_wordpiece), (UNIGRAM_MODEL, read_unigram), (TEKKEN, read_tekken)
-        for name, read in readers:
+        for name, read in _READERS.items():
             if is_there(files.folder / name):
-                return read(files.folder, files.tokenizer_config, files.special_tokens)
+                named = tokenizer_class(files.config, files.tokenizer_config, name == VOCAB)
+                config = {"tokenizer_class": named or None, **files.tokenizer_config}
+                return read(files.folder, config, files.special_tokens)
     return parse_tokenizer_json(read_bytes(file), file)

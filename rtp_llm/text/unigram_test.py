@@ -13,7 +13,9 @@ import pytest
 from transformers import XLMRobertaTokenizer
 
 from rtp_llm.model_folder import ModelFilesError
+from rtp_llm.testing.text.sentencepiece import model_file
 from rtp_llm.text.model_files import check_folder
+from rtp_llm.text.sentencepiece_model import BPE, NORMAL, UNIGRAM
 from rtp_llm.text.tokenizer import Tokenizer
 
 WORDS = ["▁the", "▁house", "▁hou", "se", "s", "▁is", "▁ü", "ber", "▁你", "好", "▁", "."]
@@ -31,25 +33,9 @@ TEXTS = [
 ]
 
 
-def field(number: int, value: int | bytes | float) -> bytes:
-    """A field of a protocol buffer; its number is below 16."""
-    if isinstance(value, float):
-        return bytes([number << 3 | 5]) + struct.pack("<f", value)
-    size = value if isinstance(value, int) else len(value)
-    varint = bytes([size & 127 | 128, size >> 7]) if size > 127 else bytes([size])
-    return (
-        bytes([number << 3 | (0 if isinstance(value, int) else 2)])
-        + varint
-        + (b"" if isinstance(value, int) else value)
-    )
-
-
-def save(folder: Path, kind: int = 1, **config: str) -> bytes:
-    pieces = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *PIECES]
-    content = b"".join(
-        field(1, field(1, text.encode()) + field(2, score)) for text, score in pieces
-    )
-    content += field(2, field(1, b"corpus.txt") + field(3, kind)) + field(3, field(1, b"identity"))
+def save(folder: Path, kind: str = UNIGRAM, **config: str) -> bytes:
+    own = [(text, 0.0, NORMAL) for text in ("<unk>", "<s>", "</s>")]
+    content = model_file([*own, *((text, score, NORMAL) for text, score in PIECES)], kind)
     (folder / "sentencepiece.bpe.model").write_bytes(content)
     (folder / "config.json").write_text("{}")
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -78,13 +64,18 @@ def test_ids_are_those_of_transformers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "cut", "given", "words"),
     [
-        (2, 0, "XLMRobertaTokenizer", "is no unigram model of sentencepiece: model_type is 2"),
-        (1, 7, "XLMRobertaTokenizer", "is no unigram model of sentencepiece: "),
-        (1, 0, "CamembertTokenizer", "CamembertTokenizer are not known here.*save_pretrained"),
+        (BPE, 0, "XLMRobertaTokenizer", "is no unigram model of sentencepiece: it is bpe"),
+        (UNIGRAM, 7, "XLMRobertaTokenizer", "is no model of sentencepiece: "),
+        (
+            UNIGRAM,
+            0,
+            "CamembertTokenizer",
+            "CamembertTokenizer are not known .*save_pretrained",
+        ),
     ],
 )
 def test_other_files_are_refused(
-    tmp_path: Path, kind: int, cut: int, given: str, words: str
+    tmp_path: Path, kind: str, cut: int, given: str, words: str
 ) -> None:
     content = save(tmp_path, kind, tokenizer_class=given)
     (tmp_path / "sentencepiece.bpe.model").write_bytes(content[: len(content) - cut])

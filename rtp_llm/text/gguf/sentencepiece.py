@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import pre_tokenizers
 
 from rtp_llm.gguf.tokens import BYTE, NORMAL, PREFIX
 from rtp_llm.text.gguf.merges import merges_of
 from rtp_llm.text.gguf.vocabulary import Vocabulary
+from rtp_llm.text.sentencepiece_bpe import make_sentencepiece_bpe, merges_by_score
 
-_SPACE = "▁"
 _NUM_BYTES = 256
 
 
 def sentencepiece_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """Build the tokenizer, without its special tokens. Raises GgufError."""
-    return _bpe(vocabulary, merges_by_score(vocabulary), prefix=True)
+    return _bpe(vocabulary, _merges(vocabulary), prefix=True)
 
 
 def gemma_bpe(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
@@ -31,42 +31,17 @@ def _bpe(
     vocabulary: Vocabulary, merges: list[tuple[str, str]], *, prefix: bool
 ) -> tokenizers.Tokenizer:
     """``prefix``: texts get a space in front unless the file says otherwise."""
-    numbers = vocabulary.numbered()
     unknown = vocabulary.text_of("unknown")
     falls_back = len(vocabulary.of_kind(BYTE)) == _NUM_BYTES
     if unknown is None and not falls_back:
         raise vocabulary.error(f"it has neither {PREFIX}unknown_token_id nor a token of each byte")
-    backend = tokenizers.Tokenizer(
-        models.BPE(
-            numbers,
-            merges,
-            unk_token=unknown,
-            fuse_unk=True,
-            byte_fallback=falls_back,
-        )
-    )
     prefixed = vocabulary.flag("add_space_prefix", prefix)
-    marks = normalizers.Replace(" ", _SPACE)
-    backend.normalizer = (
-        normalizers.Sequence([normalizers.Prepend(_SPACE), marks]) if prefixed else marks
-    )
-    parts: list[decoders.Decoder] = [
-        decoders.Replace(_SPACE, " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-    ]
-    if prefixed:
-        parts.append(decoders.Strip(" ", left=1))
-    backend.decoder = decoders.Sequence(parts)
-    return backend
+    numbers = vocabulary.numbered()
+    return make_sentencepiece_bpe(numbers, merges, unknown, falls_back=falls_back, prefix=prefixed)
 
 
-def merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Every way to put a normal token together of two, the best scores first.
-
-    Of one token's ways those with the longer first half come first, as in the files that
-    transformers writes.
-    """
+def _merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """Merges of the normal tokens, the best scores first."""
     scores = vocabulary.metadata.numbers(PREFIX + "scores")
     if scores is None or len(scores) != len(vocabulary.tokens):
         raise vocabulary.error(f"{PREFIX}scores must have one number for each token")
@@ -74,10 +49,4 @@ def merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
         raise vocabulary.error(f"{PREFIX}scores must be finite numbers")
     normal = np.flatnonzero(vocabulary.kinds == NORMAL)
     best_first = normal[np.argsort(-scores[normal].astype(np.float64), kind="stable")]
-    there = {vocabulary.tokens[number] for number in normal}
-    return [
-        (token[:cut], token[cut:])
-        for token in (vocabulary.tokens[number] for number in best_first)
-        for cut in range(len(token) - 1, 0, -1)
-        if token[:cut] in there and token[cut:] in there
-    ]
+    return merges_by_score(vocabulary.tokens[number] for number in best_first)
