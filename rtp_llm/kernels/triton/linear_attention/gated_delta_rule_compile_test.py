@@ -17,6 +17,7 @@ from rtp_llm.kernels.triton.processors import Processors
 
 TARGETS = {
     "MI300": (GPUTarget("hip", "gfx942", 64), 64 << 10),
+    "MI350": (GPUTarget("hip", "gfx950", 64), 160 << 10),
     "A100": (GPUTarget("cuda", 80, 32), 163 << 10),
     "H100": (GPUTarget("cuda", 90, 32), 227 << 10),
 }
