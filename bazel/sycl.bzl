@@ -1,4 +1,4 @@
-"""sycl_library: device code, compiled ahead of time by icpx or carried as text for the run-time compiler."""
+"""sycl_library: device code, compiled ahead of time by icpx, or to SPIR-V by the packages' compiler."""
 
 load("@cc_rules//:defs.bzl", "CcInfo", "cc_common", "find_cpp_toolchain")
 load("@local_python//:defs.bzl", "PYTHON")
@@ -9,24 +9,32 @@ load("//arch_config:flags.bzl", "StringFlagInfo")
 # What the toolchain of oneAPI calls its flags for device code (//3rdparty/gpus/sycl:toolchain.bzl).
 _FEATURE = "xpu_sycl_compile"
 
-def _embed(ctx, src, headers):
-    """C++ that registers the text of `src`, with what it includes, under the name of the file."""
-    out = ctx.actions.declare_file("_programs/%s/%s" % (ctx.label.name, src.basename))
+def _compile_spirv(ctx, src, headers):
+    """The kernels of `src`: C++ that registers them under the name of the file, and the folder of the modules."""
+    stem = "_programs/%s/%s" % (ctx.label.name, src.basename)
+    out = ctx.actions.declare_file(stem)
+    modules = ctx.actions.declare_directory(stem[:-len(".cc")] + "_modules")
     args = ctx.actions.args()
-    args.add_all(["-I", "-B", ctx.file._embed_source])
+    args.add_all(["-I", "-B", ctx.file._compile_spirv])
+    args.add("--compiler", ctx.executable._spirv_compiler)
     args.add("--output", out)
+
+    # A directory would be expanded to its files.
+    args.add("--modules", modules.path)
     args.add("--root", ctx.bin_dir.path)
     args.add(src)
     args.add_all(headers)
     ctx.actions.run(
         executable = PYTHON,
         arguments = [args],
-        inputs = depset([ctx.file._embed_source, src], transitive = [headers]),
-        outputs = [out],
-        mnemonic = "SyclEmbed",
-        progress_message = "Embedding %s" % src.short_path,
+        # The compiler's bytes are a part of the key.
+        inputs = depset([ctx.file._compile_spirv, src], transitive = [headers, ctx.attr.toolkit[SyclToolkitInfo].compiler]),
+        outputs = [out, modules],
+        tools = [ctx.executable._spirv_compiler],
+        mnemonic = "SyclSpirv",
+        progress_message = "Compiling %s to SPIR-V" % src.short_path,
     )
-    return out
+    return out, modules
 
 def _own_headers(ctx, context):
     """The repository's own headers; toolkit headers exist where the code is compiled."""
@@ -35,6 +43,7 @@ def _own_headers(ctx, context):
 
 def _sycl_library(ctx):
     toolkit = ctx.attr.toolkit[SyclToolkitInfo]
+    modules = []
     targets = ctx.attr._sycl_target[StringFlagInfo]
     deps = [dep[CcInfo] for dep in ctx.attr.deps]
     context = cc_common.merge_cc_infos(cc_infos = deps).compilation_context
@@ -47,7 +56,9 @@ def _sycl_library(ctx):
         if targets.value != "spir64":
             fail("%s: --%s=%s needs icpx, and this build has the %s. Install oneAPI (RTP_LLM_SYCL=oneapi), or leave the flag at spir64" %
                  (ctx.label, ctx.attr._sycl_target.label, targets.value, toolkit.version))
-        srcs = [_embed(ctx, src, _own_headers(ctx, context)) for src in ctx.files.srcs]
+        compiled = [_compile_spirv(ctx, src, _own_headers(ctx, context)) for src in ctx.files.srcs]
+        srcs = [out for out, _ in compiled]
+        modules = [folder for _, folder in compiled]
         contexts = [ctx.attr._program[CcInfo].compilation_context]
         requested = []
         link = [ctx.attr._program[CcInfo]]
@@ -84,6 +95,7 @@ def _sycl_library(ctx):
     return [
         DefaultInfo(files = depset(outputs.pic_objects + outputs.objects)),
         CcInfo(linking_context = linking_context),
+        OutputGroupInfo(spirv = depset(modules)),
     ]
 
 _sycl_library_rule = rule(
@@ -94,8 +106,14 @@ _sycl_library_rule = rule(
         "srcs": attr.label_list(allow_files = [".cc"], mandatory = True),
         "toolkit": attr.label(mandatory = True, providers = [SyclToolkitInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
-        "_embed_source": attr.label(default = "//bazel:embed_source.py", allow_single_file = True),
+        "_compile_spirv": attr.label(default = "//bazel:compile_spirv.py", allow_single_file = True),
         "_program": attr.label(default = "//rtp_llm/kernels/xpu/runtime:program"),
+        # Built like all else: it runs on the machine that it is built on, and wants the device's libsycl.
+        "_spirv_compiler": attr.label(
+            default = "//rtp_llm/kernels/xpu/runtime:spirv_compiler",
+            cfg = "target",
+            executable = True,
+        ),
         "_sycl_target": attr.label(default = "//arch_config:sycl_target"),
     },
     fragments = ["cpp"],
@@ -107,8 +125,8 @@ def sycl_library(name, visibility = ["//visibility:public"], target_compatible_w
     """Kernels as free functions: each of `srcs` is one program, named like the file without its .cc.
 
     Ahead of time icpx compiles `srcs` for //arch_config:sycl_target. Without icpx the library carries
-    their text, with every "include" of this repository in it, and the run time compiles it once per
-    machine. //rtp_llm/kernels/xpu/runtime finds the kernels in either case.
+    SPIR-V, a module for each kernel (the output group `spirv` has the folders of them), and the driver
+    compiles those that run. //rtp_llm/kernels/xpu/runtime finds the kernels in either case.
     """
     _sycl_library_rule(
         name = name,

@@ -46,7 +46,8 @@ def _write_packages(rctx):
     for library in ["libsycl.so", "libsycl-jit.so", "libur_loader.so", "libintelocl.so"]:
         find_part(rctx, kit, prefix, library, ["lib/" + library])
     rctx.symlink(prefix + "/include", "include")
-    rctx.symlink(prefix + "/lib/libsycl.so", "lib/libsycl.so")
+    for library in ["libsycl.so", "libsycl-jit.so"]:
+        rctx.symlink(prefix + "/lib/" + library, "lib/" + library)
     write_targets(rctx, rctx.attr._packages_template, {
         "LIB": prefix + "/lib",
         "VERSION": "SYCL packages of " + rctx.attr.lock.name,

@@ -49,6 +49,7 @@ alias(
 sycl_toolkit(
     name = "toolkit",
     ahead_of_time = False,
+    compiler = ["lib/libsycl-jit.so"],
     headers = ":sycl_headers",
     link = [":sycl"],
     version = "{VERSION}",

@@ -16,7 +16,24 @@
 
 namespace rtp_llm::xpu {
 
-using BFloat16 = sycl::ext::oneapi::bfloat16;
+// Its conversions are part of a program's SPIR-V. Those of sycl::ext::oneapi::bfloat16 come from a
+// library of device code, which no driver has.
+class BFloat16 {
+ public:
+  BFloat16() = default;
+  explicit BFloat16(float value) : bits_(rounded(sycl::bit_cast<uint32_t>(value))) {}
+  explicit operator float() const { return sycl::bit_cast<float>(uint32_t{bits_} << 16); }
+
+ private:
+  // To the nearest, ties to even; a NaN stays one.
+  static uint16_t rounded(uint32_t bits) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+    return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  }
+
+  uint16_t bits_;
+};
+
 using Float16 = sycl::half;
 using Group = sycl::group<1>;
 
@@ -71,7 +88,7 @@ constexpr float kNotANumber = __builtin_nanf("");
 
 }  // namespace rtp_llm::xpu
 
-// An entry point: found by its name when the source is compiled at run time.
+// An entry point: the runtime finds it by its name.
 #define RTP_LLM_XPU_ENTRY(name, Args)                             \
   extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(                   \
       (sycl::ext::oneapi::experimental::nd_range_kernel<1>)) void \
@@ -80,14 +97,7 @@ constexpr float kNotANumber = __builtin_nanf("");
 #define RTP_LLM_XPU_KERNEL(name, Args, suffix, T) \
   RTP_LLM_XPU_ENTRY(name##_##suffix, Args) { rtp_llm::xpu::name<T>(args); }
 
-// Devices without 16-bit floating point build without that entry point.
-#ifdef RTP_LLM_XPU_NO_FLOAT16
-#define RTP_LLM_XPU_KERNELS(name, Args)          \
-  RTP_LLM_XPU_KERNEL(name, Args, float32, float) \
-  RTP_LLM_XPU_KERNEL(name, Args, bfloat16, rtp_llm::xpu::BFloat16)
-#else
 #define RTP_LLM_XPU_KERNELS(name, Args)                            \
   RTP_LLM_XPU_KERNEL(name, Args, float32, float)                   \
   RTP_LLM_XPU_KERNEL(name, Args, bfloat16, rtp_llm::xpu::BFloat16) \
   RTP_LLM_XPU_KERNEL(name, Args, float16, rtp_llm::xpu::Float16)
-#endif

@@ -1,36 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/runtime/kernel.h"
 
-#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "rtp_llm/kernels/xpu/runtime/build.h"
+#include "rtp_llm/kernels/xpu/runtime/load.h"
 #include "rtp_llm/kernels/xpu/runtime/program.h"
 
 namespace rtp_llm::xpu {
 namespace {
 
-// The programs of one device in one context that have been requested so far.
+// The kernels of one device in one context that have been requested so far, by program and name.
 struct Place {
   sycl::context context;
   sycl::device device;
-
-  struct Loaded {
-    KernelSource source;
-    std::map<std::string, sycl::kernel> kernels;
-  };
-  std::map<std::string, Loaded, std::less<>> programs;
+  std::map<std::pair<std::string, std::string>, sycl::kernel> kernels;
 };
 
 std::string list_of_programs() {
   std::string list;
   for (const std::string& name : program_names()) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none as text" : list;
+  return list.empty() ? "none as SPIR-V" : list;
 }
 
 // Kernels that icpx compiled are known to libsycl by name, whichever file they come from.
@@ -47,12 +40,10 @@ sycl::kernel compiled_ahead(const Place& place, const char* program, const std::
                            ", and no kernel of this name that was compiled ahead of time");
 }
 
-KernelSource source_of(const Place& place, const char* name) {
+sycl::kernel find_kernel(const Place& place, const char* name, const std::string& kernel) {
   const Program* const program = find_program(name);
-  if (program != nullptr) return build(place.context, place.device, *program);
-  return [&place, name = std::string(name)](const std::string& kernel) {
-    return compiled_ahead(place, name.c_str(), kernel);
-  };
+  if (program == nullptr) return compiled_ahead(place, name, kernel);
+  return load(place.context, place.device, *program, kernel);
 }
 
 // A list, for places stay where they are; never destroyed, for at exit the devices go first.
@@ -67,19 +58,14 @@ Place& place_of(const sycl::queue& queue) {
 }  // namespace
 
 const sycl::kernel& kernel(const sycl::queue& queue, const char* program, const std::string& name) {
-  // Held while a program is compiled: other threads mostly request the same program.
+  // Held while a kernel is loaded: other threads mostly request the same one.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   Place& place = place_of(queue);
-  auto loaded = place.programs.find(program);
-  if (loaded == place.programs.end()) {
-    Place::Loaded fresh{source_of(place, program), {}};
-    loaded = place.programs.emplace(program, std::move(fresh)).first;
-  }
-  auto& kernels = loaded->second.kernels;
-  const auto found = kernels.find(name);
-  if (found != kernels.end()) return found->second;
-  return kernels.emplace(name, loaded->second.source(name)).first->second;
+  const std::pair key(std::string(program), name);
+  const auto found = place.kernels.find(key);
+  if (found != place.kernels.end()) return found->second;
+  return place.kernels.emplace(key, find_kernel(place, program, name)).first->second;
 }
 
 }  // namespace rtp_llm::xpu

@@ -8,9 +8,9 @@
 namespace rtp_llm::xpu {
 
 // The kernel `name`, an extern "C" free function, of the source file `program`.cc, for the queue's
-// context and device. A program that was not compiled ahead of time is compiled when the first of
-// its kernels is requested, or read from the cache on disk. The reference stays valid; any thread
-// may call. std::runtime_error says what is missing, with the compiler's log if there is one.
+// context and device. Where icpx did not compile it, the driver compiles its SPIR-V when it is
+// first requested, or its binary is read from the cache on disk. The reference stays valid; any
+// thread may call. std::runtime_error says what is missing, or why the driver refuses it.
 const sycl::kernel& kernel(const sycl::queue& queue, const char* program, const std::string& name);
 
 // An in-order queue on the best device, a CPU last. For tests and tools: operators get theirs from

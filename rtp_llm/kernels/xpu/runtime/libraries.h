@@ -9,7 +9,4 @@ namespace rtp_llm::xpu {
 // Absolute path, links resolved.
 std::string libsycl_path();
 
-// Names and sizes of libsycl and of its run-time compiler: others after an upgrade.
-std::string describe_libsycl();
-
 }  // namespace rtp_llm::xpu

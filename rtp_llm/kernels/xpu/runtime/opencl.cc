@@ -49,8 +49,9 @@ std::string binary_of(const sycl::kernel_bundle<sycl::bundle_state::executable>&
   return binary;
 }
 
-KernelSource kernels_of_binary(const sycl::context& context, const sycl::device& device,
-                               const std::string& binary, const std::string& program) {
+std::optional<sycl::kernel> kernel_of_binary(const sycl::context& context,
+                                             const sycl::device& device, const std::string& binary,
+                                             const std::string& entry) {
   const cl_context native_context = sycl::get_native<sycl::backend::opencl>(context);
   const cl_device_id native_device = sycl::get_native<sycl::backend::opencl>(device);
   const size_t size = binary.size();
@@ -59,20 +60,15 @@ KernelSource kernels_of_binary(const sycl::context& context, const sycl::device&
   cl_int status = CL_SUCCESS;
   const cl_program native = RTP_LLM_OPENCL(clCreateProgramWithBinary)(
       native_context, 1, &native_device, &size, &bytes, &taken, &status);
-  if (taken != CL_SUCCESS || status != CL_SUCCESS) return nullptr;
+  if (taken != CL_SUCCESS || status != CL_SUCCESS) return std::nullopt;
   if (RTP_LLM_OPENCL(clBuildProgram)(native, 1, &native_device, "", nullptr, nullptr) !=
       CL_SUCCESS) {
-    return nullptr;
+    return std::nullopt;
   }
-  return [context, native, program](const std::string& name) {
-    cl_int found = CL_SUCCESS;
-    const cl_kernel kernel =
-        RTP_LLM_OPENCL(clCreateKernel)(native, (kKernelPrefix + name).c_str(), &found);
-    if (found != CL_SUCCESS) {
-      throw std::runtime_error("the SYCL program " + program + " has no kernel " + name);
-    }
-    return sycl::make_kernel<sycl::backend::opencl>(kernel, context);
-  };
+  cl_int found = CL_SUCCESS;
+  const cl_kernel kernel = RTP_LLM_OPENCL(clCreateKernel)(native, entry.c_str(), &found);
+  if (found != CL_SUCCESS) return std::nullopt;
+  return sycl::make_kernel<sycl::backend::opencl>(kernel, context);
 }
 
 }  // namespace rtp_llm::xpu

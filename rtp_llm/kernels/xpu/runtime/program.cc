@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/runtime/program.h"
 
+#include <utility>
+
 namespace rtp_llm::xpu {
 namespace {
 
@@ -12,8 +14,16 @@ std::vector<const Program*>& programs() {
 
 }  // namespace
 
-Program::Program(const char* name, const char* text) : name_(name), text_(text) {
+Program::Program(const char* name, std::vector<Module> modules)
+    : name_(name), modules_(std::move(modules)) {
   programs().push_back(this);
+}
+
+const Module* Program::find(const std::string& kernel) const {
+  for (const Module& module : modules_) {
+    if (module.kernel == kernel) return &module;
+  }
+  return nullptr;
 }
 
 const Program* find_program(const std::string& name) {

@@ -1,25 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code as text, registered by the files that sycl_library generates where there is no icpx.
+// Device code as SPIR-V, registered by the files that sycl_library generates where there is no
+// icpx.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace rtp_llm::xpu {
 
+// A kernel: an extern "C" free function, and the SPIR-V of it alone.
+struct Module {
+  std::string kernel;
+  const void* code;
+  size_t bytes;
+};
+
 // Lives as long as the library: one static object per source file.
 class Program {
  public:
-  Program(const char* name, const char* text);
+  Program(const char* name, std::vector<Module> modules);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   const std::string& name() const { return name_; }
-  const char* text() const { return text_; }
+
+  // Null when the program has no kernel of the name.
+  const Module* find(const std::string& kernel) const;
 
  private:
   std::string name_;
-  const char* text_;
+  std::vector<Module> modules_;
 };
 
 // Null when no program of this library has the name.

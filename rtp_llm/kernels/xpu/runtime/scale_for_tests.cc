@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/runtime/scale_for_tests.h"
 
+#include <cstdint>
 #include <sycl/sycl.hpp>
 
 namespace rtp_llm::xpu {
@@ -33,4 +34,4 @@ void scale(const ScaleArgs& args) {
   }
 
 SCALE(scale_float32, float)
-SCALE(scale_bfloat16, sycl::ext::oneapi::bfloat16)
+SCALE(scale_int32, int32_t)

@@ -40,10 +40,7 @@ struct BothRows {
     if (column < 0 || column >= draft.vocab) return 0;
     return draft_shares.of(draft.weight(draft.at(column)));
   }
-  uint64_t excess(int64_t i) const {
-    const uint64_t mine = p(i), theirs = q(i);
-    return mine > theirs ? mine - theirs : 0;
-  }
+  uint64_t excess(int64_t i) const { return excess_over(p(i), q(i)); }
 };
 
 // Whether the draft was a random choice: its row has no NaN, no +inf and something finite.

@@ -34,10 +34,10 @@ uint64_t mass_of(const Group& group, int64_t size, Weight&& weight) {
 // Keeps the smallest prefix that has at least `share` of the mass that is left, and a token.
 inline void keep_mass(const Group& group, const LogitRow& row, float share, Kept* kept) {
   const uint64_t mass = mass_of(group, row.vocab, [&](int64_t i) { return kept->weight(row, i); });
-  const uint64_t wanted = std::max(ceil_share(sycl::fmax(share, 0.0f), mass), uint64_t{1});
+  const uint64_t target = excess_over(ceil_share(sycl::fmax(share, 0.0f), mass), 1);
   const Crossing last =
-      find_crossing(group, row, wanted - 1, [&](float logit) { return row.weight(logit); });
-  const uint64_t rank = (wanted - 1 - last.before) / row.weight(logit_of(last.order));
+      find_crossing(group, row, target, [&](float logit) { return row.weight(logit); });
+  const uint64_t rank = (target - last.before) / row.weight(logit_of(last.order));
   keep_up_to(group, row, last.order, static_cast<int64_t>(rank), kept);
 }
 

@@ -19,6 +19,14 @@ inline float logit_of(uint32_t order) {
   return sycl::bit_cast<float>((order >> 31) != 0 ? order : ~order & 0x7fffffffU);
 }
 
+// max(a - b, 0) for weights and their sums, which have at most 63 bits. Written with signed
+// numbers: the compiler makes a saturating subtraction of unsigned ones, which SPIR-V does not
+// have.
+inline uint64_t excess_over(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(
+      std::max(static_cast<int64_t>(a) - static_cast<int64_t>(b), int64_t{0}));
+}
+
 struct LogitRow {
   const float* logits;
   int64_t vocab;
