@@ -155,6 +155,7 @@ class RandomBatch : private RandomSizes {
     return {dtype_,
             memory->qkv.data(),
             memory->weight.data(),
+            taps_ > 2 ? memory->weight.data() : nullptr,  // as long as a bias, at least
             memory->inputs.data(),
             memory->mixed.data(),
             sequences(),
