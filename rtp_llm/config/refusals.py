@@ -401,9 +401,9 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "int4_weights",
-        "4-bit weights have kernels for the CPU and for NVIDIA's GPUs only.",
+        "4-bit weights have no kernels there.",
         "Leave --quantization out.",
-        devices="rocm, xpu",
+        devices="rocm",
     ),
     Refusal(
         "device",

@@ -39,7 +39,7 @@ class RocmDevice(AcceleratorDevice):
     mask_end: ClassVar[str | None] = "-1"
     refused: ClassVar[Mapping[str, str]] = {
         "int8_weights": "int8 weights have no kernels there",
-        "int4_weights": "4-bit weights have kernels for the CPU and for NVIDIA's GPUs only",
+        "int4_weights": "4-bit weights have no kernels there",
         "int8_products": "int8 products have no kernels there",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",

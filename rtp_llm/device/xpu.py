@@ -26,7 +26,6 @@ class XpuDevice(AcceleratorDevice):
     asynchronous: ClassVar[bool] = False  # it is, but overlapping steps are untested
     mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)
     refused: ClassVar[Mapping[str, str]] = {
-        "int4_weights": "4-bit weights have kernels for the CPU and for NVIDIA's GPUs only",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
         "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",

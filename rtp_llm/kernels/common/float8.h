@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // float32 to 8-bit floats with 4 bits of exponent and 3 of mantissa: to nearest, ties to even,
 // saturating. e4m3fn has no infinity and reaches 448; e4m3fnuz (AMD before gfx950) has no negative
-// zero and reaches 240.
+// zero and reaches 240. And the way back from e4m3fn.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,16 @@ constexpr uint8_t float8_e4m3(uint32_t bits, bool fnuz) {
   if (exponent >= least_exponent) code += (exponent - least_exponent) << 3U;
   if (fnuz && code == 0U) return 0;
   return static_cast<uint8_t>(sign | code);
+}
+
+// The float32 that a number of e4m3fn is.
+constexpr float from_float8_e4m3fn(uint8_t code) {
+  const uint32_t exponent = (code >> 3U) & 15U, mantissa = code & 7U;
+  if (exponent == 15U && mantissa == 7U) return __builtin_nanf("");
+  const float magnitude =
+      exponent == 0U ? static_cast<float>(mantissa) * 0x1p-9F
+                     : __builtin_bit_cast(float, (exponent + 120U) << 23U | mantissa << 20U);
+  return (code & 0x80U) != 0U ? -magnitude : magnitude;
 }
 
 }  // namespace rtp_llm

@@ -23,12 +23,12 @@ def xpu_glue(name, deps, family = None):
             deps = deps + [":on_queue_headers"],
         )
 
-def xpu_operators(name, arguments, family = None, programs = None, headers = [], marked = True):
+def xpu_operators(name, arguments, family = None, programs = None, headers = [], marked = True, deps = []):
     """Kernels `name` (<name>.h, <name>.cc, <name>_kernel.cc) and their registration.
 
     `family` is their folder, `name` when not given; `arguments` are what they include of
-    //rtp_llm/kernels/common, `programs` the device sources, `headers` what these share. RTP_LLM_OPERATOR marks what <name>.cc runs; else
-    (`marked` is False) the registration is in <name>_glue.cc.
+    //rtp_llm/kernels/common, `programs` the device sources, `headers` what these share, `deps` what they share with others.
+    RTP_LLM_OPERATOR marks what <name>.cc runs; else (`marked` is False) the registration is in <name>_glue.cc.
     """
     given = [_ARGUMENTS + each for each in arguments]
     family = family or name
@@ -36,7 +36,7 @@ def xpu_operators(name, arguments, family = None, programs = None, headers = [],
     rtp_cc_library(
         name = name + "_headers",
         hdrs = [stem + ".h"] + headers,
-        deps = given + [":queue"],
+        deps = given + deps + [":queue"],
     )
     sycl_library(
         name = name + "_kernels",

@@ -31,7 +31,7 @@ def wna16_linear(
     column of the weight is, -1 for zeros; bias [outputs] of x's dtype. Returns [T, outputs] in x's
     dtype, contiguous. RuntimeError on a mismatch.
 
-    The CPU quantises each 64 columns of a row of x (32 if groups are no multiple of 64) to 8 bits:
+    Quantises each 64 columns of a row of x (32 if groups are no multiple of 64) to 8 bits:
     their largest magnitude becomes 127. Nothing else is rounded but float32 sums and the result,
     and a row gives the same bits in every batch. A row with a NaN or an infinity gives NaN.
     """

@@ -22,7 +22,7 @@ def wna16_linear_reference(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Plain PyTorch reference of `ops.wna16_linear`: same arguments and results."""
-    result = _rounded(_in_order(x, order), group) @ _weight(weight, scale, zero, bits, group)
+    result = rounded_parts(_in_order(x, order), group) @ _weight(weight, scale, zero, bits, group)
     result = result[:, :outputs]
     return (result if bias is None else result + bias.double()).to(x.dtype)
 
@@ -39,7 +39,7 @@ def wna16_grouped_linear_reference(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Plain PyTorch reference of `ops.wna16_grouped_linear`: same arguments and results."""
-    rounded, result = _rounded(x, group), x.new_zeros((len(x), outputs), dtype=torch.float64)
+    rounded, result = rounded_parts(x, group), x.new_zeros((len(x), outputs), dtype=torch.float64)
     for expert in range(len(weight)):
         rows = slice(int(offsets[expert]), int(offsets[expert + 1]))
         numbers = _weight(weight[expert], scale[expert], zero[expert], bits, group)
@@ -63,8 +63,8 @@ def _weight(weight: Tensor, scale: Tensor, zero: Tensor, bits: int, group: int) 
     return ((codes.double() - zeros.double()[:, group_of]) * scales.double()[:, group_of]).T
 
 
-def _rounded(x: Tensor, group: int) -> Tensor:
-    """x as the CPU quantises it: float64 [T, columns in whole parts]."""
+def rounded_parts(x: Tensor, group: int) -> Tensor:
+    """x [T, K] as it is quantised to 8 bits: float64 [T, columns in whole parts]."""
     part = part_columns(group)
     padded = torch.nn.functional.pad(x.float(), (0, -x.shape[1] % part))
     parts = padded.view(len(x), padded.shape[1] // part, part)

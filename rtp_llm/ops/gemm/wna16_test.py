@@ -21,13 +21,16 @@ from rtp_llm.ops.gemm.wna16_reference import (
 from rtp_llm.testing.operator_checks import (
     FLOAT_DTYPES,
     ISAS,
+    TORCH_TYPE,
     assert_near,
     cpu_only,
     kernel_runs,
     running,
 )
 
-pytestmark = cpu_only
+pytestmark = pytest.mark.skipif(
+    not ops.has_kernel("wna16_linear", TORCH_TYPE), reason="this device has other layouts"
+)
 every_isa = pytest.mark.parametrize("isa", ISAS)
 # (bits, columns of a group)
 KINDS = ((4, 32), (4, 64), (4, 128), (4, 0), (8, 32), (8, 128), (8, 0))
@@ -124,6 +127,12 @@ def test_columns_in_another_order(isa: str) -> None:
         actual = ops.wna16_linear(x, *weights, 20, 4, 64, order)
         assert torch.equal(actual, ops.wna16_linear(gathered, *weights, 20, 4, 64))
     assert_near(actual / 100, wna16_linear_reference(x, *weights, 20, 4, 64, order) / 100)
+
+
+@cpu_only
+def test_columns_outside_of_x_are_named() -> None:
+    weights = stored(20, 128, 4, 64).packed()
+    x, order = torch.randn(3, 120), torch.zeros(128, dtype=torch.int32)
     order[5] = 120
     with pytest.raises(IndexError, match=r"order\[5\] is 120; expected -1 or one of the 120"):
         ops.wna16_linear(x, *weights, 20, 4, 64, order)
@@ -181,6 +190,11 @@ def test_wrong_arguments_are_named() -> None:
     stack = [each[None] for each in weights]
     with pytest.raises(RuntimeError, match=r"expected shape \[3, 2, 512\]|offsets is"):
         ops.wna16_grouped_linear(x, *stack, torch.zeros(4, dtype=torch.int32), 20, 4, 32)
-    offsets[1] = 3
+
+
+@cpu_only
+def test_rows_outside_of_x_are_named() -> None:
+    stack = [each[None] for each in stored(20, 64, 4, 32).packed()]
+    x, offsets = torch.ones(2, 64), torch.tensor([0, 3], dtype=torch.int32)
     with pytest.raises(IndexError, match="the 2 rows of x"):
         ops.wna16_grouped_linear(x, *stack, offsets, 20, 4, 32)

@@ -28,7 +28,8 @@ def gguf_linear(
     gguf_interleave leaves them; bias [O] of x's dtype. With types in INTERLEAVED, x is quantised on
     the fly: each 32 columns of a row get a scale of their own, and the largest magnitude becomes
     127. `activation_bits`: 16 quantises what is left likewise, and adds it (few rows take little
-    longer then, many twice as long); 32 keeps x as it is, as other types always do. A row with a
+    longer then, many twice as long; SYCL kernels keep x as it is); 32 keeps x as it is, as other
+    types always do. A row with a
     NaN or an infinity gives NaN. A row of x gives the same bits in every batch. Returns [T, O] in
     x's dtype, with `float_results` in float32. RuntimeError on a mismatch.
     """
@@ -61,7 +62,8 @@ def gguf_grouped_linear(
 def gguf_interleave(blocks: MutableTensor, kind: str) -> None:
     """Interleaves each 16 rows in place; rows after the last 16 stay as they are.
 
-    So do all rows of types that are not in INTERLEAVED (rtp_llm.ops.gguf.kinds).
+    So do all rows of types that are not in INTERLEAVED (rtp_llm.ops.gguf.kinds), and those of
+    devices whose kernels read blocks as they are in files.
     Not to be called twice. RuntimeError on a mismatch.
     """
 

@@ -17,9 +17,16 @@ from rtp_llm.ops.gguf.blocks import DEQUANTIZERS
 from rtp_llm.ops.gguf.gguf_linear_reference import gguf_linear_reference, rows_of
 from rtp_llm.ops.gguf.kinds import BLOCK_BYTES, INTERLEAVED
 from rtp_llm.testing.gguf.random_blocks import random_blocks
-from rtp_llm.testing.operator_checks import DEVICE, FLOAT_DTYPES, ISAS, kernel_runs, running
+from rtp_llm.testing.operator_checks import (
+    FLOAT_DTYPES,
+    ISAS,
+    TORCH_TYPE,
+    cpu_only,
+    kernel_runs,
+    running,
+)
 
-NATIVE = ops.has_kernel("gguf_linear", DEVICE)
+NATIVE = ops.has_kernel("gguf_linear", TORCH_TYPE)
 native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this device lacks")
 KINDS = {each.name: each for each in TYPES.values() if each.name in BLOCK_BYTES}
 _ROUNDING = {torch.float32: 4e-6, torch.bfloat16: 4e-3, torch.float16: 6e-4}
@@ -40,7 +47,7 @@ def file_rows(kind: str, rows: int, columns: int) -> Tensor:
     blocks = random_blocks(made, rows * columns // made.elements)
     if kind == "MXFP4":
         blocks[:, 0] = 120 + blocks[:, 0] % 10
-    return torch.from_numpy(blocks.reshape(rows, -1).view(np.int8))
+    return torch.from_numpy(blocks.reshape(rows, -1).view(np.int8)).clone()
 
 
 def activations(rows: int, columns: int) -> Tensor:
@@ -197,6 +204,11 @@ def test_wrong_arguments_of_experts_are_named() -> None:
         ops.gguf_grouped_linear(x, blocks, "Q8_0", offsets[:3])
     with pytest.raises(RuntimeError, match="gguf_grouped_linear: bias"):
         ops.gguf_grouped_linear(x, blocks, "Q8_0", offsets, torch.zeros(3, 3))
+
+
+@cpu_only
+def test_offsets_outside_of_x_are_named() -> None:
+    blocks, x = file_rows("Q8_0", 12, 64).unflatten(0, (3, 4)), torch.zeros(5, 64)
     for wrong in ([0, 3, 2, 5], [0, 2, 2, 6], [-1, 2, 2, 5]):
         with pytest.raises(IndexError, match="gguf_grouped_linear: offsets"):
             ops.gguf_grouped_linear(x, blocks, "Q8_0", torch.tensor(wrong, dtype=torch.int32))
@@ -225,6 +237,11 @@ def test_wrong_arguments_are_named() -> None:
         ops.gguf_linear(x, blocks, "Q4_K", torch.zeros(3))
     with pytest.raises(RuntimeError, match="gguf_embedding: out"):
         ops.gguf_embedding(torch.zeros(2, dtype=torch.int32), blocks, "Q4_K", x[:, :128])
+
+
+@cpu_only
+def test_ids_outside_of_the_table_are_named() -> None:
+    blocks, x = file_rows("Q4_K", 4, 256), torch.zeros(2, 256)
     with pytest.raises(IndexError, match="0 <= id < 4"):
         ops.gguf_embedding(torch.tensor([4], dtype=torch.int32), blocks, "Q4_K", x[:1])
 

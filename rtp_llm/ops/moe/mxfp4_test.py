@@ -12,9 +12,16 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.ops.moe.mxfp4_blocks import dequantize_rows
 from rtp_llm.ops.moe.mxfp4_reference import mxfp4_grouped_linear_reference
-from rtp_llm.testing.operator_checks import DEVICE, FLOAT_DTYPES, ISAS, kernel_runs, running
+from rtp_llm.testing.operator_checks import (
+    FLOAT_DTYPES,
+    ISAS,
+    TORCH_TYPE,
+    cpu_only,
+    kernel_runs,
+    running,
+)
 
-NATIVE = ops.has_kernel("mxfp4_grouped_linear", DEVICE)
+NATIVE = ops.has_kernel("mxfp4_grouped_linear", TORCH_TYPE)
 native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this device lacks")
 
 
@@ -129,6 +136,12 @@ def test_wrong_arguments_are_named() -> None:
         ops.mxfp4_grouped_linear(x, blocks, scales[..., :1].contiguous(), bounds([2]))
     with pytest.raises(RuntimeError, match="mxfp4_grouped_linear: bias"):
         ops.mxfp4_grouped_linear(x, blocks, scales, bounds([2]), torch.zeros(1, 7))
+
+
+@cpu_only
+def test_rows_outside_of_x_are_named() -> None:
+    blocks, scales = weights(1, 8, 64)
+    x = torch.zeros(2, 64)
     with pytest.raises(IndexError, match=r"offsets\[1\] is 3; expected from 0 to the 2 rows"):
         ops.mxfp4_grouped_linear(x, blocks, scales, bounds([3]))
 

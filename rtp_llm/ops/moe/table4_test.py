@@ -12,9 +12,16 @@ from torch import Tensor
 from rtp_llm import ops
 from rtp_llm.ops.moe.mxfp4_blocks import E2M1
 from rtp_llm.ops.moe.mxfp4_reference import table4_grouped_linear_reference, table4_weights
-from rtp_llm.testing.operator_checks import DEVICE, FLOAT_DTYPES, ISAS, kernel_runs, running
+from rtp_llm.testing.operator_checks import (
+    FLOAT_DTYPES,
+    ISAS,
+    TORCH_TYPE,
+    cpu_only,
+    kernel_runs,
+    running,
+)
 
-NATIVE = ops.has_kernel("table4_grouped_linear", DEVICE)
+NATIVE = ops.has_kernel("table4_grouped_linear", TORCH_TYPE)
 native_only = pytest.mark.skipif(not NATIVE, reason="limits of kernels that this device lacks")
 NUMBERS = torch.tensor(E2M1)
 
@@ -121,6 +128,12 @@ def test_wrong_arguments_are_named() -> None:
         ops.table4_grouped_linear(x, codes, scales, table[:8], ends, of_rows)
     with pytest.raises(RuntimeError, match="table4_grouped_linear: row_scales"):
         ops.table4_grouped_linear(x, codes, scales, table, ends, torch.zeros(1, 7))
+
+
+@cpu_only
+def test_rows_outside_of_x_are_named() -> None:
+    codes, scales, table, of_rows = weights(1, 8, 64, 0)
+    x = torch.zeros(2, 64)
     with pytest.raises(IndexError, match=r"table4_grouped_linear: offsets\[1\] is 3"):
         ops.table4_grouped_linear(x, codes, scales, table, bounds([3]), of_rows)
 

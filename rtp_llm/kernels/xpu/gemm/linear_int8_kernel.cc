@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rtp_llm/kernels/xpu/device.h"
 #include "rtp_llm/kernels/xpu/gemm/linear_int8.h"
+#include "rtp_llm/kernels/xpu/gemm/rounding.h"
 
 namespace rtp_llm::xpu {
 namespace {
-
-constexpr float kLargestNumber = 127.0f;
-constexpr float kSmallestScale = 1e-30f;  // float32 has no inverse of much smaller numbers
-
-// a / b rounded correctly, which devices need not do: a number in the middle must not go elsewhere.
-float divide(float a, float b) {
-  const float quotient = a / b;
-  return sycl::fma(sycl::fma(-quotient, b, a), 1.0f / b, quotient);
-}
 
 // What the items of a group share.
 struct Shared {
@@ -91,25 +83,19 @@ void quantize(const Group& group, const Int8LinearArgs& args, const Tile& tile, 
   float largest = 0.0f;
   for (int64_t i = 0; i < kOwn; ++i) {
     own[i] = x_at<T>(args, tile.first_x + m, columns * kInt8GroupColumns + first + i);
-    const float size = sycl::isfinite(own[i]) ? sycl::fabs(own[i]) : kInfinity;
-    largest = sycl::fmax(largest, size);
+    largest = sycl::fmax(largest, Rounding::magnitude(own[i]));
   }
   shared->largest[item_index(group)] = largest;
   sycl::group_barrier(group);
   for (int64_t i = 0; i < kLanes; ++i) {
     largest = sycl::fmax(largest, shared->largest[m * kLanes + i]);
   }
-  const bool kept = largest > kSmallestScale;
-  const float inverse = kept ? divide(kLargestNumber, largest) : 0.0f;
+  const Rounding rounding(largest);
   for (int64_t i = 0; i < kOwn; ++i) {
-    const float number = sycl::rint(own[i] * inverse);
-    shared->numbers[m * kInt8GroupColumns + first + i] = static_cast<int8_t>(
-        sycl::isfinite(number) ? sycl::clamp(number, -kLargestNumber, kLargestNumber) : 0.0f);
+    shared->numbers[m * kInt8GroupColumns + first + i] =
+        static_cast<int8_t>(rounding.number(own[i]));
   }
-  if (first == 0) {
-    const float scale = kept ? largest / kLargestNumber : 0.0f;
-    shared->scale[m] = sycl::isfinite(largest) ? scale : kNotANumber;
-  }
+  if (first == 0) shared->scale[m] = rounding.scale();
   sycl::group_barrier(group);
 }
 
