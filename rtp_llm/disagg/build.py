@@ -22,6 +22,7 @@ from rtp_llm.disagg.wire.fingerprint import fingerprint
 from rtp_llm.disagg.wire.messages import PROTOCOL, Offer, Welcome
 from rtp_llm.disagg.wire.model_digest import model_digest
 from rtp_llm.engine.messages import EngineReady, EngineStartError
+from rtp_llm.engine.profiler import Profiler
 from rtp_llm.engine.waker import Waker
 from rtp_llm.worker.ranks.rank_group import RankGroup
 
@@ -44,6 +45,7 @@ class BuiltWorker:
     engine: Engine
     ready: EngineReady
     step_group: StepGroup | None
+    profiler: Profiler | None
 
 
 def build_worker(settings: Settings, built: BuiltEngine) -> BuiltWorker:
@@ -125,7 +127,7 @@ def _prefill(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
     engine.connect(PrefillConnector(engine, group, listener, waker, metrics, pool))
     _logger.info("decode workers find this prefill worker at %s", listener.address)
     ready = msgspec.structs.replace(built.ready, prefill_address=listener.address)
-    return BuiltWorker(engine, ready, built.step_group)
+    return BuiltWorker(engine, ready, built.step_group, built.profiler)
 
 
 def _decode(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
@@ -146,7 +148,7 @@ def _decode(parts: RankParts, built: BuiltEngine) -> BuiltWorker:
     )
     of_engine = built.engine, peers, group, waker
     built.engine.connect(DecodeConnector(*of_engine, parts.layout, timeouts, TransferMetrics()))
-    return BuiltWorker(built.engine, built.ready, built.step_group)
+    return BuiltWorker(built.engine, built.ready, built.step_group, built.profiler)
 
 
 def _group(own: WorkerConnector, built: BuiltEngine, waker: Waker) -> RankGroup:
