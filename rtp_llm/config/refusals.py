@@ -279,8 +279,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "Mistral's own layout",
-        "Only Mistral and Mixtral are read from a params.json, in floats, FP8 of tensors "
-        "or compressed-tensors; not those with latents, scaled queries, shared experts or biases.",
+        "Only Mistral, Ministral 3 and Mixtral are read from a params.json, in floats, FP8 of "
+        "tensors or compressed-tensors; not those with latents, shared experts or biases.",
         "Take the files of the same repository for transformers, or an upload that has them.",
     ),
     Refusal(

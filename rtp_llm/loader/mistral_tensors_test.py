@@ -19,9 +19,10 @@ from rtp_llm.loader.row_changes import HalvesInTurn
 from rtp_llm.models.config import ModelConfig, UnsupportedModelError
 from rtp_llm.models.config_reader import read_model_config
 from rtp_llm.models.raw_config import ModelConfigError
+from rtp_llm.testing.models.contiguous_runner import ContiguousRunner
 from rtp_llm.testing.models.mistral_layout import store_as_mistral
-from rtp_llm.testing.models.open_model import model_settings
-from rtp_llm.testing.models.transformers_models import save_model
+from rtp_llm.testing.models.open_model import model_settings, open_model
+from rtp_llm.testing.models.transformers_models import random_prompt, save_model
 
 SETTINGS = model_settings(torch.float32)
 
@@ -64,6 +65,20 @@ def test_several_files_and_scales_of_the_cache(tmp_path: Path) -> None:
     config: ModelConfig = read_model_config(made)
     found = cache_scales(config, Checkpoint.open(made))
     assert found == {"model.layers.1.self_attn.": (0.5, 0.25)}
+
+
+def test_ministral_3(tmp_path: Path) -> None:
+    """Stretched positions, and queries that grow with theirs."""
+    folder = tmp_path / "theirs"
+    save_model(folder, "ministral3")
+    length = {"original_max_position_embeddings": 16}
+    yarn = {"factor": 4.0, "beta": 32.0, "alpha": 1.0, "apply_scale": False, **length}
+    made = store_as_mistral(folder, yarn=yarn, llama_4_scaling={"beta": 0.3, **length})
+    prompt = random_prompt(40)
+    expected, found = (
+        ContiguousRunner(open_model(each), 1, 64).prefill(prompt) for each in (folder, made)
+    )
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ _NAMES = {
 _NEEDED = ("dim", "n_layers", "n_heads", "hidden_dim", "vocab_size")
 # Nothing in the file may say how long contexts are.
 _CONTEXT = 128_000
-_REFUSED = ("llama_4_scaling", "qk_nope_head_dim", "use_biases")
+_REFUSED = ("qk_nope_head_dim", "use_biases")
 _YARN = {
     "factor": "factor",
     "original_max_position_embeddings": "original_max_position_embeddings",
@@ -66,6 +66,8 @@ def params_values(file: Path) -> Mapping[str, Any]:
     }
     if yarn := params.get("yarn"):
         values["rope_scaling"] = _rope_scaling(file, yarn)
+    if scaling := params.get("llama_4_scaling"):
+        values |= _growing_queries(file, scaling, values)
     if quantization := params.get("quantization"):
         values["quantization_config"] = _quantization(file, quantization)
     return values
@@ -106,6 +108,17 @@ def _rope_scaling(file: Path, given: Any) -> dict[str, Any]:
     if given.get("apply_scale") is False:
         scaling["attention_factor"] = 1.0
     return {"rope_type": "yarn", **scaling}
+
+
+def _growing_queries(file: Path, given: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Ministral 3, whose growth and stretched positions count from the same length."""
+    rope, key = values.get("rope_scaling") or {}, "original_max_position_embeddings"
+    dense = values["architectures"] == ["MistralForCausalLM"]
+    known = isinstance(given, Mapping) and {"beta", key}.issuperset(given)
+    if not known or not dense or not rope or given.get(key) != rope.get(key):
+        raise refuse(_ROW, f"{file} has llama_4_scaling {shown(given)}")
+    rope = {**rope, "llama_4_scaling_beta": given.get("beta")}
+    return {"architectures": ["Ministral3ForCausalLM"], "rope_scaling": rope}
 
 
 def _quantization(file: Path, given: Any) -> Mapping[str, Any]:

@@ -43,6 +43,7 @@ KINDS = pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])
         ("deepseek_v2", GROUPS | {"rope_parameters": YARN}),
         ("deepseek_v2", DENSE | {"v_head_dim": 48, "kv_lora_rank": 24, "attention_bias": True}),
         ("deepseek_v3", {"norm_topk_prob": False}),
+        ("glm4_moe_lite", {}),
         ("deepseek_v3", {"rope_parameters": YARN, "attention_bias": True}),
         ("deepseek_v3", {"rope_interleave": False, "num_attention_heads": 5, "hidden_size": 40}
          | {"num_key_value_heads": 5, "first_k_dense_replace": 0}),

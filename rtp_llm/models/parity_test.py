@@ -70,6 +70,11 @@ def heads(query, key_value, head_dim):
         ("gemma4_images", heads(4, 2, 32)),
         ("gemma4_experts", heads(6, 3, 32) | {"tie_word_embeddings": False}),
         ("gemma4_unified", heads(4, 2, 48)),
+        ("ernie4_5", heads(4, 2, 64)),
+        ("ernie4_5_moe", heads(4, 1, 16)),
+        ("glm4_moe", heads(4, 2, 64)),
+        ("minimax_m2", heads(8, 2, 64)),
+        ("ministral3", heads(4, 1, 64)),
         ("exaone4", heads(4, 2, 64)),
         (
             "exaone4",

@@ -172,6 +172,10 @@ CASES = [
     Case("granite_moe", heads(4, 2, 16)),
     Case("olmo2", heads(4, 2, 16)),
     Case("phi3", heads(4, 2, 16)),
+    Case("ernie4_5_moe", heads(4, 2, 16)),
+    Case("glm4_moe"),
+    Case("minimax_m2", heads(8, 2, 64)),
+    Case("ministral3"),
     Case(
         "llama",
         {"hidden_size": 128, "intermediate_size": 192},

@@ -13,7 +13,8 @@ class ExpertNames:
     `block` is the name of the block itself, usually "mlp" ("": parts are the layer's). `shared`
     names the shared experts, which form one module. `gate_up_proj`: the one tensor in which rows of
     the gate and of up alternate ("": each has its own); floats of such experts are stored
-    transposed, [columns, rows].
+    transposed, [columns, rows]. `choice_bias` is that of the correction bias ("": the gate has it),
+    whose tensor has `choice_bias_axes` axes, the last of them for experts.
     """
 
     block: str = "mlp"
@@ -25,6 +26,8 @@ class ExpertNames:
     gate_up_proj: str = ""
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
+    choice_bias: str = ""
+    choice_bias_axes: int = 1
 
     def path(self, layer: str) -> str:
         """The path of the block in the layer of path `layer`, both "a.b." style."""

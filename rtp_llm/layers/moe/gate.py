@@ -69,6 +69,11 @@ class Gate(Layer):
         for suffix, target in self._stored.float_targets(self.weight.detach()):
             yield f"{path}{suffix}", target
         if self.bias is not None:
-            yield f"{path}e_score_correction_bias", RowsTarget(self.bias)
+            names = self.config.names
+            place = f"{path}e_score_correction_bias"
+            if names.choice_bias:
+                place = path.removesuffix(f"{names.gate}.") + names.choice_bias
+            axes = (1,) * (names.choice_bias_axes - 1)
+            yield place, RowsTarget(self.bias.detach().view(*axes, -1))
         if self.logit_bias is not None:
             yield f"{path}bias", RowsTarget(self.logit_bias)

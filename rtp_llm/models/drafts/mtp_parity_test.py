@@ -34,6 +34,7 @@ torch.set_num_threads(2)
         ("qwen3_5_moe", {"tie_word_embeddings": True}),
         ("deepseek_v3", {}),
         ("deepseek_v3", {"q_lora_rank": None}),
+        ("glm4_moe", {}),
     ],
     ids=str,
 )

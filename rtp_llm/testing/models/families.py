@@ -17,7 +17,46 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     ),
+    "ernie4_5": ("Ernie4_5", {"use_bias": True}),
+    "ernie4_5_moe": (
+        "Ernie4_5_Moe",
+        {
+            "moe_num_experts": 8,
+            "moe_k": 3,
+            "moe_intermediate_size": 48,
+            "tie_word_embeddings": False,
+        },
+    ),
     "glm4": ("Glm4", {}),
+    "glm4_moe": (
+        "Glm4Moe",
+        {
+            "attention_bias": True,
+            "first_k_dense_replace": 1,
+            "moe_intermediate_size": 48,
+            "n_group": 4,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "routed_scaling_factor": 1.7,
+            "topk_group": 2,
+            "use_qk_norm": True,
+        },
+    ),
+    "glm4_moe_lite": (
+        "Glm4MoeLite",
+        {
+            "head_dim": 16,
+            "kv_lora_rank": 32,
+            "moe_intermediate_size": 48,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_key_value_heads": 4,
+            "q_lora_rank": 48,
+            "qk_nope_head_dim": 24,
+            "qk_rope_head_dim": 16,
+            "v_head_dim": 20,
+        },
+    ),
     "granite": (
         "Granite",
         {
@@ -25,6 +64,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "embedding_multiplier": 3.0,
             "logits_scaling": 0.7,
             "residual_multiplier": 0.6,
+        },
+    ),
+    "minimax_m2": (
+        "MiniMaxM2",
+        {"num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 32},
+    ),
+    "ministral3": (
+        "Ministral3",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.3,
+            }
         },
     ),
     "olmo2": ("Olmo2", {}),

@@ -16,12 +16,14 @@ from rtp_llm.testing.models.transformers_models import randomize, save_model
 
 with light_transformers():
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
+    from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer
     from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
     from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
     from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
 
 _LAYERS: dict[str, Any] = {
     "deepseek_v3": DeepseekV3DecoderLayer,
+    "glm4_moe": Glm4MoeDecoderLayer,
     "qwen3_5": Qwen3_5DecoderLayer,
     "qwen3_5_moe": Qwen3_5MoeDecoderLayer,
     "qwen3_next": Qwen3NextDecoderLayer,
@@ -37,6 +39,10 @@ _DEEPSEEK = {
 }
 
 
+# Kinds whose layer follows the others in checkpoints, under the names above.
+_AFTER_THE_LAST = ("deepseek_v3", "glm4_moe")
+
+
 class MtpOracle(nn.Module):
     """The MTP layer of a transformers ``model``, recomputed in float32 for all tokens each time."""
 
@@ -47,7 +53,7 @@ class MtpOracle(nn.Module):
         self.pre_fc_norm_embedding = norm(hidden, eps)
         self.pre_fc_norm_hidden = norm(hidden, eps)
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
-        deepseek = kind == "deepseek_v3"  # all of its layers are alike, but for the first ones
+        deepseek = kind in _AFTER_THE_LAST  # all of its layers are alike, but for the first ones
         layer = config.num_hidden_layers - 1 if deepseek else config.layer_types.index(_FULL)
         self.layers = nn.ModuleList([_LAYERS[kind](config, layer)])
         self.norm = norm(hidden, eps)
@@ -102,7 +108,7 @@ class MtpOracle(nn.Module):
 
 def save_mtp_model(folder: Path, kind: str, **settings: Any) -> tuple[Any, MtpOracle]:
     """Like save_model, plus a random multi-token prediction layer after the model's own layers."""
-    deepseek = kind == "deepseek_v3"
+    deepseek = kind in _AFTER_THE_LAST
     counted = "num_nextn_predict_layers" if deepseek else "mtp_num_hidden_layers"
     model = save_model(folder, kind, **{counted: 1}, **settings)
     oracle = MtpOracle(kind, model)
