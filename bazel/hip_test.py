@@ -32,6 +32,7 @@ _SPILLS = {
     "fused_rope_heads": (0, 56),  # a token's channels, rotated by the style that the caller names
     "logprobs_of_rows": (2, 0),
     "sample_rows": (50, 128),  # the candidates of a lane
+    "scan_states": (255, 0),  # strides and pointers of all tensors, in a long loop
     "select_kernel": (12, 0),
     "select_of_searches": (15, 0),
     "sort_kernel": (47, 0),  # the counters of all experts
