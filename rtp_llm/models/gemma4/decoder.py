@@ -34,6 +34,7 @@ class Gemma4Decoder(Decoder):
         super().__init__(config, options, layers, mixers, backends, stage)
         own, layers = config.gemma4, layers.inside("model")
         assert own is not None
+        self._windows = config.layer_windows
         self._sizes = config.num_layers, own.per_layer_size
         if not own.per_layer_size:
             return
@@ -56,9 +57,9 @@ class Gemma4Decoder(Decoder):
         full = self.rotary.cos_sin
         near = full if self.local_rotary is None else self.local_rotary.cos_sin
         embedded = self._embedded(batch.token_ids, residual) if self._sizes[1] else None
-        for index, layer, has_window in self._own:
+        for index, layer, _ in self._own:
             of_layer = None if embedded is None else embedded[:, index]
-            layer(None, residual, near if has_window else full, batch, of_layer)
+            layer(None, residual, near if self._windows[index] else full, batch, of_layer)
         if self.norm is not None:
             residual = self.norm(residual)
         return residual
