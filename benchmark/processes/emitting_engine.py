@@ -115,7 +115,7 @@ def build(settings: Settings, *_: Any) -> Any:
         start_seconds=0.0,
     )
     engine = EmittingEngine(float(os.environ.get(RATE_VARIABLE, "0")))
-    return SimpleNamespace(engine=engine, ready=ready, step_group=None)
+    return SimpleNamespace(engine=engine, ready=ready, step_group=None, profiler=None)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def build(settings: Settings, *_: Any) -> Any:
     size = int(os.environ[SIZE_VARIABLE])
     ready = emitting_engine.build(settings).ready
     known = msgspec.structs.replace(ready, tasks=("embed",), vector_size=size)
-    return SimpleNamespace(engine=PoolingEngine(size), ready=known, step_group=None)
+    return SimpleNamespace(engine=PoolingEngine(size), ready=known, step_group=None, profiler=None)
 
 
 if __name__ == "__main__":
