@@ -48,6 +48,13 @@ FAMILY_REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "other text part of Mistral 3",
+        "Its language model is neither a Mistral nor a Ministral 3; those with latent attention "
+        "are not implemented.",
+        "Choose Mistral Small 3.1 or 3.2, Ministral 3, or Devstral.",
+    ),
+    Refusal(
+        "model",
         "drafter of Gemma 4",
         "Its layers read the keys and values of the model that it drafts for, which a draft model "
         "here does not.",

@@ -59,7 +59,8 @@ class Checkpoint:
 
     def renamed(self, prefixes: tuple[str, ...]) -> Checkpoint:
         """Replace the first of `prefixes` that names begin with by "model."; if there is none,
-        nothing changes."""
+        nothing changes. What precedes "model." in it is removed from other names, too, such as
+        that of the logits head."""
         names = (*self.tensors, *self.unreadable)
         found = (each for each in prefixes if any(name.startswith(each) for name in names))
         prefix = next(found, "")
@@ -124,7 +125,10 @@ def stored_tensors(folder: Path) -> Iterator[tuple[Path, StoredTensor]]:
 
 
 def _without(name: str, prefix: str) -> str:
-    return f"model.{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+    if name.startswith(prefix):
+        return f"model.{name.removeprefix(prefix)}"
+    outer, model, _ = prefix.rpartition(".model.")
+    return name.removeprefix(f"{outer}.") if model else name
 
 
 def _entry(stored: StoredTensor, file: Path) -> TensorEntry:

@@ -33,6 +33,7 @@ YARN = {"factor": 4.0, "original_max_position_embeddings": 128}
 def theirs_of(architecture: str, **changes: Any) -> Any:
     """The config class's own idea of `architecture`, in its own words."""
     family = architecture.removesuffix("ForCausalLM").removesuffix("ForConditionalGeneration")
+    family = "Mistral" if family == "Mistral3" else family  # its language model
     text = "Text" if hasattr(transformers, f"{family}TextConfig") else ""
     if family == "Glm4Moe":
         changes["num_attention_heads"] = 64  # 96 do not divide 4096

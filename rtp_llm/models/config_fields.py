@@ -180,6 +180,7 @@ FIELDS: dict[str, Field] = {
     "mlp_bias": _FLAG,
     "mlp_layer_types": Field("texts", maximum=MAX_LAYERS),
     "mlp_only_layers": Field("integers", maximum=MAX_LAYERS),
+    "model_type": _TEXT,
     "moe_intermediate_size": _size(2**24),
     "moe_k": _size(MAX_EXPERTS),
     "moe_layer_end_index": Field("integer", -1, MAX_LAYERS),

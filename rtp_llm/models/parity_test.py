@@ -75,6 +75,8 @@ def heads(query, key_value, head_dim):
         ("glm4_moe", heads(4, 2, 64)),
         ("minimax_m2", heads(8, 2, 64)),
         ("ministral3", heads(4, 1, 64)),
+        ("ministral3_images", heads(4, 2, 64)),
+        ("mistral3_images", heads(4, 1, 80) | {"sliding_window": 24}),
         ("exaone4", heads(4, 2, 64)),
         (
             "exaone4",

@@ -25,6 +25,8 @@ HYBRID_ARCHITECTURES = (
     "Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration",
 )
+# The language models that Mistral3ForConditionalGeneration may have, by their model_type.
+_MISTRAL3_TEXTS = (None, "ministral3", "mistral", "mistral3")
 # Architectures all of whose layers have an indexer, which is a layer type of its own there.
 INDEXER_ARCHITECTURES = ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM")
 # The names under which decoders are served whose config.json says that they read both ways.
@@ -225,6 +227,12 @@ def _named(*families: str) -> Callable[[Values], str]:
     return find
 
 
+def _mistral3_text(values: Values) -> str:
+    kind, named = values.get("model_type"), architecture_of(values)
+    known = named != "Mistral3ForConditionalGeneration" or kind in _MISTRAL3_TEXTS
+    return "" if known else f"model_type {shown(kind)} of its text_config"
+
+
 def _layer_types(values: Values) -> str:
     listed = values.get("layer_types")
     hybrid = architecture_of(values) in HYBRID_ARCHITECTURES
@@ -262,6 +270,7 @@ CHECKS: dict[str, Callable[[Values], str]] = {
     "GLM-5.3-Flash": _named("Glm5Next"),
     "Kimi Linear and Kimi-K3": _named("KimiLinear", "KimiK3"),
     "MiniMax-M3": _named("MiniMaxM3"),
+    "other text part of Mistral 3": _mistral3_text,
     "Qwen3.8-Flash-Next": _named("Qwen4Exp"),
     "mixture of experts": _experts,
     "multimodal model": _keys("vision_config", "audio_config", "image_token_id", "mm_vision_tower"),

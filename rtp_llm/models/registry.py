@@ -45,6 +45,9 @@ _DECODERS = {
     "LlamaForCausalLM": "rtp_llm.models.decoders.llama:LlamaForCausalLM",
     "MiniMaxM2ForCausalLM": "rtp_llm.models.decoders.minimax_m2:MiniMaxM2ForCausalLM",
     "Ministral3ForCausalLM": "rtp_llm.models.decoders.ministral3:Ministral3ForCausalLM",
+    "Mistral3ForConditionalGeneration": (
+        "rtp_llm.models.decoders.mistral3:Mistral3ForConditionalGeneration"
+    ),
     "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",
     "MixtralForCausalLM": "rtp_llm.models.decoders.mixtral:MixtralForCausalLM",
     "Olmo2ForCausalLM": "rtp_llm.models.decoders.olmo2:Olmo2ForCausalLM",

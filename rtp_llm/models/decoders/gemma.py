@@ -78,7 +78,6 @@ class Gemma3ForConditionalGeneration(Gemma3ForCausalLM):
         "model.language_model.",  # as newer transformers may save it
     )
     IGNORED_PREFIXES: ClassVar[tuple[str, ...]] = (
-        "language_model.lm_head.",
         "model.multi_modal_projector.",
         "model.vision_tower.",
         "multi_modal_projector.",

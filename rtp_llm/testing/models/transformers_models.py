@@ -41,6 +41,8 @@ with light_transformers():
         GraniteMoeHybridForCausalLM,
         LlamaConfig,
         LlamaForCausalLM,
+        Mistral3Config,
+        Mistral3ForConditionalGeneration,
         MistralConfig,
         MistralForCausalLM,
         MixtralConfig,
@@ -80,7 +82,9 @@ _KINDS: dict[str, tuple[Any, Any]] = {
     "gpt_oss": (GptOssConfig, GptOssForCausalLM),
     "granite4": (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
+    "ministral3_images": (Mistral3Config, Mistral3ForConditionalGeneration),
     "mistral": (MistralConfig, MistralForCausalLM),
+    "mistral3_images": (Mistral3Config, Mistral3ForConditionalGeneration),
     "mixtral": (MixtralConfig, MixtralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen2_moe": (Qwen2MoeConfig, Qwen2MoeForCausalLM),
@@ -210,6 +214,8 @@ _TOWERS = {
         "num_key_value_heads": 2,
         "position_embedding_size": 64,
     },
+    "ministral3_images": _SIGLIP,
+    "mistral3_images": _SIGLIP,
 }
 # Settings that a kind needs in addition to _SMALL.
 _OF_KIND: dict[str, dict[str, Any]] = {
@@ -243,6 +249,8 @@ _OF_KIND: dict[str, dict[str, Any]] = {
         "rope_parameters": _YARN,
     },
     "granite4": _GRANITE4,
+    "ministral3_images": {**FAMILIES["ministral3"][1], "model_type": "ministral3"},
+    "mistral3_images": {"model_type": "mistral", "tie_word_embeddings": False},
     "mixtral": {"num_local_experts": 6},
     "qwen2_moe": _SHARED,
     "qwen3_5": _HYBRID,
