@@ -222,25 +222,12 @@ _READ_TOO = (
     {"sentencepiece.bpe.model"},
     {TEKKEN},
     {"tokenizer.model"},
+    {"tiktoken.model"},
     {"vocab.json", "merges.txt"},
-)
-# Files that a tokenizer.json can be made of, and how.
-_CONVERSIONS = (
-    (
-        ("tiktoken.model",),
-        " Convert tiktoken.model once (pip install transformers tiktoken): transformers."
-        'convert_slow_tokenizer.TikTokenConverter(f"{folder}/tiktoken.model", pattern=PATTERN, '
-        'extra_special_tokens=TOKENS).converted().save(f"{folder}/tokenizer.json"), with the '
-        "pattern and the special tokens, in the order of their ids, of the model's own "
-        "tokenization_*.py.",
-    ),
 )
 
 
 def _advice(found: list[str], missing: list[str]) -> str:
-    for names, text in _CONVERSIONS if "tokenizer.json" in missing else ():
-        if all(name in found for name in names):
-            return text
     if "*.safetensors" in missing and any(name.endswith(".bin") for name in found):
         return " Convert the .bin weights once: save_pretrained(folder) writes safetensors."
     if "*.safetensors" in missing and any(name.lower().endswith(".gguf") for name in found):

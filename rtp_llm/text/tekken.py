@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import processors
 
 from rtp_llm.model_folder import ModelFilesError, read_json, shown
-from rtp_llm.text.token_bytes import BYTE_LETTERS
+from rtp_llm.text.ranked_bpe import byte_letters, check_ranks, cut_by, ranked_bpe
 
 TEKKEN = "tekken.json"
 # What Mistral calls them, where tokenizer_config.json does not.
@@ -26,7 +26,6 @@ _OLD = (
     "[TOOL_CONTENT]",
 )  # fmt: skip
 _MAX_TOKENS = 1 << 20
-_MAX_BYTES = 1024  # of a token, each of whose divisions in two is looked at
 
 
 def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, str]) -> Any:
@@ -38,16 +37,12 @@ def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, s
     content = read_json(file, required=True)
     try:
         names, ranks = _tokens(content)
-        cut = _cut(content["config"]["pattern"])
+        cut = cut_by(content["config"]["pattern"])
     except (ArithmeticError, LookupError, TypeError, ValueError, binascii.Error) as error:
         raise ModelFilesError(f"{file}: {type(error).__name__}: {error}") from error
     numbers = {name: number for number, name in enumerate(names)}
-    numbers |= {_text(token): len(names) + rank for token, rank in ranks.items()}
-    merges = [(_text(first), _text(second)) for first, second in _merges(ranks)]
-    backend = tokenizers.Tokenizer(models.BPE(numbers, merges, ignore_merges=True))
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
-    backend.decoder = decoders.ByteLevel()
+    numbers |= {byte_letters(token): len(names) + rank for token, rank in ranks.items()}
+    backend = ranked_bpe(ranks, numbers, cut)
     backend.add_special_tokens(
         [tokenizers.AddedToken(name, normalized=False, special=True) for name in names]
     )
@@ -59,14 +54,6 @@ def read_tekken(folder: Path, config: Mapping[str, Any], special: Mapping[str, s
             special_tokens=[{"id": "bos", "ids": [numbers[begin]], "tokens": [begin]}],
         )
     return backend
-
-
-def _cut(pattern: str) -> Any:
-    """Cuts texts into what the pattern matches. Raises ValueError for a broken pattern."""
-    try:
-        return pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    except Exception as error:  # of the library, which has no class of its own
-        raise ValueError(f"pattern {shown(pattern)}: {error}") from error
 
 
 def _tokens(content: Mapping[str, Any]) -> tuple[list[str], dict[bytes, int]]:
@@ -81,7 +68,7 @@ def _tokens(content: Mapping[str, Any]) -> tuple[list[str], dict[bytes, int]]:
     if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise ValueError("special_tokens must be different texts")
     ranks = _ranks(content["vocab"][: size - count])
-    if twice := sorted(set(names).intersection(map(_text, ranks))):
+    if twice := sorted(set(names).intersection(map(byte_letters, ranks))):
         raise ValueError(f"special_tokens and vocab both have {shown(twice[0])}")
     return names, ranks
 
@@ -103,21 +90,6 @@ def _ranks(vocab: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
         if each["rank"] != rank:
             raise ValueError(f"vocab is not in the order of ranks: {shown(each['rank'])} at {rank}")
         token = base64.b64decode(each["token_bytes"], validate=True)
-        if not 0 < len(token) <= _MAX_BYTES:
-            raise ValueError(f"token {rank} has {len(token)} bytes, not 1 to {_MAX_BYTES}")
         ranks[token] = rank
-    if len(ranks) < len(vocab) or any(bytes((byte,)) not in ranks for byte in range(256)):
-        raise ValueError("vocab must have each byte, and no token twice")
+    check_ranks(ranks, len(vocab))
     return ranks
-
-
-def _merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """All pairs of tokens that make a token, by the rank of what they make."""
-    for token in ranks:
-        halves = ((token[:at], token[at:]) for at in range(1, len(token)))
-        known = [(a, b) for a, b in halves if a in ranks and b in ranks]
-        yield from sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
-
-
-def _text(token: bytes) -> str:
-    return "".join(map(BYTE_LETTERS.__getitem__, token))

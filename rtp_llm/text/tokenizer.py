@@ -22,6 +22,7 @@ from rtp_llm.text.model_files import ModelFiles
 from rtp_llm.text.prefix_space import apply_prefix_space, tokenizer_class
 from rtp_llm.text.sentencepiece_bpe import TOKENIZER_MODEL, read_sentencepiece_bpe
 from rtp_llm.text.tekken import TEKKEN, read_tekken
+from rtp_llm.text.tiktoken_model import TIKTOKEN_MODEL, read_tiktoken
 from rtp_llm.text.token_bytes import TokenBytes, decoder_style
 from rtp_llm.text.tokenizer_json import parse_tokenizer_json
 from rtp_llm.text.unigram import UNIGRAM_MODEL, read_unigram
@@ -307,6 +308,7 @@ _READERS: dict[str, Callable[..., tokenizers.Tokenizer]] = {
     TEKKEN: read_tekken,
     TOKENIZER_MODEL: read_sentencepiece_bpe,
     VOCAB: read_byte_bpe,
+    TIKTOKEN_MODEL: read_tiktoken,
 }
 
 
