@@ -55,6 +55,14 @@ FAMILY_REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
+        "field of another family",
+        "config.json has a field that changes the model's arithmetic and that this architecture "
+        "does not read, so its logits would be wrong.",
+        "Choose a folder whose architecture reads the field; remove it only if the model was "
+        "trained without it.",
+    ),
+    Refusal(
+        "model",
         "drafter of Gemma 4",
         "Its layers read the keys and values of the model that it drafts for, which a draft model "
         "here does not.",

@@ -11,6 +11,7 @@ from rtp_llm.config.refusal import Refusal
 from rtp_llm.config.refusals import find_refusal
 from rtp_llm.layers.weights.stored_config import UnsupportedFormatError, read_stored_modules
 from rtp_llm.model_folder import name_of, shown
+from rtp_llm.models.family_fields import unread_field
 
 AREA = "model"
 ROPE_STYLES = ("default", "linear", "dynamic", "llama3", "yarn")
@@ -243,6 +244,10 @@ def _layer_types(values: Values) -> str:
     return f"layer type {shown(other[0])}" if other else ""
 
 
+def _unread_field(values: Values) -> str:
+    return unread_field(architecture_of(values), values, rope_settings(values))
+
+
 def _dtype(values: Values) -> str:
     name = _text(values.get("dtype") or values.get("torch_dtype") or "float32")
     return "" if name.removeprefix("torch.") in DTYPES else f"dtype {name_of(name)}"
@@ -284,4 +289,5 @@ CHECKS: dict[str, Callable[[Values], str]] = {
     "other activation": _activation,
     "other layer type": _layer_types,
     "other number type": _dtype,
+    "field of another family": _unread_field,
 }
