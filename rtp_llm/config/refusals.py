@@ -260,8 +260,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "model",
         "other layer type",
-        "Layers have full or sliding-window attention; in Qwen3-Next, Qwen3.5 and Granite 4, full "
-        "or linear attention.",
+        "Layers have full or sliding-window attention; in Qwen3-Next, Qwen3.5, Granite 4 and "
+        "Nemotron-H, full or linear attention.",
         "Choose a model without other layer types.",
     ),
     Refusal(

@@ -31,7 +31,7 @@ SIZES: dict[str, Any] = {
     "max_batch_tokens_size": 16,
     "kv_cache_mem_mb": 16,
 }
-KINDS = ("granite4", "qwen3_next", "qwen3_5", "qwen3_5_moe_images")
+KINDS = ("granite4", "nemotron_h", "qwen3_next", "qwen3_5", "qwen3_5_moe_images")
 
 
 @dataclass
@@ -131,7 +131,7 @@ def test_cached_prefixes(models: Callable[[str], Model], kind: str) -> None:
     at_rest(model.engine)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_5", "qwen3_5_moe_images"])
+@pytest.mark.parametrize("kind", ["nemotron_h", "qwen3_5", "qwen3_5_moe_images"])
 def test_preempted_sequences_begin_again(models: Callable[[str], Model], kind: str) -> None:
     model = models(kind)
     tight = {"kv_cache_mem_mb": 1, "max_batch_tokens_size": 64}

@@ -15,12 +15,12 @@ from rtp_llm.models.config import ModelConfig
 # Names of compressed-tensors, of ModelOpt (k_proj.k_scale), of vLLM (attn.k_scale), of AutoFP8
 # (kv_scale for both) and of old compressed-tensors (k_proj.output_scale).
 _NAME = re.compile(
-    r"(?P<attention>.*\.self_attn\.)"
+    r"(?P<attention>.*\.(?:self_attn|mixer)\.)"
     r"(?:(?:attn\.|[a-z_]+_proj\.)?(?P<which>k|v|kv)_scale|(?P<old>k|v)_proj\.output_scale)"
 )
 # Of queries and of the probabilities of attention, which stay in the type of the activations.
 _UNUSED = re.compile(
-    r".*\.self_attn\."
+    r".*\.(?:self_attn|mixer)\."
     r"(?:(?:attn\.|[a-z_]+_proj\.)?q_scale|q_proj\.output_scale|(?:attn\.)?prob(?:_output)?_scale)"
 )
 _NUMBERS = "fp8"

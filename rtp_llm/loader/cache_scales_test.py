@@ -65,6 +65,20 @@ def test_names(tmp_path: Path, scales: dict[str, Any], pair: tuple[float, float]
     assert found(with_scales(tmp_path / "model", tensors, {})) == expected
 
 
+def test_names_in_layers_of_one_mixer(tmp_path: Path) -> None:
+    save_model(tmp_path, "nemotron_h")
+    tensors, path = load_file(tmp_path / "model.safetensors"), "layers.2.mixer."
+    for name, scale in (("k_proj.k_scale", 0.5), ("v_proj.v_scale", 0.25), ("q_scale", 3.0)):
+        tensors[f"backbone.{path}{name}"] = torch.tensor(scale)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    values = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**values, "quantization_config": ONLY_CACHE}))
+    load_model(tmp_path, device=CpuDevice(), settings=model_settings(torch.float32))
+    checkpoint = Checkpoint.open(tmp_path).renamed(("backbone.",))
+    scales = cache_scales(read_model_config(tmp_path), checkpoint)
+    assert scales == {f"model.{path}": (0.5, 0.25)}
+
+
 def test_those_of_queries_and_probabilities_have_no_use(tmp_path: Path) -> None:
     attention = ("q_scale", "attn.q_scale", "q_proj.q_scale", "q_proj.output_scale")
     attention += ("prob_scale", "attn.prob_scale", "prob_output_scale")

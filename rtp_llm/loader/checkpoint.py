@@ -14,6 +14,7 @@ from rtp_llm.layers.weights.stored_format import StoredFormat
 from rtp_llm.loader.gguf_tensors import read_gguf_tensors
 from rtp_llm.loader.granite_tensors import granite_tensors
 from rtp_llm.loader.mistral_tensors import mistral_tensors
+from rtp_llm.loader.nemotron_tensors import nemotron_tensors
 from rtp_llm.loader.safetensors_header import CheckpointError, StoredTensor, read_header
 from rtp_llm.loader.stacked_experts import split_experts
 from rtp_llm.loader.tensor_entry import TensorEntry
@@ -104,7 +105,7 @@ class Checkpoint:
                 unreadable[stored.name] = f"{stored.dtype} in {file}"
         if is_mistral(path):
             tensors = mistral_tensors(path, tensors)
-        return cls(path, split_experts(granite_tensors(tensors)), unreadable)
+        return cls(path, split_experts(granite_tensors(nemotron_tensors(tensors))), unreadable)
 
 
 def stored_tensors(folder: Path) -> Iterator[tuple[Path, StoredTensor]]:

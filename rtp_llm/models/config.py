@@ -43,6 +43,7 @@ _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu2": "relu2",
 }
 
 
@@ -65,6 +66,7 @@ _TAKEN = (
     "logit_cap",
     "local_rope",
     "no_rope_layers",
+    "mlp_layers",
     "rope_in_pairs",
     "wide_qk_norm",
     "query_scaling",
@@ -106,6 +108,7 @@ class Features:
     logit_cap: float = 0.0
     local_rope: RopeConfig | None = None
     no_rope_layers: frozenset[int] = frozenset()
+    mlp_layers: frozenset[int] = frozenset()
     rope_in_pairs: bool = False
     wide_qk_norm: bool = False
     query_scaling: QueryScaling | None = None
@@ -127,8 +130,8 @@ class ModelConfig:
 
     `moe_layers`: whether each layer's feed-forward part is the mixture of experts `moe`, which is
     None if no layer has one.
-    `hidden_act` is "silu", "gelu" or "gelu_tanh"; `dtype` is the one the checkpoint names;
-    `stored`: how it stores the weights of modules that are not floats. With
+    `hidden_act` is "silu", "gelu", "gelu_tanh" or, without a gate, "relu2"; `dtype` is the one the
+    checkpoint names; `stored`: how it stores the weights of modules that are not floats. With
     `mla` the cache holds latents instead of keys and values; `shared_selections`: whether each
     layer takes the selection of an earlier layer's indexer. `norm_offset` is added to the weights
     of norms; with `output_gate` a gate multiplies the attention result; `sinks`: heads have them,
@@ -136,7 +139,8 @@ class ModelConfig:
     `embedding_scale`, logits by `logit_scale`. `attention_scale` and `soft_cap`: see
     AttentionConfig; logits are capped likewise by `logit_cap`, 0: not.
     `local_rope`: the rotary embedding of layers with a window, None: that of the others.
-    `no_rope_layers`: the indices of layers that do not rotate. `rope_in_pairs`, `wide_qk_norm` and
+    `no_rope_layers`: the indices of layers that do not rotate; `mlp_layers`: those of layers that
+    are an MLP only. `rope_in_pairs`, `wide_qk_norm` and
     `query_scaling`: see AttentionShape. `fused_qkv`, `fused_gate_up`: the checkpoint has these
     projections in one tensor, part after part. `linear_layers`: whether each layer uses the linear
     attention `delta_net`, or `mamba2`, instead of softmax attention. `mtp_layers` is the number of
@@ -186,6 +190,7 @@ class ModelConfig:
     logit_cap: float = 0.0
     local_rope: RopeConfig | None = None
     no_rope_layers: frozenset[int] = frozenset()
+    mlp_layers: frozenset[int] = frozenset()
     rope_in_pairs: bool = False
     wide_qk_norm: bool = False
     query_scaling: QueryScaling | None = None

@@ -20,6 +20,7 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 # Architectures for which linear_attention layers and partial rotation are supported.
 HYBRID_ARCHITECTURES = (
     "GraniteMoeHybridForCausalLM",
+    "NemotronHForCausalLM",
     "Qwen3NextForCausalLM",
     "Qwen3_5ForCausalLM",
     "Qwen3_5ForConditionalGeneration",
@@ -57,6 +58,7 @@ EXPERT_ARCHITECTURES = (
     "GraniteMoeHybridForCausalLM",
     "MiniMaxM2ForCausalLM",
     "MixtralForCausalLM",
+    "NemotronHForCausalLM",  # which names its own when it has layers of them
     "Qwen2MoeForCausalLM",
     "Qwen3MoeForCausalLM",
     "Qwen3NextForCausalLM",

@@ -50,6 +50,7 @@ _DECODERS = {
     ),
     "MistralForCausalLM": "rtp_llm.models.decoders.mistral:MistralForCausalLM",
     "MixtralForCausalLM": "rtp_llm.models.decoders.mixtral:MixtralForCausalLM",
+    "NemotronHForCausalLM": "rtp_llm.models.hybrids.nemotron_h:NemotronHForCausalLM",
     "Olmo2ForCausalLM": "rtp_llm.models.decoders.olmo2:Olmo2ForCausalLM",
     "Olmo3ForCausalLM": "rtp_llm.models.decoders.olmo2:Olmo3ForCausalLM",
     "Phi3ForCausalLM": "rtp_llm.models.decoders.phi3:Phi3ForCausalLM",

@@ -203,6 +203,7 @@ CASES = [
     Case("qwen3_next"),
     Case("granite4", {"mamba_n_groups": 1, "num_local_experts": 4, "num_experts_per_tok": 2}),
     Case("granite4", {"attention_bias": True, "mamba_proj_bias": True}),
+    Case("nemotron_h", {"mlp_bias": True}),
     Case("qwen3_5", {"attention_bias": True}),
     Case("qwen3_5_moe", TIED),
     Case("llama", WIDE, {"quantization": "int8"}),

@@ -18,7 +18,10 @@ _MAX_TAPS, _MAX_STATE = 4, 512  # what the kernels support
 
 @dataclass(frozen=True)
 class MambaKeys:
-    """The keys of a family. `eps` is that of the norm after the scan."""
+    """The keys of a family. `eps` is that of the norm after the scan.
+
+    `expand`: what heads together are wide, in hidden sizes; "": only their own keys say it.
+    """
 
     heads: str
     head_dim: str
@@ -78,6 +81,8 @@ def read_mamba2(raw: RawConfig, keys: MambaKeys) -> Mamba2Shape:
 
 
 def _head_dim(raw: RawConfig, keys: MambaKeys, heads: int) -> int:
+    if not keys.expand:
+        return _pieces(raw, keys, raw.integer(keys.head_dim))
     inner = raw.integer(keys.expand) * raw.integer("hidden_size")
     if inner % heads:
         raise raw.error(keys.heads, heads, f"a divisor of the {inner} channels of {keys.expand}")
@@ -86,6 +91,10 @@ def _head_dim(raw: RawConfig, keys: MambaKeys, heads: int) -> int:
     if size * heads != inner:
         expected = f"{inner // heads}, which makes {heads} heads as wide as {keys.expand} says"
         raise raw.error(keys.head_dim, size, expected)
+    return _pieces(raw, keys, size)
+
+
+def _pieces(raw: RawConfig, keys: MambaKeys, size: int) -> int:
     if size % _PIECE:
         raise raw.error(keys.head_dim, size, f"a multiple of {_PIECE}, as the kernels take heads")
     return size

@@ -36,6 +36,19 @@ EXPERTS = {"num_local_experts": 6, "num_experts_per_tok": 3}
                 "tie_word_embeddings": True,
             },
         ),
+        ("nemotron_h", {}),
+        (
+            "nemotron_h",
+            {
+                "layers_block_type": ["mlp", "linear_attention", "full_attention"],
+                "num_hidden_layers": 3,
+                "conv_kernel": 3,
+                "mlp_bias": True,
+                "time_step_min": 0.6,
+                "use_bias": True,
+                "use_conv_bias": False,
+            },
+        ),
     ],
     ids=str,
 )
@@ -49,7 +62,7 @@ def test_every_architecture(tmp_path: Path, kind: str, settings: dict[str, Any])
         torch.testing.assert_close(ours, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", ["granite4"])
+@pytest.mark.parametrize("kind", ["granite4", "nemotron_h"])
 def test_half_precision_is_as_close_as_transformers_is(tmp_path: Path, kind: str) -> None:
     """The error against float32 may be 1.3 times the one that transformers makes."""
     reference = save_model(tmp_path, kind)

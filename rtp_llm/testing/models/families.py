@@ -84,6 +84,23 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
+    "nemotron_h": (
+        "NemotronH",
+        {
+            "layers_block_type": [
+                "linear_attention",
+                "mlp",
+                "full_attention",
+                "mlp",
+                "linear_attention",
+            ],
+            "num_hidden_layers": 5,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 24,
+            "n_groups": 2,
+            "ssm_state_size": 24,
+        },
+    ),
     "olmo2": ("Olmo2", {}),
     "olmo3": (
         "Olmo3",

@@ -320,12 +320,12 @@ def save_model(
 
 def randomize(name: str, parameter: torch.nn.Parameter) -> None:
     """Draw a parameter anew, in place."""
-    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "scale")):
+    if name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "norm_f.weight", "scale")):
         middle = round(float(parameter.mean()))  # 0 of those which are added to one
         parameter.uniform_(middle - 0.5, middle + 0.5)
     elif name.endswith("bias"):
         parameter.normal_(std=0.2)
-    elif "embed_tokens" in name or "lm_head" in name:
+    elif any(each in name for each in ("embed_tokens", "model.embeddings.weight", "lm_head")):
         parameter.normal_(std=0.5)
     else:
         parameter.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
