@@ -422,7 +422,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "device",
         "fp8_products",
-        "There are no kernels for FP8 products; FP8 weights are dequantised.",
+        "There are no kernels for FP8 products.",
         "Leave --quantization and --deep-gemm-* out; int8 instead where that is supported.",
         devices="cpu, rocm, xpu",
     ),

@@ -48,7 +48,7 @@ class CpuDevice(Device):
     kernel_features: ClassVar[frozenset[str]] = HOST.features
     refused: ClassVar[Mapping[str, str]] = {
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
-        "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
+        "fp8_products": "there are no kernels for FP8 products",
         "graph_capture": "a CPU step has no launch queue to capture; it runs eagerly",
         "pinned_memory": "host memory is the device's memory; nothing is copied",
     }

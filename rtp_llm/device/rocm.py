@@ -42,7 +42,7 @@ class RocmDevice(AcceleratorDevice):
         "int4_weights": "4-bit weights have no kernels there",
         "int8_products": "int8 products have no kernels there",
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
-        "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
+        "fp8_products": "there are no kernels for FP8 products",
         "tensor_parallel": "one model over several devices has not been tried there",
         "memory_export": "NIXL's packages read the memory of the host and of NVIDIA's GPUs only",
     }

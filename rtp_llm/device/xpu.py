@@ -27,7 +27,7 @@ class XpuDevice(AcceleratorDevice):
     mask_variables: ClassVar[tuple[str, ...]] = ("ZE_AFFINITY_MASK",)
     refused: ClassVar[Mapping[str, str]] = {
         "quantized_kv_cache": "the kernels keep the KV cache in the type of the activations",
-        "fp8_products": "there are no kernels for FP8 products; FP8 weights are dequantised",
+        "fp8_products": "there are no kernels for FP8 products",
         "graph_capture": "SYCL graphs are not used yet; steps run eagerly",
         "tensor_parallel": "one model over several devices has not been tried there",
         "memory_export": "NIXL's packages read the memory of the host and of NVIDIA's GPUs only",

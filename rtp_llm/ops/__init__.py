@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what type checkers see of __getattr__ below
     from rtp_llm.ops.fp8.fp8_gemm import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_norm import *  # noqa: F403
     from rtp_llm.ops.fp8.fp8_scatter import *  # noqa: F403
+    from rtp_llm.ops.fp8.fp8_weight import *  # noqa: F403
     from rtp_llm.ops.gemm.linear import *  # noqa: F403
     from rtp_llm.ops.gemm.packed_linear import *  # noqa: F403
     from rtp_llm.ops.gemm.skinny_linear import *  # noqa: F403

@@ -29,6 +29,7 @@ XPU_KERNELS = frozenset(
         "correct_positions",
         "embedding",
         "fake_balance_expert",
+        "fp8_weight_linear",
         "fused_add_layer_norm",
         "fused_add_rms_norm",
         "gated_delta_rule",

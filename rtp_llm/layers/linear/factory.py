@@ -90,6 +90,8 @@ class LinearKind:
 _FLOAT = frozenset({FLOAT.name})
 _MXFP4 = frozenset({"mxfp4_packed"})
 _NVFP4 = frozenset({"nvfp4"})
+_FP8_BLOCKS = frozenset({"fp8_block", "fp8_block_weight"})
+_FP8_ROWS = frozenset({"fp8_channel", "fp8_channel_weight", "fp8_tensor", "fp8_tensor_weight"})
 _INT_GROUPS = frozenset({"gptq", "awq", "pack_quantized"})
 KINDS: dict[str, LinearKind] = {
     "plain": LinearKind(
@@ -183,6 +185,16 @@ KINDS: dict[str, LinearKind] = {
         "rtp_llm.layers.linear.fp8_channel:Fp8ChannelLinear",
         lambda request: request.options.multiplies_fp8 and request.quantization in ("none", "fp8"),
         formats=frozenset({"fp8_channel", "fp8_tensor"}),
+        as_stored=True,
+    ),
+    "fp8_weight": LinearKind(
+        "rtp_llm.layers.linear.fp8_weight:Fp8WeightLinear",
+        lambda request: (
+            request.keeps_stored("fp8_weight_linear")
+            and not request.options.multiplies_fp8
+            and (request.stored <= _FP8_BLOCKS or request.stored <= _FP8_ROWS)
+        ),
+        formats=_FP8_BLOCKS | _FP8_ROWS,
         as_stored=True,
     ),
     "int_groups": LinearKind(

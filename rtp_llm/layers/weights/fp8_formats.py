@@ -14,7 +14,12 @@ from torch import Tensor
 from rtp_llm.layers.weights.fp8_targets import DequantizingTarget, FillTarget, Repeated
 from rtp_llm.layers.weights.interleaved import interleave
 from rtp_llm.layers.weights.shard import Shard
-from rtp_llm.layers.weights.stored_format import WEIGHT_NAME, NamedTargets, StoredFormat
+from rtp_llm.layers.weights.stored_format import (
+    WEIGHT_NAME,
+    NamedTargets,
+    StoredFormat,
+    why_no_kernel,
+)
 from rtp_llm.layers.weights.targets import RowsTarget, WeightTarget
 from rtp_llm.ops.fp8.fp8_blocks import BLOCK, E4M3, num_blocks
 from rtp_llm.quantization.fp8 import dequantize_rows
@@ -55,6 +60,10 @@ class Fp8Format(StoredFormat):
         """The target that loads the scales as a layer of this format keeps them."""
 
     def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+        stays = not why_no_kernel("fp8_weight_linear", device)
+        return "" if stays else self.why_experts_dequantized(dtype, device)
+
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return why_not_multiplied(dtype, device)
 
     def found_among(self, suffixes: frozenset[str]) -> StoredFormat:
@@ -146,7 +155,7 @@ class Fp8Tensor(Fp8Channel):
 class WeightsOnly(Fp8Format):
     """Formats whose activations are floats: products of FP8 would round them."""
 
-    def why_dequantized(self, dtype: torch.dtype, device: Device) -> str:
+    def why_experts_dequantized(self, dtype: torch.dtype, device: Device) -> str:
         return "their activations are not quantised, and no kernel multiplies floats with FP8"
 
 

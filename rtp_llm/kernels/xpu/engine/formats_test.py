@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rtp_llm import ops
 from rtp_llm.ops.gemm.wna16_reference import rounded_parts
 from rtp_llm.quantization import int4
 from rtp_llm.testing.engine.tiny_engine import TinyEngine
 from rtp_llm.testing.gguf.models import save_gguf
+from rtp_llm.testing.models.fp8_checkpoints import BLOCKS, TENSORS, Style, store_as_fp8
 from rtp_llm.testing.models.transformers_models import clear_prompt, save_model
 
 STEPS = 10
@@ -46,8 +49,19 @@ def round_to_int4(folder: Path) -> tuple[Path, Any]:
     return folder, model
 
 
+def store_in_fp8(style: Style, folder: Path) -> tuple[Path, Any]:
+    """Of sizes that are no whole blocks, so that there are rows of zeros between parts."""
+    saved = folder / "fp8"
+    saved.mkdir()
+    model = save_model(saved, "qwen2", seed=7, hidden_size=160, intermediate_size=144)
+    model.load_state_dict(load_file(store_as_fp8(saved, style=style) / "model.safetensors"))
+    return saved, model
+
+
 FAMILIES: dict[str, tuple[Callable[[Path], tuple[Path, Any]], str, dict[str, Any]]] = {
     "int4": (round_to_int4, "wna16_linear", {"quantization": "int4"}),
+    "fp8_blocks": (partial(store_in_fp8, BLOCKS), "fp8_weight_linear", {}),
+    "fp8_tensors": (partial(store_in_fp8, TENSORS), "fp8_weight_linear", {}),
     "gguf": (store_as_gguf, "gguf_linear", {"gguf_activations": "float"}),
 }
 
