@@ -192,8 +192,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "model",
-        "float16 in Gemma",
-        "Their activations exceed the range of float16.",
+        "float16 of activations beyond its range",
+        "bfloat16, in which these models were trained, has the range of float32.",
         "Set --dtype bfloat16 or float32.",
     ),
     Refusal(

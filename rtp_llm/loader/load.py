@@ -348,4 +348,4 @@ def _check_range(config: ModelConfig) -> None:
     """Raise UnsupportedModelError if the model or its draft model exceeds the range of float16."""
     for each in (config, config.draft_model):
         if each is not None and model_class(each.architecture).OVERFLOWS_FLOAT16:
-            raise refuse("float16 in Gemma", architecture=each.architecture)
+            raise refuse("float16 of activations beyond its range", architecture=each.architecture)

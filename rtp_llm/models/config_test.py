@@ -231,7 +231,7 @@ BY_SETTINGS = {
     "draft model of another vocabulary",
     "draft model with recurrent layers",
     "drafts at positions of three axes",
-    "float16 in Gemma",
+    "float16 of activations beyond its range",
     "fp8 with another dtype",
     "no layer of multi-token prediction",
     "quantized twice",

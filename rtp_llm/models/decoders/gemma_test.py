@@ -49,7 +49,7 @@ def test_float16_is_refused(tmp_path: Path, kind: str, chosen: str) -> None:
     """As a setting, and as the type of the folder."""
     save_model(tmp_path, kind, **SMALLEST)
     change(tmp_path, dtype="float16")
-    message = r"Gemma\dFor\w+: float16 in Gemma .*range.* Set --dtype bfloat16 or float32\."
+    message = r"Gemma\dFor\w+: float16 of activations .*range.* Set --dtype bfloat16 or float32\."
     settings, device = ModelSettings(dtype=chosen), resolve_device("cpu")
     for opens in (load_model, explain):
         with pytest.raises(UnsupportedModelError, match=message):
@@ -60,11 +60,11 @@ def test_float16_is_refused(tmp_path: Path, kind: str, chosen: str) -> None:
 def test_float16_is_refused_of_encoders_and_draft_models(tmp_path: Path) -> None:
     save_model(tmp_path / "draft", "gemma3", **SMALLEST)
     save_model(tmp_path / "model", "llama", num_hidden_layers=1)
-    with pytest.raises(UnsupportedModelError, match="Gemma3ForCausalLM: float16 in Gemma"):
+    with pytest.raises(UnsupportedModelError, match="Gemma3ForCausalLM: float16 of activations"):
         open_model(tmp_path / "model", torch.float16, draft_model=str(tmp_path / "draft"))
     named = {"architectures": ["Gemma3TextModel"], "use_bidirectional_attention": True}
     change(tmp_path / "draft", **named)
-    with pytest.raises(UnsupportedModelError, match="Gemma3TextModel: float16 in Gemma"):
+    with pytest.raises(UnsupportedModelError, match="Gemma3TextModel: float16 of activations"):
         open_model(tmp_path / "draft", torch.float16)
 
 

@@ -164,7 +164,7 @@ def test_contradictions_are_named(tmp_path: Path, changes: dict[str, Any], messa
 
 def test_float16_is_refused(tmp_path: Path) -> None:
     save_model(tmp_path, "gemma4")
-    with pytest.raises(UnsupportedModelError, match="Gemma4ForCausalLM: float16 in Gemma"):
+    with pytest.raises(UnsupportedModelError, match="Gemma4ForCausalLM: float16 of activations"):
         open_model(tmp_path, torch.float16)
 
 
