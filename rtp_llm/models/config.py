@@ -328,7 +328,7 @@ def _rotary_size(raw: RawConfig, head_dim: int) -> int:
     factor = rope_settings(raw.values).get(key)
     factor = raw.get(key) if factor is None else factor
     size = int(head_dim * (1.0 if factor is None else float(factor)))
-    if size < 2 or size % 2:
+    if size < 2 or size % 2 or size > head_dim:
         raise raw.error(key, factor, f"such that an even number of {head_dim} channels rotate")
     return size
 

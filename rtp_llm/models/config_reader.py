@@ -85,8 +85,8 @@ def _has_answers(folder: Path) -> bool:
     """Whether the tokenizer knows the answers "yes" and "no", of whose logits scores are made."""
     if is_gguf(folder):
         return len(find_tokens(language_model(folder).metadata, ("yes", "no"))) == 2
-    file = folder / "tokenizer.json"
-    content = read_bytes(file) if is_there(file) else b""
+    files = (folder / name for name in ("tokenizer.json", "vocab.json"))
+    content = next((read_bytes(file) for file in files if is_there(file)), b"")
     return b'"yes":' in content and b'"no":' in content
 
 

@@ -121,6 +121,8 @@ def _longrope(settings: _Settings, factor: float, length: int) -> dict[str, Any]
     if settings.values.get("attention_factor") is not None:
         scale = settings.number("attention_factor")
     else:
+        if length < 2:
+            raise settings.error("original_max_position_embeddings", length, "2 or more")
         scale = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 else 1.0
     return {
         "attention_factor": scale,

@@ -16,10 +16,16 @@ from rtp_llm.text.gguf.pre_tokenizers import PRE_TOKENIZERS
 
 VOCAB, MERGES = "vocab.json", "merges.txt"
 # How the tokenizer classes of transformers cut texts, by the names of PRE_TOKENIZERS.
-_CUTS = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2", "RobertaTokenizer": "gpt-2"}
+_CUTS = {
+    "GPT2Tokenizer": "gpt-2",
+    "Qwen2Tokenizer": "qwen2",
+    "Qwen3_5Tokenizer": "qwen35",
+    "RobertaTokenizer": "gpt-2",
+}
 _SPECIAL = {
     "GPT2Tokenizer": {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"},
     "Qwen2Tokenizer": {"eos_token": "<|endoftext|>"},
+    "Qwen3_5Tokenizer": {"eos_token": "<|endoftext|>"},
     "RobertaTokenizer": {
         "bos_token": "<s>",
         "eos_token": "</s>",

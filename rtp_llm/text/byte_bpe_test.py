@@ -77,6 +77,9 @@ def test_the_class_of_the_model_type_is_taken(tmp_path: Path) -> None:
         Tokenizer.from_folder(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     assert Tokenizer.from_folder(tmp_path).encode("the") == [vocab["the"]]
+    # Whatever class the file names, as AutoTokenizer does it.
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    assert Tokenizer.from_folder(tmp_path).encode("the") == [vocab["the"]]
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,17 @@ from rtp_llm.text.sentencepiece_model import (
 TOKENIZER_MODEL = "tokenizer.model"
 _SPACE = "▁"
 _NUM_BYTES = 256
+_CONVERT = (
+    "Convert it once with transformers: "
+    "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+)
+_LONGEST_PIECE = 1024  # letters; each division of a piece in two is looked at
 
 
 def read_sentencepiece_bpe(
     folder: Path, config: Mapping[str, Any], special: Mapping[str, str]
 ) -> tokenizers.Tokenizer:
-    """Build the tokenizer of tokenizer.model (Llama 2, Mistral, Gemma).
+    """Build the tokenizer of tokenizer.model (Llama 2, Mistral).
 
     Ids are the places of pieces; tokens of `config` (tokenizer_config.json) come after them. The
     token that begins texts is put in front of them unless `config` says otherwise. Raises
@@ -40,13 +45,7 @@ def read_sentencepiece_bpe(
     """
     file = folder / TOKENIZER_MODEL
     model = read_sentencepiece(file)
-    if model.kind != BPE:
-        raise ModelFilesError(f"{file} is no BPE of sentencepiece: it is {model.kind}")
-    if model.characters or model.removes_spaces:
-        raise ModelFilesError(
-            f"{file} normalises characters or spaces, which is not supported. Convert it once with "
-            "transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
-        )
+    _check(model, file)
     backend = _bpe_of(model, file)
     backend.add_special_tokens(
         [
@@ -69,6 +68,20 @@ def read_sentencepiece_bpe(
     return backend
 
 
+def _check(model: SentencepieceModel, file: Path) -> None:
+    """Raise ModelFilesError for another kind of model, and for what it does besides merging."""
+    if model.kind != BPE:
+        raise ModelFilesError(f"{file} is no BPE of sentencepiece: it is {model.kind}")
+    if model.characters or model.removes_spaces:
+        raise ModelFilesError(
+            f"{file} normalises characters or spaces, which is not supported. {_CONVERT}"
+        )
+    if any(each.kind == USER_DEFINED and _SPACE in each.text for each in model.pieces):
+        raise ModelFilesError(
+            f"{file} has pieces of spaces that are never merged, which is not supported. {_CONVERT}"
+        )
+
+
 def _bpe_of(model: SentencepieceModel, file: Path) -> tokenizers.Tokenizer:
     numbers = {piece.text: number for number, piece in enumerate(model.pieces)}
     if len(numbers) < len(model.pieces):
@@ -80,6 +93,10 @@ def _bpe_of(model: SentencepieceModel, file: Path) -> tokenizers.Tokenizer:
     best_first = [each.text for each in sorted(normal, key=lambda piece: -piece.score)]
     unknown = next((piece.text for piece in model.pieces if piece.kind == UNKNOWN), None)
     falls_back = sum(piece.kind == BYTE for piece in model.pieces) == _NUM_BYTES
+    if unknown is None and not falls_back:
+        raise ModelFilesError(f"{file} has neither an unknown piece nor one of each byte")
+    if any(len(piece.text) > _LONGEST_PIECE for piece in model.pieces):
+        raise ModelFilesError(f"{file} has a piece of more than {_LONGEST_PIECE} letters")
     merges = merges_by_score(best_first)
     return make_sentencepiece_bpe(
         numbers, merges, unknown, falls_back=falls_back, prefix=model.adds_prefix

@@ -15,7 +15,15 @@ from rtp_llm.model_folder import ModelFilesError
 from rtp_llm.testing.text.sentencepiece import model_file
 from rtp_llm.text.model_files import check_folder
 from rtp_llm.text.sentencepiece_bpe import merges_by_score
-from rtp_llm.text.sentencepiece_model import BPE, BYTE, CONTROL, NORMAL, UNIGRAM, UNKNOWN
+from rtp_llm.text.sentencepiece_model import (
+    BPE,
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNIGRAM,
+    UNKNOWN,
+    USER_DEFINED,
+)
 from rtp_llm.text.tokenizer import Tokenizer
 
 WORDS = ["▁t", "he", "▁the", "er", "▁a", "us", "▁h", "▁ho", "use", "▁house", "▁▁"]
@@ -56,21 +64,37 @@ def test_ids_are_those_of_transformers(tmp_path: Path, config: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "removes", "twice", "words"),
+    ("kind", "removes", "piece", "words"),
     [
-        (UNIGRAM, False, False, "is no BPE of sentencepiece: it is unigram"),
-        (BPE, True, False, "normalises characters or spaces.*save_pretrained"),
-        (BPE, False, True, "has the piece he more than once"),
+        (UNIGRAM, False, None, "is no BPE of sentencepiece: it is unigram"),
+        (BPE, True, None, "normalises characters or spaces.*save_pretrained"),
+        (BPE, False, ("he", -1.0, NORMAL), "has the piece he more than once"),
+        (BPE, False, ("▁▁▁", 0.0, USER_DEFINED), "pieces of spaces that are never merged"),
+        (BPE, False, ("e" * 1025, -1.0, NORMAL), "a piece of more than 1024 letters"),
     ],
 )
 def test_other_models_are_refused(
-    tmp_path: Path, kind: str, removes: bool, twice: bool, words: str
+    tmp_path: Path, kind: str, removes: bool, piece: tuple[str, float, int] | None, words: str
 ) -> None:
     save(tmp_path)
-    pieces = [*PIECES, ("he", -1.0, NORMAL)] if twice else PIECES
-    content = model_file(pieces, kind, removes_spaces=removes)
+    content = model_file([*PIECES, piece] if piece else PIECES, kind, removes_spaces=removes)
     (tmp_path / "tokenizer.model").write_bytes(content)
     with pytest.raises(ModelFilesError, match=words):
+        Tokenizer.from_folder(tmp_path)
+
+
+def test_a_model_that_would_drop_characters_is_refused(tmp_path: Path) -> None:
+    save(tmp_path)
+    pieces = [piece for piece in PIECES if piece[2] not in (BYTE, UNKNOWN)]
+    (tmp_path / "tokenizer.model").write_bytes(model_file(pieces, BPE))
+    with pytest.raises(ModelFilesError, match="neither an unknown piece nor one of each byte"):
+        Tokenizer.from_folder(tmp_path)
+
+
+def test_an_integer_without_end_is_refused(tmp_path: Path) -> None:
+    save(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"\xff" * 100_000)
+    with pytest.raises(ModelFilesError, match="an integer has more than 64 bits"):
         Tokenizer.from_folder(tmp_path)
 
 

@@ -23,12 +23,14 @@ _TEXT, _SCORE, _PIECE_KIND = 1, 2, 3
 _MODEL_TYPE = 3
 _CHARACTER_MAP, _DUMMY_PREFIX, _REMOVE_SPACES = 2, 3, 4
 
+_MAX_BITS = 70  # of an integer, 7 to a byte
+
 _Value = int | bytes
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A token: its text, with a lower one eighth block for a space, its score and its kind."""
+    """A token: its text, with ▁ (U+2581) for a space, its score and its kind."""
 
     text: str
     score: float
@@ -127,3 +129,5 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
+        if shift >= _MAX_BITS:
+            raise ValueError("an integer has more than 64 bits")

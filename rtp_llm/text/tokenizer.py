@@ -320,6 +320,6 @@ def _backend_of(files: ModelFiles) -> tokenizers.Tokenizer:
         for name, read in _READERS.items():
             if is_there(files.folder / name):
                 named = tokenizer_class(files.config, files.tokenizer_config, name == VOCAB)
-                config = {"tokenizer_class": named or None, **files.tokenizer_config}
+                config = {**files.tokenizer_config, "tokenizer_class": named or None}
                 return read(files.folder, config, files.special_tokens)
     return parse_tokenizer_json(read_bytes(file), file)

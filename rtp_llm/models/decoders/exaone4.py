@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from typing import Any, ClassVar
 
 from rtp_llm.models.config import Features
@@ -40,11 +41,16 @@ class Exaone4ForCausalLM(DecoderForCausalLM):
         )
 
 
+_LETTERS = {"L": NEAR, "G": FULL}
+
+
 def _kinds(raw: RawConfig) -> list[str]:
     """A pattern may be a number, or letters for local and global layers; the last one is full."""
     pattern = raw.get("sliding_window_pattern")
     if isinstance(pattern, str) and raw.get("layer_types") is None:
         count = raw.integer("num_hidden_layers")
-        letters = (pattern * count)[:count]
-        return [FULL if letter == "G" else NEAR for letter in letters[:-1]] + [FULL]
+        if not pattern or not set(pattern) <= _LETTERS.keys():
+            raise raw.error("sliding_window_pattern", pattern, "of the letters L and G")
+        letters = [_LETTERS[letter] for letter in islice(cycle(pattern), count)]
+        return [*letters[:-1], FULL]
     return layer_types(raw, pattern or 4, full_last=True)

@@ -49,7 +49,8 @@ def _shared_selections(raw: RawConfig) -> tuple[bool, ...]:
         types = [{"F": "full", "S": "shared"}.get(letter, letter) for letter in pattern]
     if types is None:
         every = raw.integer("index_topk_freq", 1)
-        offset = raw.count("index_skip_topk_offset") if raw.get("index_skip_topk_offset") else 2
+        key = "index_skip_topk_offset"
+        offset = 2 if raw.get(key) is None else raw.count(key)
         past = (max(layer - offset + 1, 0) for layer in range(layers))
         types = ["shared" if number % every else "full" for number in past]
     if len(types) != layers or types[0] != "full" or not set(types) <= set(_TYPES):

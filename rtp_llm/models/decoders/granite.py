@@ -42,6 +42,8 @@ class GraniteForCausalLM(DecoderForCausalLM):
     divided by m: norms of it are the same with the epsilon divided by m^2.
     """
 
+    # The residual is larger than there by 1 / m.
+    OVERFLOWS_FLOAT16: ClassVar[bool] = True
     DECODER: ClassVar[type[Decoder]] = GraniteDecoder
     CONFIG_DEFAULTS: ClassVar[dict[str, Any]] = _DEFAULTS
 

@@ -156,11 +156,22 @@ def _own(raw: RawConfig, kinds: list[str], windows: tuple[int, ...]) -> Gemma4Co
         shared_layers=shared,
         wide_shared_mlp=raw.flag("use_double_wide_mlp"),
         per_layer_size=per_layer,
-        per_layer_vocabulary=raw.integer("vocab_size_per_layer_input") if per_layer else 0,
+        per_layer_vocabulary=_per_layer_vocabulary(raw) if per_layer else 0,
     )
-    for index in range(len(kinds)):
-        own.source(index, windows)
+    try:
+        for index in range(len(kinds)):
+            own.source(index, windows)
+    except ValueError as error:
+        raise raw.error("num_kv_shared_layers", shared, f"such that {error}") from error
     return own
+
+
+def _per_layer_vocabulary(raw: RawConfig) -> int:
+    key, size = "vocab_size_per_layer_input", raw.integer("vocab_size")
+    rows = raw.integer(key)
+    if rows < size:
+        raise raw.error(key, rows, f"vocab_size ({size}) or more, since every token has a row")
+    return rows
 
 
 def _full_sizes(raw: RawConfig, kinds: list[str]) -> tuple[int, int]:

@@ -41,7 +41,6 @@ class Gemma4Config:
         found = [each for each in own if windows[each] == windows[index]]
         if not found:
             raise ValueError(
-                f"layer {index} reads keys and values of an earlier layer of its type "
-                f"(num_kv_shared_layers {self.shared_layers}), and none has it"
+                f"layer {index} finds an earlier layer of its type, whose keys and values it reads"
             )
         return found[-1]

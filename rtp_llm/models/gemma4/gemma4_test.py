@@ -133,7 +133,7 @@ def test_layers_of_26b(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"num_kv_shared_layers": 35}, r"num_kv_shared_layers must be less than .*\(35\); not 35"),
-        ({"num_kv_shared_layers": 31}, "layer 4 reads keys and values of an earlier layer"),
+        ({"num_kv_shared_layers": 31}, "layer 4 finds an earlier layer"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention must be null or vis"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping must be null; not 50.0"),
         ({"global_head_dim": 511}, "global_head_dim must be even"),
@@ -150,6 +150,7 @@ def test_layers_of_26b(tmp_path: Path) -> None:
             "per_layer_config must be the same in all layers of a type",
         ),
         ({"vocab_size_per_layer_input": None}, "vocab_size_per_layer_input must be a positive"),
+        ({"vocab_size_per_layer_input": 50}, "vocab_size_per_layer_input must be vocab_size"),
         (
             {"rope_parameters": {**ROPE, "full_attention": {**FULL_ROPE, "factor": "x"}}},
             "a rope setting of full_attention must be",

@@ -78,6 +78,8 @@ def _kv_heads(keys: GgufKeys, kinds: list[str]) -> dict[str, int]:
     if not isinstance(listed, list):
         heads = listed or keys.needed("attention.head_count")
         return {_NEAR: heads, _FULL: heads}
+    if len(listed) < len(kinds):
+        raise keys.error("attention.head_count_kv", f"must have {len(kinds)} numbers")
     found: dict[str, int] = {}
     for kind, heads in zip(kinds, listed, strict=False):
         if found.setdefault(kind, heads) != heads:

@@ -44,7 +44,6 @@ EXPERTS = {"num_local_experts": 6, "num_experts_per_tok": 3}
                 "num_hidden_layers": 3,
                 "conv_kernel": 3,
                 "mlp_bias": True,
-                "time_step_min": 0.6,
                 "use_bias": True,
                 "use_conv_bias": False,
             },

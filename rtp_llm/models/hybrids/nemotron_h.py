@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rtp_llm.layers import Layer, Mamba2Shape, MixerShape
+from rtp_llm.layers import Layer, MixerShape
 from rtp_llm.layers.ungated_mlp import UngatedMLPShape
 from rtp_llm.models.config import Features, ModelConfig
+from rtp_llm.models.config_fields import MAX_LAYERS
 from rtp_llm.models.decoder import Decoder, DecoderForCausalLM
 from rtp_llm.models.hybrids.mamba2_config import MambaKeys, read_mamba2
 from rtp_llm.models.raw_config import RawConfig
@@ -64,7 +64,6 @@ class NemotronHForCausalLM(DecoderForCausalLM):
         "n_groups": 8,
         "num_key_value_heads": 8,
         "ssm_state_size": 128,
-        "time_step_min": 0.001,
         "use_conv_bias": True,
     }
 
@@ -91,7 +90,7 @@ class NemotronHForCausalLM(DecoderForCausalLM):
             mlp_bias=raw.flag("mlp_bias"),
             linear_layers=tuple(kind == _MAMBA for kind in kinds),
             mlp_layers=frozenset(i for i, kind in enumerate(kinds) if kind == _MLP),
-            mamba2=_mamba2(raw) if _MAMBA in kinds else None,
+            mamba2=read_mamba2(raw, _KEYS) if _MAMBA in kinds else None,
         )
 
     @classmethod
@@ -106,15 +105,6 @@ class NemotronHForCausalLM(DecoderForCausalLM):
         return tuple(mixers)
 
 
-def _mamba2(raw: RawConfig) -> Mamba2Shape:
-    """Steps are bounded by `time_step_min`, as transformers does it, and not by another limit."""
-    shape = read_mamba2(raw, _KEYS)
-    if shape.dt_limits != (0.0, math.inf):
-        expected = "0 and infinity, since time_step_min is what bounds steps"
-        raise raw.error(_KEYS.limits, raw.get(_KEYS.limits), expected)
-    return replace(shape, dt_limits=(raw.number("time_step_min"), math.inf))
-
-
 def _layer_kinds(raw: RawConfig) -> list[str]:
     """The kind of each layer: as listed, else as the letters of `hybrid_override_pattern`."""
     key = next((k for k in ("layers_block_type", "layer_types") if raw.get(k) is not None), "")
@@ -124,6 +114,8 @@ def _layer_kinds(raw: RawConfig) -> list[str]:
     for kind in kinds:
         if kind not in _PATTERN.values():
             raise raw.error(key, kind, f"of {', '.join((*_PATTERN.values(), *_PATTERN))}")
+    if len(kinds) > MAX_LAYERS:
+        raise raw.error(key, len(kinds), f"a list of at most {MAX_LAYERS} layers")
     if _EXPERTS in kinds:
         found = f"config.json: {key} has layers of experts, which have no gate"
         raise refuse("mixture of experts", found, "NemotronHForCausalLM")

@@ -45,7 +45,7 @@ def test_patterns_and_lists_say_the_same(tmp_path: Path) -> None:
     assert config.linear_layers == (True, False, False, True) and config.mlp_layers == {1}
     assert config.rope.style == "none" and config.rms_norm_eps == 1e-4 and config.moe is None
     net = config.mamba2
-    assert net is not None and net.inner == 16 * 24 and net.dt_limits == (0.001, math.inf)
+    assert net is not None and net.inner == 16 * 24 and net.dt_limits == (0.0, math.inf)
     assert (net.num_groups, net.kernel_size, net.norm_eps, net.proj_bias) == (8, 4, 1e-4, False)
     without = {"hybrid_override_pattern": None, "num_hidden_layers": None}
     assert read(tmp_path, **without, layers_block_type=LISTED) == config
@@ -66,7 +66,7 @@ def test_keys_that_are_left_out(tmp_path: Path) -> None:
     assert (net.num_heads, net.head_dim) == (theirs.mamba_num_heads, theirs.mamba_head_dim)
     assert (net.num_groups, net.state_size) == (theirs.n_groups, theirs.ssm_state_size)
     assert (net.kernel_size, net.conv_bias) == (theirs.conv_kernel, theirs.use_conv_bias)
-    assert (net.proj_bias, net.dt_limits[0]) == (theirs.use_bias, theirs.time_step_min)
+    assert (net.proj_bias, net.dt_limits) == (theirs.use_bias, (0.0, math.inf))
     assert config.rms_norm_eps == net.norm_eps == theirs.layer_norm_epsilon
     assert (config.num_kv_heads, config.head_dim) == (theirs.num_key_value_heads, theirs.head_dim)
     assert config.max_position_embeddings == theirs.max_position_embeddings
@@ -87,8 +87,8 @@ def test_keys_that_are_left_out(tmp_path: Path) -> None:
         ({"mamba_hidden_act": "gelu"}, "mamba_hidden_act must be silu"),
         ({"mlp_hidden_act": "silu"}, "mlp_hidden_act must be relu2"),
         ({"attention_bias": True}, "attention_bias must be false"),
-        ({"time_step_limit": [0.1, 1.0]}, "time_step_limit must be 0 and infinity"),
-        ({"time_step_min": -1}, "time_step_min must be a number from 0"),
+        ({"time_step_limit": [1.0, 0.1]}, "time_step_limit must be two numbers"),
+        ({"hybrid_override_pattern": "M*" * 3000}, "must be a list of at most 4096 layers"),
     ],
     ids=str,
 )

@@ -96,6 +96,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             ],
             "num_hidden_layers": 5,
             "mamba_num_heads": 8,
+            "time_step_min": 1e-9,  # which transformers observes in prompts
             "mamba_head_dim": 24,
             "n_groups": 2,
             "ssm_state_size": 24,
