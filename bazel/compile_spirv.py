@@ -103,6 +103,8 @@ def _kernel_of(code: bytes) -> str:
     at = _HEADER_WORDS
     while at < len(words):
         operation, count = words[at] & 0xFFFF, words[at] >> 16
+        if not count:
+            raise CompileError("the compiler wrote a module with an empty instruction")
         if operation == _ENTRY_POINT:
             kernels.append(_string(code, at + 3))
         if operation == _DECORATE and words[at + 2] == _LINKAGE:

@@ -15,6 +15,9 @@ import torch
 
 from rtp_llm.device.base import DeviceError
 
+# Smaller allocations may share a page, of which a handle would export all that others have there.
+_GRANULARITY = 2 * 2**20
+
 
 class CudaIpcMemory:
     """`count` 32-bit words on one GPU, and mappings of other processes' memory.
@@ -28,7 +31,8 @@ class CudaIpcMemory:
         self._device, self._opened = device, list[int]()
         self._runtime = _bindings("runtime")
         with torch.cuda.device(device):
-            self.address = int(self._done(self._runtime.cudaMalloc(4 * count)))
+            size = -(-4 * count // _GRANULARITY) * _GRANULARITY
+            self.address = int(self._done(self._runtime.cudaMalloc(size)))
             freed = weakref.finalize(self, _free, self._runtime, device, self.address, self._opened)
             freed.atexit = False  # it waits for kernels, and those may wait for a rank that is gone
             unsigned = value % 2**32

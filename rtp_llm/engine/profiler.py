@@ -40,8 +40,11 @@ class Profiler:
         """Start or stop; what is wrong is in the answer."""
         try:
             return self.start() if start else self.stop()
-        except (ProfilerError, OSError, RuntimeError) as error:
+        except ProfilerError as error:
             return Profiled(error=str(error))
+        except Exception as error:  # whatever the driver's tools do, the engine goes on
+            _logger.exception("the profiler failed")
+            return Profiled(error=f"{type(error).__name__}: {error}")
 
     def start(self) -> Profiled:
         """Raises ProfilerError if it runs, RuntimeError where the driver's tools refuse."""

@@ -20,17 +20,17 @@ class ProfileCalls:
     async def call(self, link: EngineLink, *, start: bool) -> Profiled:
         """Raises ProfilerError with the reason of the process, EngineDeadError if it dies."""
         answer: asyncio.Future[Profiled] = asyncio.get_running_loop().create_future()
-        self._open.append(answer)
         link.send(Profile(start=start))
+        self._open.append(answer)
         done = await answer
         if done.error:
             raise ProfilerError(done.error)
         return done
 
     def take(self, answer: Profiled) -> None:
-        """The answer of the oldest call."""
-        call = self._open.popleft()
-        if not call.done():  # its caller may have left
+        """The answer of the oldest call; after fail() there is none."""
+        call = self._open.popleft() if self._open else None
+        if call is not None and not call.done():  # its caller may have left
             call.set_result(answer)
 
     def fail(self, error: EngineDeadError) -> None:

@@ -276,5 +276,6 @@ def _capture_sums_apart(
     except (DeviceError, RuntimeError) as error:
         _log.info("sums in graphs share the memory of the others: %s", error)
     have_it = world.host.gather(direct is not None and direct.captured is not None, bool)
-    if direct is not None and not all(have_it):
+    if direct is not None and direct.captured is not None and not all(have_it):
+        _log.info("sums in graphs share the memory of the others: another rank has none for them")
         direct.captured = None
