@@ -9,6 +9,7 @@ keys and values, or one recurrent state.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,7 +90,7 @@ class SlidingWindowSpec(FullAttentionSpec):
         )
 
 
-class RowSpec:
+class RowSpec(ABC):
     """One row of `size` elements for each token, which all heads share."""
 
     dtype: torch.dtype
@@ -98,8 +99,9 @@ class RowSpec:
     window: ClassVar[int] = 0
 
     @property
+    @abstractmethod
     def size(self) -> int:
-        raise NotImplementedError
+        """Number of elements of a row."""
 
     @property
     def memory_dtype(self) -> torch.dtype:
